@@ -1,0 +1,35 @@
+# The two commands of the README are `make demo` and `make test`; each sets everything up by itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test install lint bench clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,uvloop,notebook,dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/simcluster run experiments/quickstart.yaml --backend sim --out runs/demo-sim
+	$(BIN)/simcluster run experiments/quickstart.yaml --backend sockets --out runs/demo-sockets
+	$(BIN)/simcluster compare runs/demo-sim runs/demo-sockets
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m pytest tests/benchmarks -s -p no:xdist --benchmark
+
+clean:
+	rm -rf $(VENV) runs dist build

@@ -1,0 +1,85 @@
+"""Write a distributed-training algorithm once; simulate it on the cluster you don't have; run it on the one you do.
+
+An algorithm's author needs five names: `Transport`, `Replica`, `ANY`, `Cost` and `payload`. Whoever runs one needs
+`run`. Names are imported when first used, so `import simcluster` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from simcluster.errors import (
+        Deadlock,
+        NeverFinished,
+        NodeFailed,
+        PeerLost,
+        RunError,
+        SimclusterError,
+        UsageError,
+    )
+    from simcluster.experiment import run
+    from simcluster.payload import Message, Payload, payload
+    from simcluster.results.folder import Run, load_run
+    from simcluster.transport import ANY, FREE, Cost, Transport
+    from simcluster.workloads import Replica, Workload
+
+_HOME = {
+    "ANY": "transport",
+    "Cost": "transport",
+    "Deadlock": "errors",
+    "FREE": "transport",
+    "Message": "payload",
+    "NeverFinished": "errors",
+    "NodeFailed": "errors",
+    "Payload": "payload",
+    "PeerLost": "errors",
+    "Replica": "workloads",
+    "Run": "results.folder",
+    "RunError": "errors",
+    "SimclusterError": "errors",
+    "Transport": "transport",
+    "UsageError": "errors",
+    "Workload": "workloads",
+    "load_run": "results.folder",
+    "payload": "payload",
+    "run": "experiment",
+}
+
+__all__ = [
+    "ANY",
+    "FREE",
+    "Cost",
+    "Deadlock",
+    "Message",
+    "NeverFinished",
+    "NodeFailed",
+    "Payload",
+    "PeerLost",
+    "Replica",
+    "Run",
+    "RunError",
+    "SimclusterError",
+    "Transport",
+    "UsageError",
+    "Workload",
+    "load_run",
+    "payload",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'simcluster' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"simcluster.{_HOME[name]}"), name)
+    # Importing the submodule `payload` binds the module under this name; the function is what users mean.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

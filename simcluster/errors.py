@@ -1,0 +1,107 @@
+"""Every error that a user can meet, in two families: the caller's fault and the world's fault.
+
+This file knows nothing of files, nodes or clocks. A bug of ours is an assert or a plain Python error, never one of
+these. Exit codes: 2 for the caller's fault (nothing was written), 1 for a run that failed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class SimclusterError(Exception):
+    """The root of both families. *seed* and *folder* are filled in by the run, so that every failure ends with them."""
+
+    seed: int | None = None
+    folder: str | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a request: where it stands, what was found, what was expected.
+
+    *file*, *line* and *column* (both from 1) are None for what came from a command line or a keyword argument.
+    """
+
+    key: str
+    found: str
+    expected: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        places = [str(part) for part in (self.file, self.line, self.column) if part is not None]
+        where = ":".join(places) + ": " if places else ""
+        found = f"found {self.found}, " if self.found else ""
+        return f"{where}{self.key}: {found}expected {self.expected}"
+
+
+class UsageError(SimclusterError):
+    """The request was wrong; *problems* holds every reason at once."""
+
+    def __init__(self, problems: Problem | str | Sequence[Problem]) -> None:
+        if isinstance(problems, str):
+            problems = [Problem("request", "", problems)]
+            super().__init__(problems[0].expected)
+        else:
+            problems = [problems] if isinstance(problems, Problem) else list(problems)
+            super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems: list[Problem] = list(problems)
+
+
+class RunError(SimclusterError):
+    """A run that started and could not end well."""
+
+
+class PeerLost(RunError):
+    """The node of *rank* is gone, and somebody waited for it."""
+
+    def __init__(self, rank: int, name: str = "", reason: str = "") -> None:
+        self.rank, self.name, self.reason = rank, name, reason
+        label = f"rank {rank}" + (f" ({name})" if name else "")
+        super().__init__(f"{label} is lost" + (f": {reason}" if reason else ""))
+
+
+class NodeFailed(RunError):
+    """The algorithm itself raised on one node; *details* is that node's traceback."""
+
+    def __init__(self, rank: int, name: str, details: str) -> None:
+        self.rank, self.name, self.details = rank, name, details
+        last = details.strip().splitlines()[-1] if details.strip() else "no traceback"
+        super().__init__(f"rank {rank} ({name}) failed: {last}")
+
+
+class Stuck(RunError):
+    """Base of the two ways not to end; *waits* says of every rank what it waits for."""
+
+    def __init__(self, headline: str, waits: Iterable[str]) -> None:
+        self.waits = list(waits)
+        super().__init__("\n".join([headline, *(f"  {wait}" for wait in self.waits)]))
+
+
+class Deadlock(Stuck):
+    """Nothing is left that could happen, and somebody still waits."""
+
+
+class NeverFinished(Stuck):
+    """Things still happen, or may, but the run went past its limit."""
+
+
+class ProtocolError(RunError):
+    """Bytes on a connection that no correct peer sends."""
+
+
+class HandshakeRefused(RunError):
+    """A peer that may not join: wrong key, other version, other run, or a name already taken."""
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str:
+    """' Did you mean X?' for the candidate closest to *word*, else the list of all of them."""
+    options = sorted(candidates)
+    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "one of " + ", ".join(options) if options else "nothing here"

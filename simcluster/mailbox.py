@@ -1,0 +1,126 @@
+"""Matches messages that arrived to receivers that wait. Pure: both backends put the same one under their `recv`.
+
+This file knows order and matching. It must not know a clock, a socket or a loop; a receiver is any object, and the
+caller wakes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from simcluster.payload import Message
+from simcluster.transport import Any_
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class _Waiting(Generic[R]):
+    source: int | Any_
+    tag: str | Any_
+    receiver: R
+
+    def accepts(self, message: Message) -> bool:
+        source, tag = self.source, self.tag
+        return (isinstance(source, Any_) or source == message.source) and (
+            isinstance(tag, Any_) or tag == message.tag
+        )
+
+
+@dataclass(slots=True)
+class Mailbox(Generic[R]):
+    """Messages queue by (source, tag) and carry their number of arrival, so ANY finds the earliest of all."""
+
+    _queues: dict[tuple[int, str], deque[tuple[int, Message]]] = field(default_factory=dict)
+    _waiting: list[_Waiting[R]] = field(default_factory=list)
+    _queued_bytes: dict[int, int] = field(default_factory=dict)
+    _arrivals: int = 0
+
+    def deliver(self, message: Message) -> R | None:
+        """Hands *message* to the first receiver that accepts it and returns that receiver; else queues it."""
+        for index, waiting in enumerate(self._waiting):
+            if waiting.accepts(message):
+                del self._waiting[index]
+                return waiting.receiver
+        self._arrivals += 1
+        self._queues.setdefault((message.source, message.tag), deque()).append((self._arrivals, message))
+        self._count(message, +1)
+        return None
+
+    def restore(self, message: Message) -> R | None:
+        """Undoes a match whose receiver was cancelled: *message* goes to the next one, or back to its queue's head."""
+        for index, waiting in enumerate(self._waiting):
+            if waiting.accepts(message):
+                del self._waiting[index]
+                return waiting.receiver
+        queue = self._queues.setdefault((message.source, message.tag), deque())
+        # Number 0 comes before every arrival: what was matched once was the earliest of its kind.
+        queue.appendleft((0, message))
+        self._count(message, +1)
+        return None
+
+    def take(self, source: int | Any_, tag: str | Any_) -> Message | None:
+        """Removes and returns the earliest queued message that matches, if any."""
+        key = self._earliest(source, tag)
+        if key is None:
+            return None
+        queue = self._queues[key]
+        _, message = queue.popleft()
+        if not queue:
+            del self._queues[key]
+        self._count(message, -1)
+        return message
+
+    def wait(self, source: int | Any_, tag: str | Any_, receiver: R) -> None:
+        """Adds *receiver* behind those that wait already."""
+        self._waiting.append(_Waiting(source, tag, receiver))
+
+    def withdraw(self, receiver: R) -> None:
+        """Forgets *receiver*, if it still waits."""
+        self._waiting = [waiting for waiting in self._waiting if waiting.receiver is not receiver]
+
+    def waiting_for(self, source: int) -> list[R]:
+        """Receivers that wait for exactly *source*, in order; they are forgotten."""
+        hit = [waiting for waiting in self._waiting if waiting.source == source]
+        self._waiting = [waiting for waiting in self._waiting if waiting.source != source]
+        return [waiting.receiver for waiting in hit]
+
+    def first_waiting_for_any(self) -> R | None:
+        """The first receiver that waits for any source, if there is one; it is forgotten."""
+        for index, waiting in enumerate(self._waiting):
+            if isinstance(waiting.source, Any_):
+                del self._waiting[index]
+                return waiting.receiver
+        return None
+
+    def queued_bytes(self, source: int) -> int:
+        """Bytes from *source* that arrived and that nobody has received."""
+        return self._queued_bytes.get(source, 0)
+
+    def describe(self) -> list[str]:
+        """What is waited for, in words, in order: for a report of a deadlock."""
+        return [f"recv(source={w.source!r}, tag={w.tag!r})" for w in self._waiting]
+
+    def unreceived(self) -> list[tuple[int, str, int]]:
+        """(source, tag, count) of what is queued, sorted."""
+        return sorted((source, tag, len(queue)) for (source, tag), queue in self._queues.items())
+
+    def _earliest(self, source: int | Any_, tag: str | Any_) -> tuple[int, str] | None:
+        if not isinstance(source, Any_) and not isinstance(tag, Any_):
+            return (source, tag) if (source, tag) in self._queues else None
+        best: tuple[int, str] | None = None
+        best_number = 0
+        for key, queue in self._queues.items():
+            matches = (isinstance(source, Any_) or key[0] == source) and (isinstance(tag, Any_) or key[1] == tag)
+            if matches and (best is None or queue[0][0] < best_number):
+                best, best_number = key, queue[0][0]
+        return best
+
+    def _count(self, message: Message, sign: int) -> None:
+        total = self._queued_bytes.get(message.source, 0) + sign * message.size_bytes
+        if total:
+            self._queued_bytes[message.source] = total
+        else:
+            self._queued_bytes.pop(message.source, None)

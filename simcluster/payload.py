@@ -1,0 +1,164 @@
+"""What a message carries, and how many bytes that is. Both backends count with `sizes_of`, so their counts agree.
+
+This file knows torch and the header's layout. It must not know who sends, to whom, or over what.
+
+A message on the wire is a fixed preamble, a MessagePack header (tag, values, dtype and shape of every tensor) and the
+tensors' raw bytes, one after another. Preamble plus header is the *header*, the tensors are the *body*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+import torch
+from torch import Tensor
+
+Scalar: TypeAlias = bool | int | float | str | None
+"""What a message may carry beside tensors."""
+
+PREAMBLE_BYTES = 40
+"""Magic, version, kind, lengths, sequence number and two checksums: see backends.sockets.framing."""
+
+MAX_DIMENSIONS = 8
+
+DTYPES: dict[str, torch.dtype] = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A list of *tensors* and a few named *values*: `Payload([weights], version=3)` by way of `payload()`."""
+
+    tensors: tuple[Tensor, ...] = ()
+    values: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar] | Scalar
+"""What `send` takes: anything else than a Payload is the short form of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A payload that arrived: *source* is the sender's rank."""
+
+    source: int
+    tag: str
+    payload: Payload
+    size_bytes: int
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.payload.tensors
+
+    @property
+    def tensor(self) -> Tensor:
+        """The only tensor of a message that has one."""
+        if len(self.payload.tensors) != 1:
+            raise ValueError(
+                f"message {self.tag!r} from rank {self.source} has {len(self.payload.tensors)} tensors, "
+                "not one: use .tensors"
+            )
+        return self.payload.tensors[0]
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.payload.values[name]
+        except KeyError:
+            known = ", ".join(sorted(self.payload.values)) or "none"
+            raise KeyError(
+                f"message {self.tag!r} from rank {self.source} has no value {name!r} (it has: {known})"
+            ) from None
+
+
+def payload(*tensors: Tensor, **values: Scalar) -> Payload:
+    """`payload(weights, version=3)`: the usual way to write a message."""
+    return Payload(tensors, values)
+
+
+def as_payload(content: Sendable) -> Payload:
+    """The Payload that *content* is short for. Raises TypeError on what a message cannot carry."""
+    if isinstance(content, Payload):
+        return content
+    if isinstance(content, Tensor):
+        return Payload((content,))
+    if isinstance(content, Mapping):
+        return Payload((), content)
+    if content is None:
+        return Payload()
+    if isinstance(content, (bool, int, float, str)):
+        return Payload((), {"value": content})
+    if isinstance(content, Sequence):
+        return Payload(tuple(content))
+    raise TypeError(f"a message carries tensors and scalars, not {type(content).__name__}")
+
+
+class TensorHeader(msgspec.Struct, array_like=True):
+    """dtype by name from DTYPES, and shape."""
+
+    dtype: str
+    shape: list[int]
+
+
+class MessageHeader(msgspec.Struct, array_like=True):
+    """The typed header of a data message."""
+
+    tag: str
+    values: dict[str, Scalar]
+    tensors: list[TensorHeader]
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode_header(tag: str, content: Payload) -> bytes:
+    """The MessagePack header of *content*. Raises TypeError or ValueError on what cannot travel."""
+    headers = []
+    for tensor in content.tensors:
+        name = DTYPE_NAMES.get(tensor.dtype) if isinstance(tensor, Tensor) else None
+        if name is None:
+            what = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise TypeError(f"message {tag!r}: cannot send {what}; expected a tensor of {', '.join(DTYPES)}")
+        if tensor.dim() > MAX_DIMENSIONS:
+            raise ValueError(f"message {tag!r}: {tensor.dim()} dimensions, at most {MAX_DIMENSIONS}")
+        headers.append(TensorHeader(name, list(tensor.shape)))
+    for key, value in content.values.items():
+        if not (value is None or isinstance(value, (bool, int, float, str))):
+            raise TypeError(
+                f"message {tag!r}: value {key!r} is a {type(value).__name__}; expected a number, string or None"
+            )
+    return _encoder.encode(MessageHeader(tag, dict(content.values), headers))
+
+
+def body_bytes(content: Payload) -> int:
+    """Bytes of all tensors together."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in content.tensors)
+
+
+def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
+    """(header bytes, body bytes) that *content* takes on a wire."""
+    return PREAMBLE_BYTES + len(encode_header(tag, content)), body_bytes(content)
+
+
+def freeze(content: Payload) -> Payload:
+    """A copy that later changes of the sender's tensors cannot reach."""
+    tensors = tuple(
+        tensor.detach().to(device="cpu", copy=True, memory_format=torch.contiguous_format)
+        if tensor.device.type != "meta"
+        else tensor
+        for tensor in content.tensors
+    )
+    return Payload(tensors, dict(content.values))

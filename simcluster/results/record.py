@@ -1,0 +1,139 @@
+"""What one node notes while it runs, and what a whole run leaves behind. Both backends fill these in.
+
+This file knows names and numbers. It must not know a backend, a file or a plot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+SpanKind = Literal["compute", "send", "recv"]
+
+
+class Metric(NamedTuple):
+    """One row of metrics.parquet: at *time_s* of the run, *node* at its *step* noted *name* = *value*."""
+
+    time_s: float
+    step: int
+    node: str
+    name: str
+    value: float
+
+
+class Span(NamedTuple):
+    """What a node did from *start_s* to *end_s*: computed, or waited in send or recv. *peer* is a rank, -1 if none."""
+
+    kind: SpanKind
+    start_s: float
+    end_s: float
+    peer: int
+    tag: str
+    size_bytes: int
+
+
+@dataclass
+class NodeRecord:
+    """Everything one node noted.
+
+    *sent_to* maps a peer's rank to [messages, bytes]; bytes count header and body of the data lane. *control_bytes*
+    counts everything else that this node sent (0 in the simulator). *digest* covers every span and metric in order.
+    """
+
+    rank: int
+    name: str
+    metrics: list[Metric] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    sent_to: dict[int, list[int]] = field(default_factory=dict)
+    bytes_received: int = 0
+    control_bytes: int = 0
+    steps: int = 0
+    finished_s: float | None = None
+    weights_sha256: str | None = None
+    digest: str = ""
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(count[1] for count in self.sent_to.values())
+
+    @property
+    def messages_sent(self) -> int:
+        return sum(count[0] for count in self.sent_to.values())
+
+    @property
+    def compute_s(self) -> float:
+        """Time the device worked: its pieces of work never overlap."""
+        return sum(span.end_s - span.start_s for span in self.spans if span.kind == "compute")
+
+    @property
+    def wait_s(self) -> float:
+        """Time the device stood idle before this node was done."""
+        return max(0.0, (self.finished_s or 0.0) - self.compute_s)
+
+
+class Recorder:
+    """Fills a NodeRecord while a node runs. The transport calls it; *now* is the run's clock, 0 at its start.
+
+    *on_metrics*, if given, is called after each `metrics` with (step, {name: value}), off the clock.
+    """
+
+    def __init__(self, rank: int, name: str, now: Callable[[], float]) -> None:
+        self.record = NodeRecord(rank, name)
+        self.now = now
+        self.on_metrics: Callable[[int, dict[str, float]], None] | None = None
+        self._hash = hashlib.sha256()
+
+    def span(self, kind: SpanKind, start_s: float, end_s: float, peer: int, tag: str, size_bytes: int) -> None:
+        self.record.spans.append(Span(kind, start_s, end_s, peer, tag, size_bytes))
+        self._hash.update(struct.pack("<ddqq", start_s, end_s, peer, size_bytes) + f"{kind} {tag}\n".encode())
+
+    def sent(self, to: int, size_bytes: int) -> None:
+        count = self.record.sent_to.setdefault(to, [0, 0])
+        count[0] += 1
+        count[1] += size_bytes
+
+    def received(self, size_bytes: int) -> None:
+        self.record.bytes_received += size_bytes
+
+    def metrics(self, step: int, values: dict[str, float]) -> None:
+        """Notes *values* now; raises TypeError for what is not a number."""
+        time_s = self.now()
+        for name, value in values.items():
+            self.metric_at(time_s, step, name, float(value))
+        self.record.steps = max(self.record.steps, step)
+        if self.on_metrics is not None:
+            self.on_metrics(step, values)
+
+    def metric_at(self, time_s: float, step: int, name: str, value: float) -> None:
+        """Notes one number for a moment that may have passed: an evaluation made off the clock."""
+        self.record.metrics.append(Metric(time_s, step, self.record.name, name, value))
+        self._hash.update(struct.pack("<dqd", time_s, step, value) + f"metric {name}\n".encode())
+
+    def finish(self, weights_sha256: str | None) -> NodeRecord:
+        """Closes the record at this moment."""
+        self.record.finished_s = self.now()
+        self.record.weights_sha256 = weights_sha256
+        self.record.digest = self._hash.hexdigest()
+        return self.record
+
+
+@dataclass
+class RunRecord:
+    """A whole run as a backend hands it over: the nodes in rank order, and the error if it failed.
+
+    *elapsed_s* is virtual in the simulator and measured on sockets; *wall_s* is measured on both.
+    """
+
+    nodes: list[NodeRecord]
+    elapsed_s: float
+    wall_s: float
+    error: Exception | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trace_sha256(self) -> str:
+        """One hash over every node's spans and metrics."""
+        return hashlib.sha256("".join(node.digest for node in self.nodes).encode()).hexdigest()

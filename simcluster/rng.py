@@ -1,0 +1,47 @@
+"""Streams of randomness keyed by seed and names, so that a new node, metric or plot changes nobody else's draws.
+
+This file knows numpy and torch generators. It must not know who uses them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+
+def seed_sequence(seed: int, *names: str) -> np.random.SeedSequence:
+    """The seed sequence of the stream called *names* under *seed*: the same in every process and on every machine."""
+    digest = hashlib.sha256("\x00".join(names).encode()).digest()
+    words = [int.from_bytes(digest[i : i + 4], "little") for i in range(0, 32, 4)]
+    return np.random.SeedSequence([seed, *words])
+
+
+def numpy_stream(seed: int, *names: str) -> np.random.Generator:
+    """A numpy generator of its own for the stream called *names*."""
+    return np.random.Generator(np.random.PCG64(seed_sequence(seed, *names)))
+
+
+def torch_stream(seed: int, *names: str) -> torch.Generator:
+    """A CPU torch generator of its own for the stream called *names*."""
+    state = seed_sequence(seed, *names, "torch").generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]) & (2**63 - 1))
+
+
+@dataclass(frozen=True)
+class NodeRandom:
+    """One node's generators, made when first asked for."""
+
+    seed: int
+    node: str
+
+    @cached_property
+    def numpy(self) -> np.random.Generator:
+        return numpy_stream(self.seed, "node", self.node)
+
+    @cached_property
+    def torch(self) -> torch.Generator:
+        return torch_stream(self.seed, "node", self.node)
