@@ -1,6 +1,6 @@
 """Write a distributed-training algorithm once; simulate it on the cluster you don't have; run it on the one you do.
 
-An algorithm's author needs five names: `Transport`, `Replica`, `ANY`, `Cost` and `payload`. Whoever runs one needs
+An algorithm's author needs five names: `Transport`, `Replica`, `ANY`, `Cost` and `pack`. Whoever runs one needs
 `run`. Names are imported when first used, so `import simcluster` stays quick.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from simcluster.experiment import run
-    from simcluster.payload import Message, Payload, payload
+    from simcluster.payload import Message, Payload, pack
     from simcluster.results.folder import Run, load_run
     from simcluster.transport import ANY, FREE, Cost, Transport
     from simcluster.workloads import Replica, Workload
@@ -45,7 +45,7 @@ _HOME = {
     "UsageError": "errors",
     "Workload": "workloads",
     "load_run": "results.folder",
-    "payload": "payload",
+    "pack": "payload",
     "run": "experiment",
 }
 
@@ -67,7 +67,7 @@ __all__ = [
     "UsageError",
     "Workload",
     "load_run",
-    "payload",
+    "pack",
     "run",
 ]
 
@@ -75,9 +75,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'simcluster' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"simcluster.{_HOME[name]}"), name)
-    # Importing the submodule `payload` binds the module under this name; the function is what users mean.
-    globals()[name] = value
+    value = globals()[name] = getattr(importlib.import_module(f"simcluster.{_HOME[name]}"), name)
     return value
 
 

@@ -41,7 +41,7 @@ DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A list of *tensors* and a few named *values*: `Payload([weights], version=3)` by way of `payload()`."""
+    """A list of *tensors* and a few named *values*: `pack(weights, version=3)` makes one."""
 
     tensors: tuple[Tensor, ...] = ()
     values: Mapping[str, Scalar] = field(default_factory=dict)
@@ -84,8 +84,8 @@ class Message:
             ) from None
 
 
-def payload(*tensors: Tensor, **values: Scalar) -> Payload:
-    """`payload(weights, version=3)`: the usual way to write a message."""
+def pack(*tensors: Tensor, **values: Scalar) -> Payload:
+    """`pack(weights, version=3)`: the usual way to write a message."""
     return Payload(tensors, values)
 
 
