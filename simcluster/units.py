@@ -1,0 +1,225 @@
+"""Quantities with units, read exactly: "1 Gbps" is 125e6 bytes a second, "0.1 us" the float nearest to 1e-7.
+
+This file knows numbers and units, and no file or key. A unit is never assumed: b and B differ by 8, M and Mi
+by 5 %, and a bare 1000 by whatever its author was thinking of.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+from simcluster.errors import nearest
+
+Units: TypeAlias = Mapping[str, Fraction]
+
+
+class UnitError(ValueError):
+    """A quantity that cannot be read: *found* is what stood there, *expected* what would do."""
+
+    def __init__(self, found: str, expected: str) -> None:
+        self.found, self.expected = found, expected
+        super().__init__(f"found {found}, expected {expected}")
+
+
+def _scaled(base: Fraction, names: str, step: int = 1000) -> dict[str, Fraction]:
+    """Each of *names* is *step* times the one before it; the first is *base*."""
+    return {name: base * step**power for power, name in enumerate(names.split())}
+
+
+_BITS = _scaled(Fraction(1, 8), "bps kbps Mbps Gbps Tbps")
+_BYTES = _scaled(Fraction(1), "B kB MB GB TB")
+_BINARY_BYTES = _scaled(Fraction(1024), "KiB MiB GiB TiB", 1024)
+
+BANDWIDTHS: Units = _BITS | {f"{name}/s": size for name, size in (_BYTES | _BINARY_BYTES).items()}
+SIZES: Units = _BYTES | _BINARY_BYTES
+TIMES: Units = _scaled(Fraction(1, 10**9), "ns us ms s") | {
+    "µs": Fraction(1, 10**6),
+    "μs": Fraction(1, 10**6),
+    "min": Fraction(60),
+    "h": Fraction(3600),
+}
+RATES: Units = _scaled(Fraction(1), "FLOP/s kFLOP/s MFLOP/s GFLOP/s TFLOP/s PFLOP/s")
+
+# Spellings that people use and that mean one thing; case alone is handled apart.
+_MEANT = {
+    **{
+        f"{p}{bit}": f"{p}bps"
+        for p in ("", "k", "M", "G", "T")
+        for bit in ("bit/s", "b/s", "bits/s", "bit", "b")
+    },
+    **{f"{p}Bps": f"{p}B/s" for p in ("k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti")},
+    **{
+        f"{p}{flops}": f"{p}FLOP/s" for p in "kMGTP" for flops in ("FLOPS", "FLOPs", "FLOP", "flops", "Flops")
+    },
+    **{"sec": "s", "second": "s", "seconds": "s", "msec": "ms", "usec": "us", "nsec": "ns", "minutes": "min"},
+    **{"m": "min", "hour": "h", "hours": "h", "byte": "B", "bytes": "B"},
+}
+
+_QUANTITY = re.compile(r"\s*([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,4}))?\s*(\S*)\s*", re.ASCII)
+# No quantity of this world has a longer exponent, and 1e999999999 would be computed digit by digit.
+_MAX_EXPONENT = 400
+_MAX_LENGTH = 100
+
+
+@dataclass(frozen=True)
+class _Kind:
+    what: str
+    units: Units
+    example: str
+    may_be_zero: bool = False
+
+
+_BANDWIDTH = _Kind("a bandwidth", BANDWIDTHS, "1 Gbps or 125 MB/s")
+_LATENCY = _Kind("a time", TIMES, "150 us", may_be_zero=True)
+_SIZE = _Kind("a size", SIZES, "16 GB or 64 KiB", may_be_zero=True)
+_RATE = _Kind("a compute rate", RATES, "100 GFLOP/s")
+
+
+def parse_bandwidth(text: object) -> float:
+    """Bytes per second, above zero: "1 Gbps" is 125e6. Raises UnitError (a ValueError)."""
+    return _parse_float(text, _BANDWIDTH)
+
+
+def parse_latency(text: object) -> float:
+    """Seconds, zero or more: "150 us". Raises UnitError (a ValueError)."""
+    return _parse_float(text, _LATENCY)
+
+
+def parse_size(text: object) -> int:
+    """Whole bytes, zero or more: "64 KiB" is 65536. Raises UnitError (a ValueError)."""
+    size = _parse(text, _SIZE)
+    if size.denominator != 1:
+        raise UnitError(f"{text!r}, which is {float(size)!r} bytes", "a whole number of bytes")
+    return size.numerator
+
+
+def parse_rate(text: object) -> float:
+    """FLOPs per second, above zero: "100 GFLOP/s" is 1e11. Raises UnitError (a ValueError)."""
+    return _parse_float(text, _RATE)
+
+
+def format_bandwidth(bandwidth_Bps: float) -> str:
+    """For people, four digits: decimal bits, as links are sold. "1 Gbps"."""
+    return _format(bandwidth_Bps, _BITS)
+
+
+def format_latency(latency_s: float) -> str:
+    """For people, four digits: "150 us"."""
+    return _format(latency_s, {name: TIMES[name] for name in ("ns", "us", "ms", "s")})
+
+
+def format_size(size_bytes: float) -> str:
+    """For people, four digits: decimal bytes. "1.5 MB"."""
+    return _format(size_bytes, _BYTES)
+
+
+def format_rate(flops_per_s: float) -> str:
+    """For people, four digits: "2.9 TFLOP/s"."""
+    return _format(flops_per_s, RATES)
+
+
+def format_memory_bandwidth(bandwidth_Bps: float) -> str:
+    """For people, four digits: decimal bytes, as memory is sold. "120 GB/s"."""
+    return _format(bandwidth_Bps, {f"{name}/s": size for name, size in _BYTES.items()})
+
+
+def write_bandwidth(bandwidth_Bps: float) -> str:
+    """The shortest text that `parse_bandwidth` reads back to exactly this float."""
+    return _write(bandwidth_Bps, _BITS | {"B/s": Fraction(1)}, parse_bandwidth)
+
+
+def write_latency(latency_s: float) -> str:
+    """The shortest text that `parse_latency` reads back to exactly this float."""
+    return _write(latency_s, {name: TIMES[name] for name in ("ns", "us", "ms", "s")}, parse_latency)
+
+
+def write_rate(flops_per_s: float) -> str:
+    """The shortest text that `parse_rate` reads back to exactly this float."""
+    return _write(flops_per_s, RATES, parse_rate)
+
+
+def write_size(size_bytes: int) -> str:
+    """The shortest text that `parse_size` reads back to exactly this number."""
+    fitting = [f"{size_bytes // unit} {name}" for name, unit in SIZES.items() if size_bytes % unit == 0]
+    return min(fitting, key=len) if size_bytes else "0 B"
+
+
+def _parse_float(text: object, kind: _Kind) -> float:
+    exact = _parse(text, kind)
+    try:
+        value = float(exact)
+    except OverflowError:
+        value = math.inf
+    if math.isinf(value) or (value == 0 and exact > 0):
+        raise UnitError(repr(text), f"{kind.what} that a 64-bit float can hold")
+    return value
+
+
+def _parse(text: object, kind: _Kind) -> Fraction:
+    expected = f"{kind.what} with its unit, such as {kind.example}"
+    if text is None or isinstance(text, (bool, list, dict)):
+        raise UnitError("nothing" if text is None else f"a {type(text).__name__}", expected)
+    if not isinstance(text, str):
+        raise UnitError(f"{text!r} without a unit", expected)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    if match is None:
+        raise UnitError(repr(text[:_MAX_LENGTH]), expected)
+    sign, digits, exponent, unit = match.groups()
+    if not unit:
+        raise UnitError(f"{text!r} without a unit", expected)
+    if unit not in kind.units:
+        raise UnitError(
+            f"{text!r}", f"{expected}; {unit!r} is no unit of {kind.what[2:]}: {_nearest(unit, kind)}"
+        )
+    if exponent and abs(int(exponent)) > _MAX_EXPONENT:
+        raise UnitError(repr(text), f"an exponent of at most {_MAX_EXPONENT}")
+    value = Fraction(f"{digits}e{exponent or 0}") * kind.units[unit]
+    if sign == "-" and value:
+        raise UnitError(f"{text!r}, which is negative", expected)
+    if not value and not kind.may_be_zero:
+        raise UnitError(f"{text!r}, which is zero", f"{kind.what} above zero")
+    return value
+
+
+def _nearest(unit: str, kind: _Kind) -> str:
+    """What the author of *unit* probably meant."""
+    if _MEANT.get(unit) in kind.units:
+        return f"did you mean {_MEANT[unit]!r}?"
+    if unit in ("KB", "KB/s", "kb", "kb/s") and kind is not _LATENCY:
+        rest = "/s" if kind is _BANDWIDTH else ""
+        return f"did you mean 'kB{rest}' (1000 bytes) or 'KiB{rest}' (1024)?"
+    if f"{unit}/s" in kind.units:
+        return f"did you mean {unit + '/s'!r}?"
+    folded = {name.casefold(): name for name in reversed(list(kind.units))}
+    meant = {name.casefold(): right for name, right in _MEANT.items() if right in kind.units}
+    if unit.casefold() in folded | meant:
+        return f"did you mean {(meant | folded)[unit.casefold()]!r}?"
+    return nearest(unit, kind.units)
+
+
+def _format(value: float, units: Units) -> str:
+    fitting = [name for name, unit in units.items() if abs(value) >= float(unit)]
+    name = fitting[-1] if fitting else next(iter(units))
+    if not value:
+        name = "s" if "s" in units else name
+    number = f"{value / float(units[name]):.4g}"
+    # 999.96 rounds to 1000, and above the largest unit there is no other way than many digits.
+    return f"{float(number):.15g} {name}" if "e" in number else f"{number} {name}"
+
+
+def _write(value: float, units: Units, parse: Callable[[str], float]) -> str:
+    candidates = [f"{value / float(unit)!r} {name}" for name, unit in units.items()]
+    candidates = [text.replace(".0 ", " ") for text in candidates]
+    return min((text for text in candidates if _reads_as(text, value, parse)), key=len)
+
+
+def _reads_as(text: str, value: float, parse: Callable[[str], float]) -> bool:
+    try:
+        return parse(text) == value
+    except UnitError:
+        return False

@@ -1,0 +1,228 @@
+"""Turns YAML text into data and notes where every key and value stands. Scalars mean what YAML 1.2 says.
+
+This file knows libyaml's events and nothing of what a document is about; `yaml_lines` is what others use.
+PyYAML's own constructor is not used: it reads 1e12 as text and `on` as true, keeps the last of two equal keys
+in silence, and lets ten lines of aliases fill the memory. Here every event is checked, and nesting costs no
+stack.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import yaml
+
+from simcluster.errors import Problem, UsageError
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""Where a value stands: ("links", 3, "bandwidth")."""
+
+Mark: TypeAlias = tuple[int, int]
+"""Line and column, both from 1."""
+
+MAX_DEPTH = 64
+MAX_VALUES = 1_000_000
+"""Values in a document, those that an alias repeats counted each time."""
+
+_TAG = "tag:yaml.org,2002:"
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
+_NAN = frozenset({".nan", ".NaN", ".NAN"})
+_MAX_DIGITS = 4000
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """A key that stands twice in one mapping: *mark* is the second's place, *first* that of the one kept."""
+
+    path: KeyPath
+    mark: Mark
+    first: Mark
+
+
+@dataclass
+class Parsed:
+    """*data* with the marks of its keys and of its values, and the keys that stood twice."""
+
+    data: Any = None
+    keys: dict[KeyPath, Mark] = field(default_factory=dict)
+    values: dict[KeyPath, Mark] = field(default_factory=dict)
+    duplicates: list[Duplicate] = field(default_factory=list)
+
+
+def build(text: str, file: str | None) -> Parsed:
+    """Reads one document. Raises UsageError, with *file*, for what is not YAML or breaks a limit."""
+    return _Builder(file).build(text)
+
+
+def dotted(path: KeyPath) -> str:
+    """("links", 3, "bandwidth") as links[3].bandwidth."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def resolve(text: str) -> Any:
+    """The value of a plain scalar under YAML 1.2's core schema. Raises ValueError if absurdly long."""
+    if text in _NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if text[0] not in "-+.0123456789":
+        return text
+    if len(text) > _MAX_DIGITS and _FLOAT.fullmatch(text):
+        raise ValueError(f"a number of {len(text)} characters")
+    if _INT.fullmatch(text):
+        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+    if _FLOAT.fullmatch(text) or _INFINITY.fullmatch(text):
+        return float(text.lower().replace(".inf", "inf"))
+    return float("nan") if text in _NAN else text
+
+
+@dataclass
+class _Open:
+    """A list or mapping whose end has not come yet. *key* is the key whose value comes next.
+
+    It *skips* if it is the value of a key that stood before: it is read, and then nobody keeps it.
+    """
+
+    value: Any
+    path: KeyPath
+    anchor: str | None
+    skips: bool
+    key: str | None = None
+    key_mark: Mark = (0, 0)
+    marks: dict[str, Mark] = field(default_factory=dict)
+
+
+class _Builder:
+    def __init__(self, file: str | None) -> None:
+        self.file = file
+        self.parsed = Parsed()
+        self.stack: list[_Open] = []
+        # Of every anchor: its value, how many values that is, and how deep it nests.
+        self.anchors: dict[str, tuple[Any, int, int]] = {}
+        self.values = 0
+        self.documents = 0
+
+    def build(self, text: str) -> Parsed:
+        for event in self._events(text):
+            if isinstance(event, yaml.DocumentStartEvent):
+                self.documents += 1
+                if self.documents > 1:
+                    raise self._refuse(event, "a second document", "one document in a file")
+            elif isinstance(event, yaml.ScalarEvent):
+                self._add(event, self._scalar(event))
+                if event.anchor:
+                    self.anchors[event.anchor] = (self._scalar(event), 1, 0)
+            elif isinstance(event, yaml.AliasEvent):
+                self._alias(event)
+            elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+                self._open(event)
+            elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+                done = self.stack.pop()
+                if done.anchor:
+                    self.anchors[done.anchor] = (done.value, *_extent(done.value))
+        return self.parsed
+
+    def _events(self, text: str) -> Iterator[Any]:
+        try:
+            yield from yaml.parse(text, Loader=yaml.CSafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            place = (mark.line + 1, mark.column + 1) if mark else (None, None)
+            words = " ".join(part for part in (error.problem, error.context) if part)
+            raise UsageError(Problem("YAML syntax", "", f"YAML: {words}", self.file, *place)) from None
+        except (yaml.YAMLError, UnicodeError) as error:
+            words = str(getattr(error, "reason", error))
+            raise UsageError(Problem("YAML syntax", "", f"YAML: {words}", self.file)) from None
+
+    def _open(self, event: Any) -> None:
+        mapping = isinstance(event, yaml.MappingStartEvent)
+        if event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
+            raise self._refuse(event, f"the tag {event.tag}", "no tag")
+        if len(self.stack) >= MAX_DEPTH:
+            raise self._refuse(event, "deeper nesting", f"at most {MAX_DEPTH} levels")
+        value: Any = {} if mapping else []
+        path, skips = self._add(event, value)
+        self.stack.append(_Open(value, path, event.anchor, skips))
+
+    def _alias(self, event: Any) -> None:
+        if event.anchor not in self.anchors:
+            raise self._refuse(event, f"the alias *{event.anchor}", "an anchor that ends before it")
+        value, count, depth = self.anchors[event.anchor]
+        self.values += count
+        if self.values > MAX_VALUES:
+            raise self._refuse(event, "aliases that repeat too much", f"at most {MAX_VALUES} values")
+        if len(self.stack) + depth > MAX_DEPTH:
+            raise self._refuse(event, "deeper nesting", f"at most {MAX_DEPTH} levels")
+        # A copy, so that a value changed later in one place stays as it was in the other.
+        self._add(event, copy.deepcopy(value))
+
+    def _add(self, event: Any, value: Any) -> tuple[KeyPath, bool]:
+        """Puts *value* into what is open: its path, and whether nobody keeps it."""
+        mark = (event.start_mark.line + 1, event.start_mark.column + 1)
+        self.values += 1
+        if self.values > MAX_VALUES:
+            raise self._refuse(event, "more values", f"at most {MAX_VALUES}")
+        if not self.stack:
+            self.parsed.data = value
+            self.parsed.values[()] = mark
+            return (), False
+        top = self.stack[-1]
+        if isinstance(top.value, list):
+            path: KeyPath = (*top.path, len(top.value))
+            top.value.append(value)
+        elif top.key is None:
+            if not isinstance(event, yaml.ScalarEvent):
+                raise self._refuse(event, "a key that is not text", "text")
+            top.key, top.key_mark = event.value, mark
+            return top.path, top.skips
+        else:
+            key, top.key = top.key, None
+            path = (*top.path, key)
+            if key in top.value:
+                self.parsed.duplicates.append(Duplicate(path, top.key_mark, top.marks[key]))
+                return path, True
+            top.value[key], top.marks[key] = value, top.key_mark
+            if not top.skips:
+                self.parsed.keys[path] = top.key_mark
+        if not top.skips:
+            self.parsed.values[path] = mark
+        return path, top.skips
+
+    def _scalar(self, event: Any) -> Any:
+        top = self.stack[-1] if self.stack else None
+        is_key = top is not None and isinstance(top.value, dict) and top.key is None
+        tag = None if event.tag in (None, "!") else event.tag
+        if tag not in (None, _TAG + "str"):
+            raise self._refuse(event, f"the tag {tag}", "no tag, or !!str")
+        if tag is None and event.implicit[0] and not is_key:
+            try:
+                return resolve(event.value)
+            except ValueError as error:
+                raise self._refuse(event, str(error), "a shorter one") from None
+        return event.value
+
+    def _refuse(self, event: Any, found: str, expected: str) -> UsageError:
+        mark = event.start_mark
+        key = dotted(self.stack[-1].path[:6]) if self.stack else ""
+        return UsageError(
+            Problem(key or "document", found, expected, self.file, mark.line + 1, mark.column + 1)
+        )
+
+
+def _extent(value: Any) -> tuple[int, int]:
+    """How many values *value* consists of, and how deep it nests."""
+    if not isinstance(value, (dict, list)):
+        return 1, 0
+    parts = [_extent(item) for item in (value.values() if isinstance(value, dict) else value)]
+    return 1 + sum(count for count, _ in parts), 1 + max((depth for _, depth in parts), default=0)
