@@ -1,0 +1,188 @@
+"""All nodes of a simulated cluster in one loop: starts them, ends them, and says who waits when nothing can happen.
+
+This file knows nodes, streams and life and death. It must not know algorithms, experiments or files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from backends.sim.devices import DeviceModel
+from backends.sim.loop import Drained, Endless, SimLoop, SimTask, owner_of_task
+from backends.sim.network import Channel, Network
+from backends.sim.transport import INBOX_BYTES, SimTransport, Stream
+from simcluster.errors import Deadlock, NeverFinished
+from simcluster.results.record import Recorder
+
+if TYPE_CHECKING:
+    from simcluster.topology import Topology
+
+Body = Callable[[SimTransport], Awaitable[Any]]
+
+
+class Cluster:
+    """The workers of *topology*, in rank order, with streams made when first used."""
+
+    def __init__(self, topology: Topology, seed: int = 0, *, inbox_bytes: int = INBOX_BYTES) -> None:
+        self.topology, self.seed, self.inbox_bytes = topology, seed, inbox_bytes
+        self.loop = SimLoop()
+        self.network = Network(self.loop.clock)
+        self._channels: dict[tuple[str, bool], Channel] = {}
+        self._streams: dict[tuple[int, int], Stream] = {}
+        self.tasks: list[SimTask[Any]] = []
+        self.nodes: list[SimTransport] = []
+        for rank, name in enumerate(topology.workers):
+            node = topology.nodes[name]
+            assert node.device is not None, "a worker has a device"
+            device = DeviceModel(node.device, node.straggler, seed, name)
+            self.nodes.append(SimTransport(self, rank, name, device, Recorder(rank, name, self.loop.time)))
+
+    def stream(self, source: int, to: int) -> Stream:
+        """The stream between two ranks; the first use lays its route."""
+        key = (source, to)
+        if key not in self._streams:
+            hops = self.topology.route(self.nodes[source].name, self.nodes[to].name)
+            route = tuple(self._channel(hop.link, hop.forward) for hop in hops)
+            latency_s = sum(hop.link.latency_s for hop in hops)
+            self._streams[key] = Stream(self, self.nodes[source], self.nodes[to], route, latency_s)
+        return self._streams[key]
+
+    def run(self, bodies: Sequence[Body], crashes: Sequence[tuple[float, int]] = ()) -> list[Any]:
+        """Runs body i as rank i to the end; returns each one's result, or the exception that it ended with.
+
+        *crashes* are (virtual time, rank). Raises Deadlock or NeverFinished if some body cannot, or does not, end.
+        """
+        assert len(bodies) == len(self.nodes), f"{len(bodies)} bodies for {len(self.nodes)} nodes"
+        for node, body in zip(self.nodes, bodies, strict=True):
+            token = owner_of_task.set(node)
+            self.tasks.append(self.loop.create_task(self._live(node, body), name=f"rank {node.rank} ({node.name})"))
+            owner_of_task.reset(token)
+        for time_s, rank in crashes:
+            self.loop.call_at(time_s, self.crash, rank, "crashed by the fault plan")
+        try:
+            self.loop.run_until_complete(asyncio.wait(self.tasks))
+            return [_outcome(task) for task in self.tasks]
+        except Drained:
+            raise Deadlock(f"deadlock at {self.loop.time():g} s: nothing can happen any more", self.waits()) from None
+        except Endless:
+            raise NeverFinished(
+                f"no work done and nothing recorded for long at {self.loop.time():g} s", self.waits()
+            ) from None
+        finally:
+            self._end_all()
+
+    def crash(self, rank: int, reason: str) -> None:
+        """*rank* dies now, without a goodbye. Its process's end reaches a peer one latency later, as a FIN does."""
+        node = self.nodes[rank]
+        if not node.alive:
+            return
+        node.alive = False
+        for task in self._tasks_of(node):
+            task.cancel()
+        for peer in self.nodes:
+            if peer is not node:
+                self.stream(rank, peer.rank).break_off(asyncio.CancelledError)
+        self._announce(node, reason, tell_any=True)
+
+    def waits(self) -> list[str]:
+        """One line per rank that has not ended: what it waits for, and where."""
+        lines = []
+        for node, task in zip(self.nodes, self.tasks, strict=True):
+            if not task.done():
+                what = ", ".join(node.waits()) or "something outside the transport"
+                lines.append(f"rank {node.rank} ({node.name}) waits for {what}{_place(task)}")
+        return lines
+
+    # inside
+
+    async def _live(self, node: SimTransport, body: Body) -> Any:
+        """A node's whole life: its body, then a goodbye; or a crash, which the body asks for by raising Crash."""
+        try:
+            result = await body(node)
+        except BaseException as error:
+            if node.alive:
+                node.alive = False
+                self._cancel_children(node)
+                self._announce(node, f"failed: {type(error).__name__}: {error}", tell_any=True)
+            raise
+        self._cancel_children(node)
+        self._announce(node, "ended its algorithm", tell_any=False)
+        return result
+
+    def _cancel_children(self, node: SimTransport) -> None:
+        current = asyncio.current_task(self.loop)
+        for task in self._tasks_of(node):
+            if task is not current:
+                task.cancel()
+
+    def _tasks_of(self, node: SimTransport) -> list[SimTask[Any]]:
+        tasks = [task for task in asyncio.all_tasks(self.loop) if isinstance(task, SimTask) and task.owner is node]
+        return sorted(tasks, key=lambda task: task.number)
+
+    def _announce(self, node: SimTransport, reason: str, *, tell_any: bool) -> None:
+        """The news travels behind what the node had sent: one latency, after every message already under way."""
+        for peer in self.nodes:
+            if peer is not node and peer.alive:
+                latency_s = self.stream(node.rank, peer.rank).latency_s
+                clock = self.loop.clock
+                clock.alarm_at(
+                    clock.now + latency_s,
+                    lambda _, peer=peer: peer.lose(node.rank, reason, tell_any=tell_any),  # type: ignore[misc]
+                )
+
+    def _channel(self, link: Any, forward: bool) -> Channel:
+        # Both directions of a half-duplex link are one medium.
+        key = (link.name, forward or link.duplex == "half")
+        if key not in self._channels:
+            self._channels[key] = Channel(link.name, link.bandwidth_Bps, shared=link.duplex != "free")
+        return self._channels[key]
+
+    def _end_all(self) -> None:
+        """Cancels what is left, so that nothing is destroyed while pending."""
+        for _ in range(100):  # a task may refuse once or twice; one that always does is left alone
+            left = sorted(
+                (t for t in asyncio.all_tasks(self.loop) if isinstance(t, SimTask)), key=lambda t: t.number
+            )
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
+        for task in self.tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # seen: it is part of the outcome
+        self.loop.close()
+
+
+def _outcome(task: SimTask[Any]) -> Any:
+    if task.cancelled():
+        return asyncio.CancelledError("cancelled")
+    return task.exception() or task.result()
+
+
+def _place(task: SimTask[Any]) -> str:
+    """' at file:line' of the innermost frame that is the algorithm's own."""
+    place, awaited = "", task.get_coro()
+    while isinstance(awaited, CoroutineType):
+        frame = awaited.cr_frame
+        if frame is not None and not _is_plumbing(frame.f_code.co_filename):
+            place = f" at {frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+        awaited = awaited.cr_await
+    return place
+
+
+def _is_plumbing(filename: str) -> bool:
+    return "/backends/" in filename.replace("\\", "/") or "asyncio" in filename
+
+
+def run_bodies(bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0) -> list[Any]:
+    """Runs each body as one node, by default on a star of ideal links: for tests and `check_transport`."""
+    if topology is None:
+        from simcluster.topology import star
+
+        topology = star(len(bodies))
+    return Cluster(topology, seed).run(bodies)

@@ -1,0 +1,286 @@
+"""An asyncio event loop whose clock and queue are a `simpy.Environment`.
+
+This file knows asyncio and SimPy: callbacks that are ready run first, in order; when none is left, SimPy's next event
+moves the clock. It must not know nodes, messages or devices.
+
+Timers go into SimPy's own queue. A heap of our own beside it livelocks once the clock's resolution is rounded away
+(now + delay == now), and two queues would need an order between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import itertools
+import logging
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from typing import Any, NoReturn, TypeVar
+
+import simpy
+
+from simcluster.errors import UsageError
+
+T = TypeVar("T")
+
+IDLE_CALLBACKS_LIMIT = 50_000_000
+"""Callbacks without any progress after which a run is called endless: about a minute of polling."""
+
+owner_of_task: contextvars.ContextVar[object] = contextvars.ContextVar("owner_of_task", default=None)
+"""Whose task is being made: child tasks inherit it with their context."""
+
+
+class Drained(Exception):
+    """Nothing is ready, SimPy's queue is empty, and the awaited task is not done: a deadlock."""
+
+
+class Endless(Exception):
+    """The limit of callbacks without progress is reached."""
+
+
+class Alarm:
+    """The smallest thing that SimPy's queue accepts: one callback at one time, and a way to call it off."""
+
+    __slots__ = ("callbacks", "cancelled")
+    _ok = True
+
+    def __init__(self, callback: Callable[[Alarm], object]) -> None:
+        self.callbacks: list[Callable[[Alarm], object]] | None = [callback]
+        self.cancelled = False
+
+
+class Clock(simpy.Environment):
+    """A SimPy environment that schedules at absolute times: now + (when - now) need not be when."""
+
+    def alarm_at(self, when: float, callback: Callable[[Alarm], object]) -> Alarm:
+        alarm = Alarm(callback)
+        heappush(self._queue, (max(when, self._now), 1, next(self._eid), alarm))  # type: ignore[arg-type]
+        return alarm
+
+    def drop_cancelled(self) -> bool:
+        """Removes called-off alarms from the head, so that they do not move the clock. False if nothing is left."""
+        queue = self._queue
+        while queue and getattr(queue[0][3], "cancelled", False):
+            heappop(queue)
+        return bool(queue)
+
+
+class Timer(asyncio.TimerHandle):
+    """A timer that can call off its alarm."""
+
+    __slots__ = ("alarm",)
+    alarm: Alarm
+
+
+class SimTask(asyncio.Task[T]):
+    """A task that hashes by its number: `asyncio.wait` and TaskGroup hold tasks in sets, which iterate by hash."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], number: int, **options: Any) -> None:
+        self.number = number
+        self.owner = owner_of_task.get()
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SimFuture(asyncio.Future[T]):
+    """A future that hashes by its number, for the same reason."""
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """Runs coroutines in virtual time. `time()` starts at 0.0 and is exact: a sleep of a year is one event."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self._ready: deque[asyncio.Handle] = deque()
+        self._numbers = itertools.count()
+        self._running = self._closed = self._stopping = False
+        self._idle = 0
+        self._generators: dict[int, AsyncGenerator[Any, Any]] = {}
+
+    # time and callbacks
+
+    def time(self) -> float:
+        return float(self.clock._now)
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = Timer(when, callback, args, self, context)
+        timer.alarm = self.clock.alarm_at(when, lambda _: self._ready.append(timer))
+        return timer
+
+    def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
+        """`TimerHandle.cancel` calls this."""
+        assert isinstance(timer, Timer)
+        timer.alarm.cancelled = True
+
+    # futures and tasks
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return SimFuture(next(self._numbers), self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> SimTask[T]:
+        number = next(self._numbers)
+        return SimTask(coro, number, loop=self, name=name or f"task-{number}", context=context)
+
+    # running
+
+    def progress(self) -> None:
+        """Something happened that counts: see IDLE_CALLBACKS_LIMIT."""
+        self._idle = 0
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Runs until *future* is done. Raises Drained or Endless if that cannot, or seems never to, happen."""
+        task = asyncio.ensure_future(future, loop=self)
+        with self._as_running_loop():
+            try:
+                self._run(task.done)
+            except BaseException:
+                task.cancel()
+                raise
+        return task.result()
+
+    def run_forever(self) -> None:
+        with self._as_running_loop():
+            self._run(lambda: self._stopping)
+        self._stopping = False
+
+    def _run(self, finished: Callable[[], bool]) -> None:
+        ready, clock = self._ready, self.clock
+        while True:
+            while ready:
+                self._idle += 1
+                ready.popleft()._run()
+            if finished() or self._stopping:
+                return
+            if self._idle > IDLE_CALLBACKS_LIMIT:
+                raise Endless
+            if not clock.drop_cancelled():
+                raise Drained
+            clock.step()
+
+    @contextmanager
+    def _as_running_loop(self) -> Iterator[None]:
+        if self._closed:
+            raise RuntimeError("the simulated loop is closed")
+        if self._running:
+            raise RuntimeError("the simulated loop is running already")
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=self._remember_generator, finalizer=self._finalize_generator)
+        # A notebook's own loop may be running in this thread; it gets its place back.
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        self._running = True
+        try:
+            yield
+        finally:
+            self._running = False
+            asyncio._set_running_loop(outer)
+            sys.set_asyncgen_hooks(*hooks)
+
+    def _remember_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators[id(generator)] = generator
+
+    def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators.pop(id(generator), None)
+        if not self._closed:
+            self.create_task(generator.aclose())  # type: ignore[arg-type]
+
+    async def shutdown_asyncgens(self) -> None:
+        generators, self._generators = list(self._generators.values()), {}
+        for generator in generators:
+            await generator.aclose()
+
+    async def shutdown_default_executor(self) -> None:
+        """There is none: `run_in_executor` is refused."""
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Forgets what is still queued."""
+        self._closed = True
+        self._ready.clear()
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        if enabled:
+            raise UsageError("asyncio's debug mode times callbacks by the wall clock; the simulated loop has none")
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        logging.getLogger("asyncio").error(
+            "%s at virtual time %r", context.get("message"), self.time(), exc_info=context.get("exception")
+        )
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+
+def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise UsageError(f"{name} leaves the simulated world; {instead}")
+
+    return refuse
+
+
+_COMPUTE = "write `await node.compute(work, *args, cost=...)` for work"
+_MESSAGES = "write `await node.send(...)` and `await node.recv(...)` for messages"
+for _name, _instead in {
+    "run_in_executor": _COMPUTE,
+    "call_soon_threadsafe": _COMPUTE,
+    "subprocess_exec": _COMPUTE,
+    "subprocess_shell": _COMPUTE,
+    "create_connection": _MESSAGES,
+    "create_server": _MESSAGES,
+    "create_datagram_endpoint": _MESSAGES,
+    "create_unix_connection": _MESSAGES,
+    "create_unix_server": _MESSAGES,
+    "getaddrinfo": _MESSAGES,
+    "sock_connect": _MESSAGES,
+    "sock_recv": _MESSAGES,
+    "sock_sendall": _MESSAGES,
+    "add_reader": _MESSAGES,
+    "add_writer": _MESSAGES,
+    "add_signal_handler": "a run is ended from outside",
+}.items():
+    setattr(SimLoop, _name, _refusal(_name, _instead))

@@ -1,0 +1,301 @@
+"""The transport interface in virtual time: streams over the fluid network, a mailbox, a device.
+
+This file knows one cluster of simulated nodes in one loop. It must not know algorithms, files or sockets.
+
+A message's body is injected at the rate that the network gives it and arrives one route latency after its last byte
+left; its header counts as bytes but takes no time of its own (docs/design-decisions.md says why).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from simcluster.errors import PeerLost
+from simcluster.mailbox import Mailbox
+from simcluster.payload import Message, Payload, Sendable, as_payload, freeze, sizes_of
+from simcluster.rng import NodeRandom
+from simcluster.transport import ANY, Any_, Cost
+
+if TYPE_CHECKING:
+    from backends.sim.cluster import Cluster
+    from backends.sim.devices import DeviceModel
+    from backends.sim.network import Channel, Flow
+    from simcluster.results.record import Recorder
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+INBOX_BYTES = 64 * 1024 * 1024
+"""Unreceived bytes per peer beyond which a node stops reading from it, as the sockets backend does."""
+
+
+class Outgoing:
+    """A message on its way out: *injected* is done when its last byte has left."""
+
+    __slots__ = ("body_B", "flow", "injected", "message")
+
+    def __init__(self, message: Message, body_B: int, injected: asyncio.Future[None]) -> None:
+        self.message = message
+        self.body_B = body_B
+        self.injected = injected
+        self.flow: Flow | None = None
+
+
+class Stream:
+    """The ordered bytes from one node to another: one message is injected at a time."""
+
+    __slots__ = ("_current", "_queue", "cluster", "latency_s", "receiver", "route", "sender", "under_way_B")
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        sender: SimTransport,
+        receiver: SimTransport,
+        route: tuple[Channel, ...],
+        latency_s: float,
+    ) -> None:
+        self.cluster = cluster
+        self.sender, self.receiver = sender, receiver
+        self.route, self.latency_s = route, latency_s
+        self.under_way_B = 0  # injected, not yet delivered
+        self._queue: deque[Outgoing] = deque()
+        self._current: Outgoing | None = None
+
+    def put(self, outgoing: Outgoing) -> None:
+        self._queue.append(outgoing)
+        self.pump()
+
+    def pump(self) -> None:
+        """Injects the next message if none is under way and the receiver still reads."""
+        while self._current is None and self._queue:
+            if self.receiver.mailbox.queued_bytes(self.sender.rank) + self.under_way_B >= self.cluster.inbox_bytes:
+                return
+            self._current = outgoing = self._queue.popleft()
+            if outgoing.body_B and self.route:
+                outgoing.flow = self.cluster.network.start(self.route, outgoing.body_B, self._injected)
+            else:
+                self._injected()
+
+    def withdraw(self, outgoing: Outgoing) -> None:
+        """A cancelled send: what has not left entirely does not arrive at all."""
+        if outgoing is self._current:
+            if outgoing.flow is not None:
+                self.cluster.network.cancel(outgoing.flow)
+            self._current = None
+            self.pump()
+        elif outgoing in self._queue:
+            self._queue.remove(outgoing)
+
+    def break_off(self, error: Callable[[], Exception]) -> None:
+        """One end is gone: nothing more leaves, and whoever waits to send is told."""
+        waiting = ([self._current] if self._current else []) + list(self._queue)
+        if self._current is not None and self._current.flow is not None:
+            self.cluster.network.cancel(self._current.flow)
+        self._current = None
+        self._queue.clear()
+        for outgoing in waiting:
+            if not outgoing.injected.done():
+                outgoing.injected.set_exception(error())
+
+    def _injected(self) -> None:
+        outgoing = self._current
+        assert outgoing is not None
+        self._current = None
+        message = outgoing.message
+        self.sender.recorder.sent(self.receiver.rank, message.size_bytes)
+        if not outgoing.injected.done():
+            outgoing.injected.set_result(None)
+        if self.latency_s:
+            self.under_way_B += message.size_bytes
+            clock = self.cluster.loop.clock
+            clock.alarm_at(clock.now + self.latency_s, lambda _: self._arrive(message))
+        else:
+            self.receiver.deliver(message)
+        self.pump()
+
+    def _arrive(self, message: Message) -> None:
+        self.under_way_B -= message.size_bytes
+        self.receiver.deliver(message)
+
+
+class SimTransport:
+    """One simulated node: see simcluster.transport.Transport for what every method promises."""
+
+    def __init__(self, cluster: Cluster, rank: int, name: str, device: DeviceModel, recorder: Recorder) -> None:
+        self.rank, self.name = rank, name
+        self.recorder = recorder
+        self.rng = NodeRandom(cluster.seed, name)
+        self.mailbox: Mailbox[asyncio.Future[Message]] = Mailbox()
+        self.alive = True
+        self._cluster = cluster
+        self._loop = cluster.loop
+        self._device = device
+        self._device_lock = asyncio.Lock()
+        self._lost: dict[int, str] = {}  # rank -> why, as this node knows it
+        self._untold: list[int] = []  # losses that no recv(ANY) has been told yet
+        self.sending: dict[int, str] = {}  # number -> words, for the report of a deadlock
+        self._sends = 0
+
+    @property
+    def size(self) -> int:
+        return len(self._cluster.nodes)
+
+    @property
+    def peers(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank != self.rank and rank not in self._lost]
+
+    async def send(self, to: int, tag: str, content: Sendable) -> None:
+        payload = as_payload(content)
+        header_B, body_B = sizes_of(tag, payload)
+        self._check_peer(to)
+        if to in self._lost:
+            await asyncio.sleep(0)
+            raise self._peer_lost(to)
+        start_s = self._loop.time()
+        frozen: Payload = freeze(payload)
+        outgoing = Outgoing(
+            Message(self.rank, tag, frozen, header_B + body_B), body_B, self._loop.create_future()
+        )
+        stream = self._cluster.stream(self.rank, to)
+        stream.put(outgoing)
+        self._sends += 1
+        number = self._sends
+        self.sending[number] = f"send(to={to}, tag={tag!r}, {body_B} B)"
+        try:
+            if outgoing.injected.done():
+                await asyncio.sleep(0)
+                outgoing.injected.result()
+            else:
+                await outgoing.injected
+        except asyncio.CancelledError:
+            stream.withdraw(outgoing)
+            raise
+        finally:
+            del self.sending[number]
+        self.recorder.span("send", start_s, self._loop.time(), to, tag, header_B + body_B)
+
+    async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
+        if not isinstance(source, Any_):
+            self._check_peer(source)
+        start_s = self._loop.time()
+        message = self.mailbox.take(source, tag)
+        if message is not None:
+            await self._yield_holding(message)
+        else:
+            message = await self._wait_for(source, tag)
+        self._cluster.stream(message.source, self.rank).pump()
+        self.recorder.received(message.size_bytes)
+        self.recorder.span("recv", start_s, self._loop.time(), message.source, message.tag, message.size_bytes)
+        return message
+
+    async def compute(self, work: Callable[P, T], *args: P.args, cost: Cost, **kwargs: P.kwargs) -> T:
+        async with self._device_lock:
+            start_s = self._loop.time()
+            # Run at the start, as a real device would: what changes later is not seen, and cancelling comes too late.
+            duration_s = self._device.duration_s(cost)
+            try:
+                result = work(*args, **kwargs)
+                await asyncio.sleep(duration_s)
+            finally:
+                self._loop.progress()
+                self.recorder.span("compute", start_s, self._loop.time(), -1, "", 0)
+        return result
+
+    def record(self, *, step: int, **metrics: float) -> None:
+        self._loop.progress()
+        self.recorder.metrics(step, metrics)
+
+    # what the cluster calls
+
+    def deliver(self, message: Message) -> None:
+        """A message has arrived. A dead node takes none."""
+        if self.alive:
+            receiver = self.mailbox.deliver(message)
+            while receiver is not None and receiver.done():
+                # Cancelled while it waited, and not yet run: the next one is served.
+                receiver = self.mailbox.deliver(message)
+            if receiver is not None:
+                receiver.set_result(message)
+
+    def lose(self, rank: int, reason: str, *, tell_any: bool) -> None:
+        """The cluster tells this node that *rank* is gone. A peer that ended well is not told to recv(ANY)."""
+        if rank in self._lost or not self.alive:
+            return
+        self._lost[rank] = reason
+        self._cluster.stream(self.rank, rank).break_off(lambda: self._peer_lost(rank))
+        for receiver in self.mailbox.waiting_for(rank):
+            _fail(receiver, self._peer_lost(rank))
+        if tell_any:
+            self._untold.append(rank)
+        self._tell_any()
+
+    def waits(self) -> list[str]:
+        """What this node waits for, in words."""
+        return self.mailbox.describe() + list(self.sending.values())
+
+    # inside
+
+    def _tell_any(self) -> None:
+        while self._untold or not self.peers:
+            receiver = self.mailbox.first_waiting_for_any()
+            if receiver is None:
+                return
+            if not receiver.done():
+                _fail(receiver, self._loss_for_any())
+
+    def _loss_for_any(self) -> PeerLost:
+        """The next loss to tell, or, when nobody is left, the last one again."""
+        return self._peer_lost(self._untold.pop(0) if self._untold else next(reversed(self._lost)))
+
+    async def _yield_holding(self, message: Message) -> None:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self._give_back(message)
+            raise
+
+    async def _wait_for(self, source: int | Any_, tag: str | Any_) -> Message:
+        if isinstance(source, Any_):
+            if self._untold or not (self.peers or self.size == 1):
+                await asyncio.sleep(0)
+                raise self._loss_for_any()
+        elif source in self._lost:
+            await asyncio.sleep(0)
+            raise self._peer_lost(source)
+        receiver: asyncio.Future[Message] = self._loop.create_future()
+        self.mailbox.wait(source, tag, receiver)
+        try:
+            return await receiver
+        except asyncio.CancelledError:
+            if not receiver.done() or receiver.cancelled():
+                self.mailbox.withdraw(receiver)
+            elif receiver.exception() is None:
+                self._give_back(receiver.result())
+            elif isinstance(source, Any_) and isinstance(lost := receiver.exception(), PeerLost):
+                self._untold.insert(0, lost.rank)
+                self._tell_any()
+            raise
+
+    def _give_back(self, message: Message) -> None:
+        receiver = self.mailbox.restore(message)
+        while receiver is not None and receiver.done():
+            receiver = self.mailbox.restore(message)
+        if receiver is not None:
+            receiver.set_result(message)
+
+    def _check_peer(self, rank: int) -> None:
+        if not 0 <= rank < self.size or rank == self.rank:
+            raise ValueError(
+                f"rank {rank} is no peer of rank {self.rank}: expected 0 to {self.size - 1} without {self.rank}"
+            )
+
+    def _peer_lost(self, rank: int) -> PeerLost:
+        return PeerLost(rank, self._cluster.nodes[rank].name, self._lost.get(rank, ""))
+
+
+def _fail(receiver: asyncio.Future[Message], error: Exception) -> None:
+    if not receiver.done():
+        receiver.set_exception(error)

@@ -1,0 +1,36 @@
+"""All-reduce around a ring (Patarasuk and Yuan 2009): the least bytes any all-reduce can send.
+
+With p ranks, M bytes, latency a and bandwidth B: 2 (p-1) (a + M/(pB)) on a full-duplex star, 2 (p-1)/p M bytes sent
+by every rank.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from simcluster.collectives.exchange import exchange
+from simcluster.transport import Transport
+
+
+async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
+    """The sum of every rank's *vector* (1-D, equal length), the same bits on all of them; *vector* is left alone.
+
+    Chunk c is summed in the order c, c+1, ..., c+p-1 (mod p).
+    """
+    size, rank = node.size, node.rank
+    right, left = (rank + 1) % size, (rank - 1) % size
+    result = vector.clone()
+    chunks = result.tensor_split(size)
+
+    # reduce-scatter: after p-1 steps rank r holds the sum of chunk r+1
+    for step in range(size - 1):
+        outgoing, incoming = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
+        message = await exchange(node, right, left, f"{tag}/scatter{step}", outgoing)
+        incoming.copy_(message.tensor.add_(incoming))
+
+    # all-gather: the finished chunks go round once
+    for step in range(size - 1):
+        outgoing, incoming = chunks[(rank + 1 - step) % size], chunks[(rank - step) % size]
+        message = await exchange(node, right, left, f"{tag}/gather{step}", outgoing)
+        incoming.copy_(message.tensor)
+    return result
