@@ -112,9 +112,9 @@ class Recorder:
         self.record.metrics.append(Metric(time_s, step, self.record.name, name, value))
         self._hash.update(struct.pack("<dqd", time_s, step, value) + f"metric {name}\n".encode())
 
-    def finish(self, weights_sha256: str | None) -> NodeRecord:
-        """Closes the record at this moment."""
-        self.record.finished_s = self.now()
+    def finish(self, weights_sha256: str | None, finished_s: float | None = None) -> NodeRecord:
+        """Closes the record at *finished_s*, or this moment."""
+        self.record.finished_s = self.now() if finished_s is None else finished_s
         self.record.weights_sha256 = weights_sha256
         self.record.digest = self._hash.hexdigest()
         return self.record

@@ -1,0 +1,37 @@
+"""What a backend is asked to run: the nodes in rank order, the program, the faults.
+
+This file knows plain values. It must not know a backend, nor how a program reads its configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simcluster.topology import Topology
+
+NODE_PROGRAM = "simcluster.experiment.node:run_node"
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """One run. Index i of *names* and *addresses* is rank i; an address of None means: start that node here.
+
+    *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every node
+    awaits with *config_json* verbatim. *faults* are (seconds after the start, "crash", rank). *options* are the
+    backend's own settings; it names those that it does not know. *on_progress* is called with (rank, its last step).
+    """
+
+    names: list[str]
+    config_json: str
+    seed: int = 0
+    addresses: list[tuple[str, int] | None] = field(default_factory=list)
+    program: str = NODE_PROGRAM
+    topology: Topology | None = None
+    log_folder: Path | None = None
+    faults: list[tuple[float, str, int]] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    on_progress: Callable[[int, int], None] | None = None

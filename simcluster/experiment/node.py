@@ -1,0 +1,90 @@
+"""What one node does in a run, on any backend: make its replica, run the algorithm, note what came of it.
+
+This file knows experiments, replicas and records. It must not know which backend it runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import lru_cache
+
+from torch import Tensor
+
+from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.results.record import NodeRecord, Recorder
+from simcluster.results.summary import ACCURACY, LOSS
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+OBSERVED_RANK = 0
+"""Whose replica is evaluated: a parameter server's, or any one of equals."""
+
+
+async def run_node(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
+    """Runs the experiment in *config_json* as *node*; returns the filled record of *recorder*.
+
+    Whatever the algorithm raises is raised here, a lone exception freed of the groups around it; the record then holds
+    what happened until then.
+    """
+    experiment = _experiment(config_json)
+    replica = experiment.workload.replica(node.rank, node.size, experiment.seed, steps=experiment.steps)
+    evaluations = Evaluations(experiment, replica, recorder) if node.rank == OBSERVED_RANK else None
+    try:
+        async with asyncio.timeout(experiment.time_s) as limit:
+            await experiment.algorithm(node, replica, **experiment.algorithm_settings)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    except BaseExceptionGroup as group:
+        raise _first(group) from group
+    finally:
+        finished_s = recorder.now()
+        if evaluations is not None:
+            evaluations.finish(finished_s)
+        recorder.finish(replica.weights_sha256(), finished_s)
+    return recorder.record
+
+
+class Evaluations:
+    """Held-out loss and accuracy of one replica, off the clock: weights are kept at the time, and judged at the end.
+
+    The time and step of an evaluation are those at which its weights were held.
+    """
+
+    def __init__(self, experiment: Experiment, replica: Replica, recorder: Recorder) -> None:
+        self._every = experiment.evaluate_every
+        self._replica, self._recorder = replica, recorder
+        self._kept: list[tuple[float, int, list[Tensor]]] = []
+        self._next_step = experiment.evaluate_every
+        recorder.on_metrics = self._on_metrics
+
+    def _on_metrics(self, step: int, _: dict[str, float]) -> None:
+        if step >= self._next_step:
+            self._next_step = (step // self._every + 1) * self._every
+            self._kept.append((self._recorder.now(), step, self._replica.snapshot()))
+
+    def finish(self, finished_s: float) -> None:
+        """Judges what was kept, and the final weights."""
+        self._recorder.on_metrics = None
+        last_step = self._recorder.record.steps
+        for time_s, step, weights in [*self._kept, (finished_s, last_step, self._replica.parameters)]:
+            for name, value in self._replica.evaluate_weights(weights).items():
+                self._recorder.metric_at(time_s, step, _NAMES[name], value)
+
+
+_NAMES = {"loss": LOSS, "accuracy": ACCURACY}
+
+
+@lru_cache(maxsize=4)
+def _experiment(config_json: str) -> Experiment:
+    """Parsed once a process: a simulator has hundreds of nodes in one."""
+    return read_experiment(json.loads(config_json))
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first exception that is no group itself."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
