@@ -1,0 +1,36 @@
+"""What one node trains: models, losses, data and how it is dealt out, optimizers.
+
+workload.py shows how to bring your own. This package knows torch. It must not know nodes, messages or time.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from simcluster.workloads.mnist import mnist_mlp
+from simcluster.workloads.optimizers import adamw, sgd
+from simcluster.workloads.partition import dirichlet, iid
+from simcluster.workloads.quadratic import quadratic
+from simcluster.workloads.reference import joined_batches, train_alone
+from simcluster.workloads.replica import Replica, weights_sha256
+from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.workload import Workload
+
+WORKLOADS: Final[Mapping[str, Callable[..., Workload]]] = {"mnist_mlp": mnist_mlp, "quadratic": quadratic}
+"""What `workload: {name: ...}` may say; the keyword arguments of each are its settings."""
+
+__all__ = [
+    "WORKLOADS",
+    "Batch",
+    "Replica",
+    "Samples",
+    "Workload",
+    "adamw",
+    "dirichlet",
+    "iid",
+    "joined_batches",
+    "mnist_mlp",
+    "quadratic",
+    "sgd",
+    "train_alone",
+    "weights_sha256",
+]

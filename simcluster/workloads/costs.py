@@ -1,0 +1,88 @@
+"""Counts what a piece of torch work asks of a device, by watching its operators once.
+
+This file knows torch's operators. It must not know devices, nodes or time: FLOPs and bytes are the same
+everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from simcluster.transport import Cost
+
+_aten = torch.ops.aten
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    # Scores, then weighted values; shapes are (..., length, width).
+    rows, width = math.prod(query.shape[:-1]), query.shape[-1]
+    return 2 * rows * key.shape[-2] * (width + value.shape[-1])
+
+
+def _attention_backward(_: Tensor, query: Tensor, key: Tensor, value: Tensor, *__: Any, **___: Any) -> int:
+    # Five products to the forward's two: the scores are computed again (Dao et al. 2022, FlashAttention).
+    rows, width = math.prod(query.shape[:-1]), query.shape[-1]
+    return 2 * rows * key.shape[-2] * (3 * width + 2 * value.shape[-1])
+
+
+# What torch's own table leaves out and a CPU runs.
+_more_operators: dict[Any, Callable[..., int]] = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}
+
+
+class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While entered, counts this thread's torch operators.
+
+    *matrix_flops* are those of matrix products, convolutions and attention, by torch's own table (a multiply
+    and an add are two). *elements* is the number of elements that all other operators wrote. *moved_bytes* is
+    what a device without fusion and without cache moves: each operator reads its inputs and writes its
+    outputs once; views move nothing.
+
+    This is torch's FlopCounterMode without its hooks, which are global and would see other threads' modules.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.matrix_flops = 0
+        self.elements = 0
+        self.moved_bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        operator = func._overloadpacket
+        count = flop_registry.get(operator) or _more_operators.get(operator)
+        written = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        if count is not None:
+            extra = {"out_val": out} if operator in flop_registry else {}
+            self.matrix_flops += int(count(*args, **kwargs, **extra))
+        elif not func.is_view:
+            self.elements += sum(tensor.numel() for tensor in written)
+        if not func.is_view:
+            read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            self.moved_bytes += sum(tensor.numel() * tensor.element_size() for tensor in read + written)
+        return out
+
+
+def matrix_cost(work: Callable[[], Any]) -> Cost:
+    """The cost of *work*, counting the arithmetic of matrix products, convolutions and attention only."""
+    with OperatorCount() as count:
+        work()
+    return Cost(float(count.matrix_flops), float(count.moved_bytes))
+
+
+def elementwise_cost(work: Callable[[], Any]) -> Cost:
+    """The cost of *work*, each element that an operator writes counting as one FLOP: for optimizers."""
+    with OperatorCount() as count:
+        work()
+    return Cost(float(count.matrix_flops + count.elements), float(count.moved_bytes))

@@ -1,0 +1,54 @@
+"""The usual optimizers, as a workload takes them: a function from parameters to a torch optimizer.
+
+This file knows torch.optim. It must not know models, data or nodes. `lambda parameters:
+torch.optim.RMSprop(...)`, or anything else that returns a torch optimizer, does as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import nn
+
+from simcluster.errors import Problem, UsageError
+
+MakeOptimizer: TypeAlias = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+# foreach=False: one kernel per parameter, in order. For small models it is also the faster of the two.
+
+
+def sgd(learning_rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> MakeOptimizer:
+    """Stochastic gradient descent. Raises UsageError for settings out of range."""
+    _check(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay)
+
+    def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(
+            parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay, foreach=False
+        )
+
+    return make
+
+
+def adamw(learning_rate: float, weight_decay: float = 0.01) -> MakeOptimizer:
+    """AdamW (Loshchilov and Hutter 2019). Raises UsageError for settings out of range."""
+    _check(learning_rate=learning_rate, weight_decay=weight_decay)
+
+    def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=weight_decay, foreach=False)
+
+    return make
+
+
+def _check(learning_rate: float, weight_decay: float, momentum: float = 0.0) -> None:
+    problems = []
+    if not (math.isfinite(learning_rate) and learning_rate > 0):
+        problems.append(Problem("learning_rate", repr(learning_rate), "a finite number above 0"))
+    if not 0 <= momentum < 1:
+        problems.append(Problem("momentum", repr(momentum), "a number from 0 to below 1"))
+    if not (math.isfinite(weight_decay) and weight_decay >= 0):
+        problems.append(Problem("weight_decay", repr(weight_decay), "a finite number, 0 or above"))
+    if problems:
+        raise UsageError(problems)

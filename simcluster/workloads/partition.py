@@ -1,0 +1,85 @@
+"""Who trains on what: cuts the samples into shards that are disjoint, complete and never empty.
+
+This file knows labels and numpy generators. It must not know models, tensors or time.
+
+Both functions return one sorted array of sample numbers per shard; every sample is in exactly one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from simcluster.errors import Problem, UsageError
+
+Indices: TypeAlias = npt.NDArray[np.int64]
+
+Partition: TypeAlias = Callable[..., list[Indices]]
+"""Called as partition(targets, shards, rng=rng): `iid`, `partial(dirichlet, alpha=0.5)`, or your own."""
+
+
+def iid(labels: npt.NDArray[Any], shards: int, rng: np.random.Generator) -> list[Indices]:
+    """Shuffles and deals: shard sizes differ by at most one. Only the number of *labels* counts.
+
+    Raises UsageError if there are fewer samples than shards.
+    """
+    _check_enough(len(labels), shards, 1)
+    return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), shards)]
+
+
+def dirichlet(
+    labels: npt.NDArray[Any], shards: int, alpha: float, rng: np.random.Generator, at_least: int = 1
+) -> list[Indices]:
+    """Deals each class in shares drawn from Dirichlet(*alpha*): few classes a shard near 0, all far above 1.
+
+    (Hsu, Qi, Brown 2019, "Measuring the effects of non-identical data distribution for federated visual
+    classification".) A shard of fewer than *at_least* samples then takes what it lacks from the largest
+    shard.
+
+    Raises UsageError unless *labels* is a 1-D array of integers with *shards* * *at_least* entries, and
+    *alpha* > 0.
+    """
+    check_labels(labels)
+    _check_enough(len(labels), shards, at_least)
+    if not 0 < alpha < np.inf:
+        raise UsageError(Problem("alpha", repr(alpha), "a finite number above 0"))
+    pieces: list[list[Indices]] = [[] for _ in range(shards)]
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet([alpha] * shards)
+        cuts = (np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
+        for shard, piece in zip(pieces, np.split(members, cuts), strict=True):
+            shard.append(piece)
+    dealt = [np.concatenate(shard) for shard in pieces]
+    _level_up(dealt, at_least)
+    return [np.sort(shard) for shard in dealt]
+
+
+def check_labels(labels: npt.NDArray[Any]) -> None:
+    """Raises UsageError unless *labels* are classes: integers, one a sample."""
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        found = f"targets of {labels.dtype} and shape {labels.shape}"
+        raise UsageError(Problem("partition", found, "integer class labels, one a sample; or use iid"))
+
+
+def _check_enough(samples: int, shards: int, at_least: int) -> None:
+    if shards < 1:
+        raise UsageError(Problem("partition", f"{shards} shards", "at least one"))
+    if samples < shards * at_least:
+        expected = f"at least {shards * at_least}, {at_least} for each of {shards} shards"
+        raise UsageError(Problem("partition", f"{samples} samples", expected))
+
+
+def _level_up(shards: list[Indices], at_least: int) -> None:
+    """Moves samples from the largest shards to those below *at_least*, in place; of equals the first."""
+    sizes = [len(shard) for shard in shards]
+    while min(sizes) < at_least:
+        taker, donor = sizes.index(min(sizes)), sizes.index(max(sizes))
+        moved = min(at_least - sizes[taker], sizes[donor] - at_least)
+        shards[taker] = np.concatenate([shards[taker], shards[donor][-moved:]])
+        shards[donor] = shards[donor][:-moved]
+        sizes[taker] += moved
+        sizes[donor] -= moved

@@ -1,0 +1,52 @@
+"""Least squares on made-up data: the loss is exactly a quadratic of the weights, and a step is cheap.
+
+This file knows how the data is made. It must not know shards; the data does not depend on the run's seed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from torch import Tensor, nn
+
+from simcluster.rng import numpy_stream
+from simcluster.workloads.optimizers import sgd
+from simcluster.workloads.workload import Workload
+
+PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def quadratic(
+    *,
+    features: PositiveInt = 8,
+    samples: PositiveInt = 512,
+    noise: Annotated[NonNegativeFloat, Field(allow_inf_nan=False)] = 0.1,
+    batch_size: PositiveInt = 16,
+    learning_rate: PositiveFinite = 0.1,
+    dtype: Literal["float32", "float64"] = "float32",
+    data_seed: NonNegativeInt = 0,
+) -> Workload:
+    """Fits *features* weights to *samples* noisy values of a linear function, by half the mean squared error.
+
+    Inputs, the true weights and *noise* (a standard deviation) are normal, drawn from *data_seed*; a quarter
+    as many samples again are held out. The full gradient is X^T (X w - y) / samples.
+    """
+    rng = numpy_stream(data_seed, "quadratic")
+    inputs = rng.standard_normal((samples + -(-samples // 4), features))
+    targets = inputs @ rng.standard_normal((features, 1)) + noise * rng.standard_normal((len(inputs), 1))
+    kind = torch.float64 if dtype == "float64" else torch.float32
+    x, y = torch.from_numpy(inputs).to(kind), torch.from_numpy(targets).to(kind)
+    return Workload(
+        model=lambda: nn.Linear(features, 1, bias=False, dtype=kind),
+        loss=_half_squared_error,
+        train=(x[:samples], y[:samples]),
+        test=(x[samples:], y[samples:]),
+        batch_size=batch_size,
+        optimizer=sgd(learning_rate),
+    )
+
+
+def _half_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).square().mean() / 2

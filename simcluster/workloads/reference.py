@@ -1,0 +1,38 @@
+"""One process that does what a cluster should: the yardstick for every synchronous algorithm.
+
+This file knows replicas. It must not know algorithms or messages: what it computes owes nothing to either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from simcluster.workloads.replica import Replica
+from simcluster.workloads.samples import Batch
+from simcluster.workloads.workload import Workload
+
+
+def joined_batches(replicas: Sequence[Replica]) -> Iterator[Batch]:
+    """At each step the batches of all *replicas* as one, in rank order."""
+    for batches in zip(*(replica.batches() for replica in replicas), strict=True):
+        inputs = torch.cat([batch.inputs for batch in batches])
+        targets = torch.cat([batch.targets for batch in batches])
+        yield Batch(inputs, targets, batches[0].step)
+
+
+def train_alone(workload: Workload, size: int, seed: int, steps: int) -> list[Tensor]:
+    """The weights after *steps* steps of one process on the joined batches of *size* ranks.
+
+    The mean gradient of *size* batches of one size is the gradient of the joined batch, so a synchronous
+    algorithm must end with these weights, to rounding. (Not if the model drops out: it draws once for the
+    joined batch.)
+    """
+    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
+    alone = replicas[0]
+    for batch in joined_batches(replicas):
+        _, gradients = alone.loss_and_gradients(batch)
+        alone.apply(gradients)
+    return alone.snapshot()

@@ -1,0 +1,273 @@
+"""What one node trains: its model, its optimizer, its shard of the data and its generators.
+
+This file knows torch. It must not know nodes, messages or time; a rank is only the name of a stream of
+randomness here.
+
+Work on a replica changes its weights (`apply`, `load`) or reads them (the rest), and needs them left alone
+meanwhile. `evaluate`, `state` and `snapshot` change nothing: neither weights, nor optimizer, nor any
+generator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from simcluster.errors import Problem, UsageError
+from simcluster.rng import numpy_stream, seed_sequence
+from simcluster.transport import Cost
+from simcluster.workloads.costs import elementwise_cost, matrix_cost
+from simcluster.workloads.global_rng import borrowed, seed_number
+from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.partition import Indices
+from simcluster.workloads.samples import Batch, Samples
+
+Loss: TypeAlias = Callable[[Any, Tensor], Tensor]
+"""loss(model(inputs), targets): a scalar, the mean over the batch: then mean gradients join batches."""
+
+EVALUATION_BATCH = 1024
+
+
+class Replica:
+    """One node's share of a Workload. Ask `Workload.replica` for one.
+
+    *names* and *parameters* list the trainable parameters in the model's own order; *parameters* are the live
+    weights. Buffers (running means) and frozen parameters stay with the replica: no algorithm sees them.
+    *steps* is the number of batches, the same on every rank.
+    """
+
+    def __init__(
+        self,
+        *,
+        make_model: Callable[[], nn.Module],
+        loss: Loss,
+        make_optimizer: MakeOptimizer,
+        train: Samples,
+        shard: Indices,
+        test: Samples | None,
+        batch_size: int,
+        steps: int,
+        clip_norm: float | None,
+        seed: int,
+        rank: int,
+        costs: dict[Hashable, Cost],
+    ) -> None:
+        self._make_model = make_model
+        self._model = make_model().train()
+        self._loss = loss
+        trainable = [(name, p) for name, p in self._model.named_parameters() if p.requires_grad]
+        if not trainable:
+            raise UsageError(Problem("model", "no trainable parameter", "at least one"))
+        self.names = [name for name, _ in trainable]
+        self._trainable = [parameter for _, parameter in trainable]
+        self.parameters: list[Tensor] = [parameter.detach() for parameter in self._trainable]
+        self._make_optimizer = make_optimizer
+        self._optimizer = make_optimizer(self._trainable)
+        self._train, self._shard, self._test = train, shard, test
+        self.batch_size, self.steps = batch_size, steps
+        self._clip_norm = clip_norm
+        self._seed, self._rank = seed, rank
+        # Shared by the replicas of one workload: all cost the same.
+        self._costs = costs
+        self._draws: bool | None = None
+        self._evaluated: nn.Module | None = None
+
+    @property
+    def shard_size(self) -> int:
+        """Samples in this rank's shard."""
+        return len(self._shard)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yields *steps* batches of *batch_size* samples each; every call starts over with the same ones.
+
+        It cycles over the shard, reshuffled each pass. A batch may span two passes, so all batches are of one
+        size and every sample is used as often as any other, give or take one.
+        """
+        rng = numpy_stream(self._seed, "batches", str(self._rank))
+        inputs, targets, size = self._train.inputs, self._train.targets, self.batch_size
+        order = torch.from_numpy(rng.permutation(self._shard))
+        start = 0
+        for step in range(self.steps):
+            if start + size > len(order):
+                order = torch.cat([order[start:], torch.from_numpy(rng.permutation(self._shard))])
+                start = 0
+            chosen = order[start : start + size]
+            start += size
+            yield Batch(inputs.index_select(0, chosen), targets.index_select(0, chosen), step)
+
+    def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
+        """The mean loss of *batch* and its gradient by every parameter, as tensors that nothing else holds.
+
+        A parameter that the loss does not use gets zeros. What the model draws from torch's global generator
+        (dropout) depends on seed, rank and *batch.step* alone. A model that draws nothing for its first batch
+        is taken to never draw; randomness of another origin than torch's is the model's own affair.
+        """
+        if self._draws is False:
+            return self._loss_and_gradients(batch)
+        seed = seed_number(seed_sequence(self._seed, "forward", str(self._rank), str(batch.step)))
+        with borrowed(seed) as generator:
+            before = generator.get_state()
+            result = self._loss_and_gradients(batch)
+            self._draws = self._draws or not torch.equal(before, generator.get_state())
+        return result
+
+    def _loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
+        loss, gradients = _differentiate(self._model, self._loss, self._trainable, batch)
+        return loss.item(), gradients
+
+    def apply(self, gradients: Sequence[Tensor]) -> None:
+        """One step of the optimizer with *gradients*, in the order of *parameters*; they are not changed.
+
+        With *clip_norm* set, gradients whose joint Euclidean norm is above it are first scaled down to it.
+        """
+        self._check_shapes("gradients", gradients)
+        _step(self._optimizer, self._trainable, gradients, self._clip_norm)
+
+    def load(self, parameters: Sequence[Tensor]) -> None:
+        """Overwrites the weights in place. Raises ValueError for other shapes, or another number of them."""
+        self._check_shapes("parameters", parameters)
+        for mine, given in zip(self.parameters, parameters, strict=True):
+            mine.copy_(given)
+
+    def snapshot(self) -> list[Tensor]:
+        """Copies of the weights."""
+        return [parameter.clone() for parameter in self.parameters]
+
+    def gradient_cost(self, batch: Batch) -> Cost:
+        """What `loss_and_gradients(batch)` asks of a device; counted once a shape of batch, on another model.
+
+        FLOPs are those of matrix products, convolutions and attention, forward and backward; bytes are what
+        all operators read and write, without cache or fusion (simcluster.workloads.costs).
+        """
+        key = ("gradient", batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
+        if key not in self._costs:
+            model = self._make_model().train()
+            trainable = [p for p in model.parameters() if p.requires_grad]
+            with borrowed(0):
+                self._costs[key] = matrix_cost(lambda: _differentiate(model, self._loss, trainable, batch))
+        return self._costs[key]
+
+    def apply_cost(self) -> Cost:
+        """What `apply` asks of a device: a FLOP for each element that an operator writes, and its bytes."""
+        if "apply" not in self._costs:
+            copies = [nn.Parameter(parameter.detach().clone()) for parameter in self._trainable]
+            optimizer = self._make_optimizer(copies)
+            gradients = [torch.ones_like(parameter) for parameter in self.parameters]
+            # The first step also sets up the optimizer's state; the second is like all that follow.
+            _step(optimizer, copies, gradients, self._clip_norm)
+            self._costs["apply"] = elementwise_cost(
+                lambda: _step(optimizer, copies, gradients, self._clip_norm)
+            )
+        return self._costs["apply"]
+
+    def evaluate(self) -> dict[str, float]:
+        """{"loss", "accuracy"} on the held-out samples; {"loss"} if targets are no classes, {} if none."""
+        return self.evaluate_weights(self.parameters)
+
+    def evaluate_weights(self, parameters: Sequence[Tensor]) -> dict[str, float]:
+        """Like `evaluate`, with *parameters* in place of the live weights, which it does not touch."""
+        self._check_shapes("parameters", parameters)
+        if self._test is None:
+            return {}
+        # A second model: the live one may be in the middle of a forward pass, and must stay in training mode.
+        if self._evaluated is None:
+            self._evaluated = self._make_model().eval()
+        with torch.no_grad(), borrowed(0):
+            _copy_into(self._evaluated, self._model, parameters)
+            return _evaluate(self._evaluated, self._loss, self._test)
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""
+        state = {f"model.{name}": value.detach().clone() for name, value in self._model.state_dict().items()}
+        for name, parameter in zip(self.names, self._trainable, strict=True):
+            for key, value in self._optimizer.state.get(parameter, {}).items():
+                if isinstance(value, (Tensor, int, float)):
+                    state[f"optimizer.{name}.{key}"] = torch.as_tensor(value).detach().clone()
+        return state
+
+    def weights_sha256(self) -> str:
+        """See the function of this name."""
+        return weights_sha256(self.names, self.parameters)
+
+    def _check_shapes(self, what: str, tensors: Sequence[Tensor]) -> None:
+        if len(tensors) != len(self.parameters):
+            raise ValueError(f"{len(tensors)} {what}, but the model has {len(self.parameters)} parameters")
+        for name, mine, given in zip(self.names, self.parameters, tensors, strict=True):
+            if mine.shape != given.shape:
+                raise ValueError(f"{what}: {name} has shape {tuple(mine.shape)}, got {tuple(given.shape)}")
+
+
+def weights_sha256(names: Sequence[str], parameters: Sequence[Tensor]) -> str:
+    """One hash over names, dtypes, shapes and bytes, in order: equal only if the weights are, bit by bit."""
+    digest = hashlib.sha256()
+    for name, parameter in zip(names, parameters, strict=True):
+        digest.update(f"{name}\x00{parameter.dtype}\x00{list(parameter.shape)}\n".encode())
+        digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _differentiate(
+    model: nn.Module, loss_function: Loss, parameters: list[nn.Parameter], batch: Batch
+) -> tuple[Tensor, list[Tensor]]:
+    loss = loss_function(model(batch.inputs), batch.targets)
+    if loss.dim() != 0:
+        raise ValueError(
+            f"the loss has shape {tuple(loss.shape)}; expected a scalar, the mean over the batch"
+        )
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    # Autograd may hand out one tensor twice (of a + b), or one number for a whole tensor (of a.sum()).
+    shared = len({gradient.data_ptr() for gradient in gradients}) < len(gradients)
+    if shared or not all(gradient.is_contiguous() for gradient in gradients):
+        return loss, [gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients]
+    return loss, list(gradients)
+
+
+def _step(
+    optimizer: torch.optim.Optimizer,
+    parameters: list[nn.Parameter],
+    gradients: Sequence[Tensor],
+    clip_norm: float | None,
+) -> None:
+    if clip_norm is not None:
+        gradients = _clip(gradients, clip_norm)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+    for parameter in parameters:
+        parameter.grad = None
+
+
+def _clip(gradients: Sequence[Tensor], clip_norm: float) -> Sequence[Tensor]:
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
+    if norm <= clip_norm:
+        return gradients
+    return [gradient * (clip_norm / norm) for gradient in gradients]
+
+
+def _copy_into(model: nn.Module, source: nn.Module, trainable: Sequence[Tensor]) -> None:
+    """Copies buffers and frozen parameters from *source*, and *trainable* in place of the others."""
+    for mine, given in zip(model.buffers(), source.buffers(), strict=True):
+        mine.copy_(given)
+    rest = iter(trainable)
+    for mine, given in zip(model.parameters(), source.parameters(), strict=True):
+        mine.copy_(next(rest) if given.requires_grad else given)
+
+
+def _evaluate(model: nn.Module, loss_function: Loss, samples: Samples) -> dict[str, float]:
+    loss_sum, correct = 0.0, 0
+    classes = samples.targets.dim() == 1 and not samples.targets.is_floating_point()
+    for start in range(0, len(samples), EVALUATION_BATCH):
+        targets = samples.targets[start : start + EVALUATION_BATCH]
+        outputs = model(samples.inputs[start : start + EVALUATION_BATCH])
+        loss_sum += loss_function(outputs, targets).item() * len(targets)
+        classes = classes and isinstance(outputs, Tensor) and outputs.dim() == 2
+        if classes:
+            correct += int((outputs.argmax(1) == targets).sum())
+    result = {"loss": loss_sum / len(samples)}
+    if classes:
+        result["accuracy"] = correct / len(samples)
+    return result

@@ -1,0 +1,151 @@
+"""What is trained: a model, a loss, data, how it is dealt out, and an optimizer. Makes one Replica per node.
+
+This file knows seeds and shards. It must not know algorithms, messages or time.
+
+    def make_workload(*, learning_rate: float = 0.1) -> Workload:
+        return Workload(
+            model=lambda: nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 2)),
+            loss=nn.functional.cross_entropy,
+            train=TensorDataset(inputs, labels),
+            test=(held_out_inputs, held_out_labels),
+            optimizer=sgd(learning_rate),
+            batch_size=32,
+        )
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import nn
+
+from simcluster.errors import Problem, UsageError
+from simcluster.rng import numpy_stream, seed_sequence
+from simcluster.transport import Cost
+from simcluster.workloads.global_rng import borrowed, seed_number
+from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.partition import Indices, Partition, iid
+from simcluster.workloads.replica import Loss, Replica
+from simcluster.workloads.samples import Data, Samples, as_samples
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Everything that training needs, and nothing of a cluster.
+
+    - *model*: called without arguments, returns a new `nn.Module`; its initial weights come from torch's
+      generator.
+    - *loss*: loss(model(inputs), targets) -> scalar, the mean over the batch.
+    - *train*, *test*: (inputs, targets), a TensorDataset or a map-style dataset; read once, see `as_samples`.
+      *test* is held out for `Replica.evaluate`.
+    - *optimizer*: from a list of parameters to a torch optimizer; `sgd(0.1)` and `adamw(0.001)` are such.
+    - *batch_size*: samples a step on each rank.
+    - *partition*: `iid`, `functools.partial(dirichlet, alpha=0.5)`, or your own.
+    - *clip_norm*: the largest Euclidean norm of all gradients together, None for no limit.
+
+    Raises UsageError with everything that is wrong with them.
+    """
+
+    model: Callable[[], nn.Module]
+    loss: Loss
+    train: Data
+    optimizer: MakeOptimizer
+    batch_size: int
+    test: Data | None = None
+    partition: Partition = iid
+    clip_norm: float | None = None
+    # Both are the same for every replica, and a simulator makes hundreds of them in one process.
+    _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
+    _costs: dict[Hashable, Cost] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        problems: list[Problem] = []
+        if self.batch_size < 1:
+            problems.append(Problem("batch_size", repr(self.batch_size), "at least 1"))
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
+            problems.append(Problem("clip_norm", repr(self.clip_norm), "a finite number above 0, or none"))
+        for name in ("train_samples", "test_samples"):
+            try:
+                getattr(self, name)
+            except UsageError as error:
+                problems.extend(error.problems)
+        if problems:
+            raise UsageError(problems)
+
+    @cached_property
+    def train_samples(self) -> Samples:
+        """*train* in memory."""
+        return as_samples(self.train, "train")
+
+    @cached_property
+    def test_samples(self) -> Samples | None:
+        """*test* in memory."""
+        return None if self.test is None else as_samples(self.test, "test")
+
+    def steps_per_epoch(self, size: int) -> int:
+        """Batches on each rank of *size* until as many samples as there are have been used, rounded up."""
+        return -(-len(self.train_samples) // (size * self.batch_size))
+
+    def replica(
+        self, rank: int, size: int, seed: int, steps: int | None = None, epochs: float | None = None
+    ) -> Replica:
+        """Rank *rank*'s replica in a world of *size*, for *steps* batches or as many as *epochs* have.
+
+        The initial weights depend on *seed* alone: no rank, process or hash seed changes a bit of them. The
+        shards depend on *seed* and *size*. Raises UsageError if that much data cannot be dealt out to that
+        many.
+        """
+        if not 0 <= rank < size:
+            raise ValueError(f"rank {rank} of {size}")
+        return Replica(
+            make_model=lambda: self._initial_model(seed),
+            loss=self.loss,
+            make_optimizer=self.optimizer,
+            train=self.train_samples,
+            shard=self._dealt(size, seed)[rank],
+            test=self.test_samples,
+            batch_size=self.batch_size,
+            steps=self._steps(size, steps, epochs),
+            clip_norm=self.clip_norm,
+            seed=seed,
+            rank=rank,
+            costs=self._costs,
+        )
+
+    def _initial_model(self, seed: int) -> nn.Module:
+        with borrowed(seed_number(seed_sequence(seed, "weights"))):
+            return self.model()
+
+    def _steps(self, size: int, steps: int | None, epochs: float | None) -> int:
+        if (steps is None) == (epochs is None):
+            raise UsageError(Problem("stop", f"steps={steps} and epochs={epochs}", "one of the two"))
+        if steps is not None:
+            if steps < 1:
+                raise UsageError(Problem("steps", repr(steps), "at least 1"))
+            return steps
+        assert epochs is not None
+        if not 0 < epochs < math.inf:
+            raise UsageError(Problem("epochs", repr(epochs), "a finite number above 0"))
+        # Rounded first: 0.1 * 30 is a little more than 3, and means 3.
+        return max(1, math.ceil(round(epochs * self.steps_per_epoch(size), 9)))
+
+    def _dealt(self, size: int, seed: int) -> list[Indices]:
+        if (size, seed) not in self._shards:
+            labels = self.train_samples.targets.numpy()
+            shards = self.partition(labels, size, rng=numpy_stream(seed, "partition"))
+            self._check_shards(shards, size)
+            self._shards[size, seed] = shards
+        return self._shards[size, seed]
+
+    def _check_shards(self, shards: list[Indices], size: int) -> None:
+        if len(shards) != size:
+            raise UsageError(Problem("partition", f"{len(shards)} shards", f"{size}, one a rank"))
+        sizes = [len(shard) for shard in shards]
+        smallest = min(sizes)
+        if smallest < self.batch_size:
+            where = f"the shard of rank {sizes.index(smallest)} of {size}, the smallest"
+            expected = f"at most {smallest}, the samples in {where} ({len(self.train_samples)} in all)"
+            raise UsageError(Problem("batch_size", repr(self.batch_size), expected))
