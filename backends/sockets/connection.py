@@ -1,0 +1,270 @@
+"""One TCP connection: a handshake, then frames both ways, with back-pressure both ways.
+
+This file knows asyncio's BufferedProtocol, frames and handshakes. It must not know what frames mean, ranks or
+runs.
+
+Outgoing frames leave in the order of `put`. There is no writer task: `_pump` writes chunks while the kernel
+takes them and goes on in `resume_writing`; the transport's own write buffer is kept empty (its high-water
+mark is 0), so a frame counts as left when its last byte is the kernel's. Incoming bytes land in place, by
+FrameReader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from backends.sockets.framing import CHUNK_BYTES, Frame, FrameReader, Kind, Limits, OtherVersion, Outgoing
+from backends.sockets.handshake import Handshake, Identity
+from simcluster.errors import HandshakeRefused, ProtocolError
+
+HANDSHAKE_TIMEOUT_S = 5.0
+PUMP_BYTES = 16 * CHUNK_BYTES
+"""Written without a pause before the loop's other tasks get a turn."""
+
+log = logging.getLogger("simcluster.sockets")
+
+
+class Sending:
+    """A frame in the queue. *left* ends when its last byte has left this process, or fails with
+    ConnectionError.
+    """
+
+    __slots__ = ("chunks", "frame", "left", "on_left")
+
+    def __init__(
+        self, frame: Outgoing, left: asyncio.Future[None] | None, on_left: Callable[[], None] | None
+    ) -> None:
+        self.frame, self.left, self.on_left = frame, left, on_left
+        self.chunks: Iterator[bytes | memoryview] | None = None
+
+    def end(self, error: Exception | None = None) -> None:
+        if error is None and self.on_left is not None:
+            self.on_left()
+        if self.left is not None and not self.left.done():
+            if error is None:
+                self.left.set_result(None)
+            else:
+                self.left.set_exception(error)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Calls *on_open* when the handshake is done, which sets `on_frame` and `on_lost`; else *on_fail*."""
+
+    def __init__(
+        self,
+        handshake: Handshake,
+        *,
+        on_open: Callable[[Connection], None],
+        on_fail: Callable[[Connection, Exception], None],
+        limits: Limits | None = None,
+    ) -> None:
+        self.handshake = handshake
+        self.on_frame: Callable[[Frame], None] = lambda frame: None
+        self.on_lost: Callable[[str], None] = lambda reason: None
+        self.bytes_sent = 0
+        self._on_open, self._on_fail = on_open, on_fail
+        self._reader = FrameReader(limits)
+        self._queue: deque[Sending] = deque()
+        self._seq = 0
+        self._paused = False
+        self._reading_paused = False
+        self._reason = ""
+        self._failed = False
+        self._closing = False
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # what the owner calls
+
+    @property
+    def peer(self) -> Identity:
+        """Who is at the other end. Only after *on_open*."""
+        assert self.handshake.peer is not None
+        return self.handshake.peer
+
+    @property
+    def is_open(self) -> bool:
+        return self.handshake.done and not self._closing
+
+    @property
+    def address(self) -> str:
+        """host:port of the other end, for a log."""
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        return f"{name[0]}:{name[1]}" if name else "an unknown address"
+
+    @property
+    def local_host(self) -> str:
+        """The address of this machine that the other end sees."""
+        assert self._transport is not None
+        return str(self._transport.get_extra_info("sockname")[0])
+
+    def put(
+        self,
+        frame: Outgoing,
+        left: asyncio.Future[None] | None = None,
+        on_left: Callable[[], None] | None = None,
+    ) -> Sending:
+        """Queues *frame* and writes what can be written at once. *on_left* is called when all of it has left."""
+        sending = Sending(frame, left, on_left)
+        if self._closing:
+            sending.end(ConnectionResetError(self._reason))
+        else:
+            self._queue.append(sending)
+            self._pump()
+        return sending
+
+    def withdraw(self, sending: Sending) -> None:
+        """A cancelled send: a frame of which nothing has left never leaves; one that was begun is finished."""
+        if sending.chunks is None and sending in self._queue:
+            self._queue.remove(sending)
+
+    def break_off(self, reason: str) -> None:
+        """The peer takes nothing more: whoever waits to send is told. A frame that was begun is still
+        finished.
+        """
+        waiting, self._queue = self._queue, deque(s for s in self._queue if s.chunks is not None)
+        for sending in waiting:
+            if sending.left is not None and not sending.left.done():
+                sending.left.set_exception(ConnectionResetError(reason))
+
+    def pause_reading(self) -> None:
+        if not self._reading_paused and self._transport is not None and not self._transport.is_closing():
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._reading_paused and self._transport is not None and not self._transport.is_closing():
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def close(self, reason: str = "closed by this node") -> None:
+        """Sends what is queued as far as the kernel takes it now, and ends the connection."""
+        self._reason = self._reason or reason
+        self._pump()
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Ends the connection at once."""
+        self._reason = self._reason or reason
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not derive from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        if self._closing:
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=0)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._deadline = self._loop.call_later(
+            HANDSHAKE_TIMEOUT_S,
+            lambda: self._fail(HandshakeRefused(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")),
+        )
+        self._send_handshake()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closing:
+            return
+        try:
+            self._reader.received(nbytes)
+            while not self._closing and (frame := self._reader.next_frame()) is not None:
+                self._accept(frame)
+        except OtherVersion as error:
+            self._fail(error if self.handshake.done else self.handshake.refuse_version(str(error)))
+        except (ProtocolError, HandshakeRefused) as error:
+            self._fail(error)
+
+    def eof_received(self) -> None:
+        torn = "" if self._reader.between_frames else " in the middle of a frame"
+        self.abort(f"the connection was closed by the peer{torn}")
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._pump()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._reason = self._reason or (
+            f"{type(exc).__name__}: {exc}" if exc else "the connection was closed"
+        )
+        if self._deadline is not None:
+            self._deadline.cancel()
+        waiting, self._queue = self._queue, deque()
+        for sending in waiting:
+            sending.end(ConnectionResetError(self._reason))
+        if self.handshake.done:
+            self.on_lost(self._reason)
+        elif not self._failed:
+            self._failed = True
+            self._on_fail(self, ConnectionResetError(self._reason))
+
+    # inside
+
+    def _accept(self, frame: Frame) -> None:
+        if self.handshake.done:
+            self.on_frame(frame)
+            return
+        done = self.handshake.receive(frame.header)
+        self._send_handshake()
+        if done:
+            self._reader.limits.open = True
+            assert self._deadline is not None
+            self._deadline.cancel()
+            self._on_open(self)
+
+    def _send_handshake(self) -> None:
+        for header in self.handshake.to_send():
+            self.put(Outgoing(Kind.HANDSHAKE, header))
+
+    def _fail(self, error: Exception) -> None:
+        """The peer breaks the protocol, or may not join: it gets the last word, if any, and is dropped."""
+        if self._failed or self._closing:
+            return
+        self._failed = True
+        if self.handshake.done:
+            log.warning("dropped %s: %s", self.address, error)
+            self.abort(str(error))
+        else:
+            self._send_handshake()
+            self.close(str(error))
+            self._on_fail(self, error)
+
+    def _pump(self) -> None:
+        """Writes chunks until the kernel takes no more, or others want a turn."""
+        transport, budget = self._transport, PUMP_BYTES
+        if transport is None:
+            return
+        while self._queue and not self._paused and not transport.is_closing():
+            sending = self._queue[0]
+            if sending.chunks is None:
+                sending.chunks = sending.frame.chunks(self._seq)
+                self._seq += 1
+            chunk = next(sending.chunks, None)
+            if chunk is None:
+                self._queue.popleft()
+                self.bytes_sent += sending.frame.size_bytes
+                sending.end()
+                continue
+            transport.write(chunk)
+            budget -= len(chunk)
+            if budget <= 0:
+                self._loop.call_soon(self._pump)
+                return

@@ -1,0 +1,381 @@
+"""Bytes to frames and back, and nothing else: `FrameReader` takes bytes, gives frames; `Outgoing` takes one,
+gives bytes.
+
+This file knows the layout of a frame and every limit on one. It must not know sockets, loops, keys or nodes:
+nothing here can wait, so every test is an object and a byte string.
+
+A frame is a preamble of 40 bytes, a header and a body:
+
+    magic 4s | version u8 | kind u8 | flags u16 | header_len u32 | body_len u64 | seq u64
+    | header crc32c u32 | body crc32c u32 | reserved u32
+
+all little-endian. The header's checksum covers the preamble too (its own field apart), so no length is
+believed, and nothing is allocated, before it holds. `seq` rises by one per frame and direction, from 0: a
+frame that is repeated, left out or moved is found out. Tensors travel raw and are received into the very
+memory that the algorithm gets.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import google_crc32c
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from simcluster.errors import ProtocolError
+from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+"""One-dimensional view of somebody's memory."""
+
+MAGIC = b"simc"
+PROTOCOL_VERSION = 1
+"""Preamble and handshake keep their layout in every version, so that two versions can name each other."""
+
+HEADER_LIMIT_BYTES = 64 * 1024
+BODY_LIMIT_BYTES = 1024**3
+CONTROL_LIMIT_BYTES = 64 * 1024**2
+HANDSHAKE_LIMIT_BYTES = 256
+READ_AHEAD_BYTES = 64 * 1024
+CHUNK_BYTES = 256 * 1024
+
+_preamble = struct.Struct("<4sBBHIQQIII")
+assert _preamble.size == PREAMBLE_BYTES
+_header_decoder = msgspec.msgpack.Decoder(MessageHeader)
+
+
+class Kind(enum.IntEnum):
+    """What a frame is for. HANDSHAKE's header is a handshake message, CONTROL's body a control message."""
+
+    HANDSHAKE = 1
+    DATA = 2
+    CONTROL = 3
+    GOODBYE = 4
+
+
+class OtherVersion(ProtocolError):
+    """A frame of another version of this protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A whole frame that arrived. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all
+    of it.
+    """
+
+    kind: Kind
+    header: bytes
+    body: bytes = b""
+    message: MessageHeader | None = None
+    tensors: tuple[Tensor, ...] = ()
+    size_bytes: int = 0
+
+
+def octets(tensor: Tensor) -> Bytes:
+    """The memory of a contiguous CPU *tensor* of any dtype and shape, as bytes."""
+    view: Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return view
+
+
+def as_octets(data: bytes) -> Bytes:
+    """*data* as the body of a frame."""
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+def _crc(chunk: bytes | Bytes, crc: int = 0) -> int:
+    value: int = google_crc32c.extend(crc, chunk)
+    return value
+
+
+def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any:
+    """Decodes *data*; whatever a decoder raises on hostile bytes becomes a ProtocolError."""
+    try:
+        return decoder.decode(data)
+    except (
+        msgspec.MsgspecError,
+        UnicodeError,
+        RecursionError,
+        ValueError,
+        OverflowError,
+        MemoryError,
+    ) as error:
+        raise ProtocolError(f"{what} cannot be decoded: {type(error).__name__}: {error}") from None
+
+
+class Outgoing:
+    """One frame on its way out. Its number is given when its first chunk is asked for: what never left has
+    none.
+    """
+
+    def __init__(self, kind: Kind, header: bytes = b"", body: Sequence[Bytes] = ()) -> None:
+        self.kind, self.header = kind, header
+        self.body = [piece for piece in body if len(piece)]
+        self.body_bytes = sum(len(piece) for piece in self.body)
+        self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
+        if len(header) > HEADER_LIMIT_BYTES:
+            raise ValueError(f"a header of {len(header)} bytes; at most {HEADER_LIMIT_BYTES}")
+
+    def preamble(self, seq: int) -> bytes:
+        """The preamble under number *seq*."""
+        body_crc = 0
+        for piece in self.body:
+            body_crc = _crc(piece, body_crc)
+        fields = [
+            MAGIC,
+            PROTOCOL_VERSION,
+            self.kind,
+            0,
+            len(self.header),
+            self.body_bytes,
+            seq,
+            0,
+            body_crc,
+            0,
+        ]
+        fields[7] = _header_crc(_preamble.pack(*fields), self.header)
+        return _preamble.pack(*fields)
+
+    def chunks(self, seq: int) -> Iterator[bytes | memoryview]:
+        """The frame's bytes under number *seq*: small pieces joined, large ones cut, never copied."""
+        small = bytearray(self.preamble(seq) + self.header)
+        for piece in self.body:
+            if len(small) + len(piece) <= CHUNK_BYTES:
+                small += piece.data
+                continue
+            yield bytes(small)
+            small = bytearray()
+            view = piece.data
+            whole = len(view) - len(view) % CHUNK_BYTES
+            for start in range(0, whole, CHUNK_BYTES):
+                yield view[start : start + CHUNK_BYTES]
+            small += view[whole:]
+        if small:
+            yield bytes(small)
+
+
+def _header_crc(preamble: bytes, header: bytes) -> int:
+    return _crc(header, _crc(preamble[:28] + preamble[32:]))
+
+
+@dataclass(slots=True)
+class Limits:
+    """What a reader accepts: only short handshake frames until *open* is set, then all kinds up to these
+    sizes.
+    """
+
+    open: bool = False
+    body_bytes: int = BODY_LIMIT_BYTES
+    control_bytes: int = CONTROL_LIMIT_BYTES
+
+
+@dataclass(slots=True)
+class _Body:
+    """A body under way: *parts* are the memories to fill, in order; *part* and *filled* say how far it is."""
+
+    frame: Frame
+    parts: list[Bytes]
+    crc_expected: int
+    crc: int = 0
+    part: int = 0
+    filled: int = 0
+    owned: bytearray = field(default_factory=bytearray)
+
+
+class FrameReader:
+    """Takes bytes, gives frames. Made for asyncio's BufferedProtocol.
+
+    `buffer()` says where the next bytes go, `received(n)` that n of them are there, `next_frame()` gives the
+    next whole frame or None. Bytes of a large tensor go straight into it; everything else goes by way of a
+    small read-ahead, so that a small message costs one read. Whatever is wrong raises ProtocolError, and then
+    the connection is good for nothing: every later call raises it again.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._ahead: Bytes = np.empty(READ_AHEAD_BYTES + HEADER_LIMIT_BYTES, dtype=np.uint8)
+        self._start = self._end = 0
+        self._body: _Body | None = None
+        self._direct = False
+        self._seq = 0
+        self._error: ProtocolError | None = None
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether an end of the stream here would tear no frame."""
+        return self._body is None and self._start == self._end
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes are to go; never empty."""
+        body = self._body
+        if body is not None and self._start == self._end:
+            part = body.parts[body.part]
+            if len(part) - body.filled >= READ_AHEAD_BYTES:
+                self._direct = True
+                return part[body.filled :].data
+        self._direct = False
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._start:
+            left = self._end - self._start
+            self._ahead[:left] = self._ahead[self._start : self._end].copy()
+            self._start, self._end = 0, left
+        return self._ahead[self._end :].data
+
+    def received(self, count: int) -> None:
+        """*count* bytes have been written into the last `buffer()`."""
+        if self._direct and self._body is not None:
+            body = self._body
+            part = body.parts[body.part]
+            self._fill(body, part[body.filled : body.filled + count])
+        else:
+            self._end += count
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Takes *data* that is already here; returns the frames that it completes."""
+        frames, view = [], memoryview(data)
+        while view:
+            buffer = self.buffer()
+            count = min(len(buffer), len(view))
+            buffer[:count] = view[:count]
+            self.received(count)
+            view = view[count:]
+            while (frame := self.next_frame()) is not None:
+                frames.append(frame)
+        return frames
+
+    def next_frame(self) -> Frame | None:
+        """The next whole frame; None if more bytes are needed. Raises ProtocolError."""
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._next_frame()
+        except ProtocolError as error:
+            self._error = error
+            raise
+
+    def _next_frame(self) -> Frame | None:
+        if self._body is None and not self._begin():
+            return None
+        self._advance_body()
+        body = self._body
+        assert body is not None
+        if body.part < len(body.parts):
+            return None
+        self._body = None
+        if body.crc != body.crc_expected:
+            raise ProtocolError(
+                f"a {body.frame.kind.name} frame whose body has another checksum than it says"
+            )
+        self._seq += 1
+        if body.frame.kind is Kind.CONTROL:
+            return Frame(Kind.CONTROL, b"", bytes(body.owned), size_bytes=body.frame.size_bytes)
+        return body.frame
+
+    def _begin(self) -> bool:
+        """Reads preamble and header, checks both, and prepares the body's memory; False if they are not all
+        here.
+        """
+        have = self._end - self._start
+        magic = bytes(self._ahead[self._start : self._start + min(have, 4)])
+        if not MAGIC.startswith(magic):
+            raise ProtocolError(f"not a simcluster peer: a frame begins with {magic!r}, expected {MAGIC!r}")
+        if have < PREAMBLE_BYTES:
+            return False
+        preamble = bytes(self._ahead[self._start : self._start + PREAMBLE_BYTES])
+        _, version, kind, flags, header_len, body_len, seq, header_crc, body_crc, reserved = _preamble.unpack(
+            preamble
+        )
+        if version != PROTOCOL_VERSION:
+            raise OtherVersion(f"the peer speaks protocol version {version}, this node {PROTOCOL_VERSION}")
+        self._check_lengths(kind, header_len, body_len)
+        if have < PREAMBLE_BYTES + header_len:
+            return False
+        first = self._start + PREAMBLE_BYTES
+        header = bytes(self._ahead[first : first + header_len])
+        if _header_crc(preamble, header) != header_crc:
+            raise ProtocolError("a frame whose header has another checksum than it says")
+        if flags or reserved:
+            raise ProtocolError(
+                f"flags {flags} and reserved {reserved} must be 0 in version {PROTOCOL_VERSION}"
+            )
+        if seq != self._seq:
+            raise ProtocolError(f"frame number {seq}, expected {self._seq}")
+        self._start = first + header_len
+        size_bytes = PREAMBLE_BYTES + header_len + body_len
+        self._body = _prepare(Kind(kind), header, body_len, body_crc, size_bytes)
+        return True
+
+    def _check_lengths(self, kind: int, header_len: int, body_len: int) -> None:
+        limits = self.limits
+        if not limits.open and kind != Kind.HANDSHAKE:
+            raise ProtocolError(f"a frame of kind {kind} before the handshake has ended")
+        if limits.open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE):
+            raise ProtocolError(f"a frame of kind {kind} after the handshake has ended")
+        if kind == Kind.HANDSHAKE and PREAMBLE_BYTES + header_len + body_len > HANDSHAKE_LIMIT_BYTES:
+            size_bytes = PREAMBLE_BYTES + header_len + body_len
+            raise ProtocolError(f"a handshake frame of {size_bytes} bytes; at most {HANDSHAKE_LIMIT_BYTES}")
+        if header_len > HEADER_LIMIT_BYTES:
+            raise ProtocolError(f"a header of {header_len} bytes; at most {HEADER_LIMIT_BYTES}")
+        most = {Kind.DATA: limits.body_bytes, Kind.CONTROL: limits.control_bytes}.get(Kind(kind), 0)
+        if body_len > most:
+            raise ProtocolError(f"a body of {body_len} bytes; at most {most}")
+
+    def _advance_body(self) -> None:
+        """Moves what the read-ahead holds of the body into its place."""
+        body = self._body
+        while body is not None and body.part < len(body.parts) and self._start < self._end:
+            room = len(body.parts[body.part]) - body.filled
+            chunk = self._ahead[self._start : min(self._end, self._start + room)]
+            body.parts[body.part][body.filled : body.filled + len(chunk)] = chunk
+            self._start += len(chunk)
+            self._fill(body, chunk)
+
+    def _fill(self, body: _Body, chunk: Bytes) -> None:
+        body.crc = _crc(chunk, body.crc)
+        body.filled += len(chunk)
+        if body.filled == len(body.parts[body.part]):
+            body.part, body.filled = body.part + 1, 0
+
+
+def _prepare(kind: Kind, header: bytes, body_len: int, body_crc: int, size_bytes: int) -> _Body:
+    """The memory for a body of *body_len* bytes, once the header is known to fit it."""
+    if kind is Kind.DATA:
+        message: MessageHeader = decode(_header_decoder, header, "a message header")
+        tensors = _allocate(message.tensors, body_len)
+        parts = [part for part in map(octets, tensors) if len(part)]
+        return _Body(Frame(kind, header, b"", message, tensors, size_bytes), parts, body_crc)
+    frame = Frame(kind, header, size_bytes=size_bytes)
+    if kind is Kind.CONTROL:
+        owned = bytearray(body_len)
+        return _Body(frame, [np.frombuffer(owned, dtype=np.uint8)] if body_len else [], body_crc, owned=owned)
+    return _Body(frame, [], body_crc)
+
+
+def _allocate(headers: list[TensorHeader], body_len: int) -> tuple[Tensor, ...]:
+    """Empty tensors for *headers*, whose sizes (in Python's own whole numbers) must sum up to *body_len*."""
+    total = 0
+    for header in headers:
+        if header.dtype not in DTYPES:
+            raise ProtocolError(
+                f"a tensor of dtype {header.dtype[:40]!r}; expected one of {', '.join(DTYPES)}"
+            )
+        if len(header.shape) > MAX_DIMENSIONS:
+            raise ProtocolError(f"a tensor of {len(header.shape)} dimensions; at most {MAX_DIMENSIONS}")
+        if any(not 0 <= length < 2**31 for length in header.shape):
+            raise ProtocolError(f"a tensor of shape {header.shape}; lengths are 0 to 2**31 - 1")
+        total += math.prod(header.shape) * DTYPES[header.dtype].itemsize
+    if total != body_len:
+        raise ProtocolError(f"tensors of {total} bytes in a body of {body_len}")
+    try:
+        return tuple(torch.empty(header.shape, dtype=DTYPES[header.dtype]) for header in headers)
+    except (RuntimeError, MemoryError) as error:
+        raise ProtocolError(f"no memory for a body of {body_len} bytes: {error}") from None

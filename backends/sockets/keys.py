@@ -1,0 +1,76 @@
+"""The shared key: made, read from a file that only its owner may read, never shown.
+
+This file knows text and file modes. It must not know what the key is used for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from simcluster.errors import Problem, UsageError
+
+KEY_BYTES = 32
+
+
+def generate_key() -> bytes:
+    """A new random key."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def write_key(path: Path, key: bytes) -> None:
+    """Writes *key* as hexadecimal text into a new file of mode 0600. Raises UsageError if there is one
+    already.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise UsageError(
+            Problem("key_file", str(path), f"a file that can be made ({error.strerror})")
+        ) from None
+    with os.fdopen(descriptor, "w") as file:
+        file.write(key.hex() + "\n")
+
+
+def read_key(path: Path) -> bytes:
+    """The key in *path*: hexadecimal or base64 text of 32 bytes or more. Raises UsageError."""
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="ascii").strip()
+    except UnicodeDecodeError:
+        raise UsageError(
+            Problem("key_file", f"{path}, which is not text", "hexadecimal or base64 text")
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            Problem("key_file", str(path), f"a file that can be read ({error.strerror})")
+        ) from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise UsageError(
+            Problem(
+                "key_file",
+                f"{path} with mode {stat.S_IMODE(mode):04o}",
+                "mode 0600: only its owner may read it",
+            )
+        )
+    key = _decoded(text)
+    if key is None or len(key) < KEY_BYTES:
+        found = f"{path} with {len(key)} bytes" if key is not None else f"{path} with something else"
+        raise UsageError(
+            Problem("key_file", found, f"hexadecimal or base64 text of at least {KEY_BYTES} bytes")
+        )
+    return key
+
+
+def _decoded(text: str) -> bytes | None:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        try:
+            return base64.b64decode(text, validate=True)
+        except binascii.Error:
+            return None

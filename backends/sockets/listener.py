@@ -1,0 +1,181 @@
+"""Opens connections, from both sides: a listener that hands over whoever passes the handshake, and `connect`.
+
+This file knows addresses, handshakes and the limits on those who have not proven anything yet. It must not
+know what an accepted connection is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from backends.sockets.connection import HANDSHAKE_TIMEOUT_S, Connection
+from backends.sockets.framing import Limits
+from backends.sockets.handshake import Handshake
+from simcluster.errors import HandshakeRefused, Problem, ProtocolError, RunError, UsageError
+
+PENDING_LIMIT = 64
+"""Connections that have not finished their handshake. The next one is dropped unread; a node tries again."""
+
+RETRY_S = 0.1
+
+log = logging.getLogger("simcluster.sockets")
+
+
+def parse_endpoint(text: str, key: str) -> tuple[str, int]:
+    """(host, port) of "host:port" or "[IPv6]:port". Raises UsageError naming *key*."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError(
+            Problem(key, repr(text), "host:port, like 10.0.0.1:7000 or [::1]:0, port 0 to 65535")
+        )
+    return host, int(port)
+
+
+def show_endpoint(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether *host* can be reached from this machine only. A name other than localhost counts as not."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+class Listener:
+    """Calls *on_open* with each connection that passed the handshake; drops and logs all others."""
+
+    def __init__(
+        self,
+        make_handshake: Callable[[], Handshake],
+        on_open: Callable[[Connection], None],
+        limits: Limits | None = None,
+    ) -> None:
+        self.host, self.port = "", 0
+        self._make_handshake, self._on_open = make_handshake, on_open
+        self._limits = limits or Limits()
+        self._pending: dict[Connection, None] = {}
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int, key: str = "listen") -> None:
+        """Listens on *host*:*port*, 0 for any free port. Raises UsageError naming both if that cannot be."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._accept, host, port)
+        except OSError as error:
+            what = "the port is in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
+            free = (
+                "a free port (0 takes any)"
+                if error.errno == errno.EADDRINUSE
+                else "an address of this machine"
+            )
+            raise UsageError(Problem(key, f"{show_endpoint(host, port)} ({what})", free)) from None
+        self.host = host
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Listens no longer. Connections that were handed over live on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in list(self._pending):
+            connection.abort("the listener was closed")
+        await asyncio.sleep(0)
+
+    def _accept(self) -> Connection:
+        connection = Connection(
+            self._make_handshake(), on_open=self._opened, on_fail=self._failed, limits=replace(self._limits)
+        )
+        if len(self._pending) >= PENDING_LIMIT:
+            connection.abort("too many connections that have not finished their handshake")
+        else:
+            self._pending[connection] = None
+        return connection
+
+    def _opened(self, connection: Connection) -> None:
+        self._pending.pop(connection, None)
+        self._on_open(connection)
+
+    def _failed(self, connection: Connection, error: Exception) -> None:
+        self._pending.pop(connection, None)
+        log.warning("dropped %s before it joined: %s", connection.address, error)
+
+
+async def connect(
+    host: str,
+    port: int,
+    make_handshake: Callable[[], Handshake],
+    *,
+    on_open: Callable[[Connection], None],
+    timeout_s: float,
+    limits: Limits | None = None,
+) -> Connection:
+    """A connection whose handshake is done; *on_open* was called with it before its first frame.
+
+    Tries again for *timeout_s* while nobody answers there; then raises RunError. Raises HandshakeRefused or
+    ProtocolError at once: trying again would not help.
+    """
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + timeout_s
+    while True:
+        try:
+            return await _connect_once(host, port, make_handshake, on_open, limits)
+        except (OSError, TimeoutError) as error:
+            if loop.time() + RETRY_S > end_s:
+                reason = str(error) or type(error).__name__
+                raise RunError(
+                    f"no answer from {show_endpoint(host, port)} within {timeout_s:g} s: {reason}"
+                ) from None
+        except (HandshakeRefused, ProtocolError) as error:
+            raise type(error)(f"{show_endpoint(host, port)}: {error}") from None
+        await asyncio.sleep(RETRY_S)
+
+
+async def _connect_once(
+    host: str,
+    port: int,
+    make_handshake: Callable[[], Handshake],
+    on_open: Callable[[Connection], None],
+    limits: Limits | None,
+) -> Connection:
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[Connection] = loop.create_future()
+
+    def succeed(connection: Connection) -> None:
+        on_open(connection)
+        if not opened.done():
+            opened.set_result(connection)
+
+    def fail(connection: Connection, error: Exception) -> None:
+        if not opened.done():
+            opened.set_exception(error)
+
+    connection = Connection(
+        make_handshake(), on_open=succeed, on_fail=fail, limits=replace(limits) if limits else None
+    )
+    try:
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+            await loop.create_connection(lambda: connection, host, port)
+        return await opened
+    finally:
+        if opened.done() and not opened.cancelled():
+            opened.exception()
+        if not connection.is_open:
+            connection.abort("given up")
