@@ -1,0 +1,86 @@
+"""The one look of all figures: colours, template, scales of axes.
+
+This file knows plotly and units. It must not know runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import plotly.graph_objects as go
+
+COMPUTE, SEND, RECV = "#2f7fb8", "#e0862b", "#9aa5b1"
+KIND_COLOURS: Final = {"compute": COMPUTE, "send": SEND, "recv": RECV}
+KIND_WORDS: Final = {"compute": "computing", "send": "sending", "recv": "waiting to receive"}
+# Told apart by people who do not see all colours, and on white as well as on dark grey.
+LINES: Final = (
+    *("#2f7fb8", "#d1495b", "#2a9d74", "#e0862b", "#8a63c9"),
+    *("#7d8a97", "#b0863a", "#c764a6", "#3fb1c5", "#6a8d2f"),
+)
+
+_GRID = "rgba(128,136,146,0.22)"
+_AXIS: Final[dict[str, Any]] = {
+    "gridcolor": _GRID,
+    "zerolinecolor": _GRID,
+    "linecolor": "rgba(128,136,146,0.6)",
+    "ticks": "outside",
+    "tickcolor": "rgba(128,136,146,0.6)",
+    "ticklen": 4,
+    "automargin": True,
+    "title": {"standoff": 10},
+}
+
+TEMPLATE: Final = go.layout.Template(
+    layout={
+        "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13},
+        "colorway": list(LINES),
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 56, "r": 12, "t": 44, "b": 48},
+        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0, "font": {"size": 12}},
+        "hoverlabel": {"align": "left"},
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+        "bargap": 0.25,
+    }
+)
+
+
+class TimeScale(NamedTuple):
+    """How to show times of some magnitude: divide seconds by *unit_s*, write *unit*."""
+
+    unit_s: float
+    unit: str
+
+
+def time_scale(longest_s: float) -> TimeScale:
+    """The scale on which *longest_s* is a number that people read with ease."""
+    for limit_s, unit_s, unit in (
+        (1e-3, 1e-6, "us"),
+        (1.0, 1e-3, "ms"),
+        (600.0, 1.0, "s"),
+        (4 * 3600.0, 60.0, "min"),
+    ):
+        if longest_s < limit_s:
+            return TimeScale(unit_s, unit)
+    return TimeScale(3600.0, "h")
+
+
+def size_scale(largest_bytes: float) -> tuple[float, str]:
+    """(bytes per unit, unit) on which *largest_bytes* is easy to read."""
+    for unit_bytes, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if largest_bytes >= 2 * unit_bytes:
+            return unit_bytes, unit
+    return 1.0, "B"
+
+
+def styled(figure: go.Figure, **layout: Any) -> go.Figure:
+    """*figure* in our look, with *layout* on top."""
+    figure.update_layout(template=TEMPLATE, **layout)
+    return figure
+
+
+def rgba(colour: str, alpha: float) -> str:
+    """'#rrggbb' as a colour that lets the background through."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha:g})"

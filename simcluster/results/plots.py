@@ -1,0 +1,299 @@
+"""Plotly figures of runs: `run.plot.convergence()`, or `convergence([a, b, c], x="bytes")` to compare
+several.
+
+This file knows runs and plotly. It must not know files or HTML; the report shows the same figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from simcluster.errors import Problem, UsageError
+from simcluster.results import timeline as timelines
+from simcluster.results import words
+from simcluster.results.figure_style import LINES, SEND, rgba, size_scale, styled, time_scale
+from simcluster.results.summary import ACCURACY, LOSS, STALENESS
+from simcluster.results.trace import nanoseconds, spans_of
+
+if TYPE_CHECKING:
+    from simcluster.results.folder import Run
+
+XAxis = Literal["time", "step", "bytes"]
+Panel = Literal["loss", "accuracy"]
+
+MAX_POINTS = 1500
+MAX_NODE_LINES = 12
+MAX_LINKS = 40
+FIRST_STEPS = 10
+
+
+class RunPlots:
+    """The figures of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def convergence(self, x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")) -> go.Figure:
+        """Loss and accuracy against time, step or bytes sent. Raises UsageError if neither was recorded."""
+        return convergence([self._run], x, panels)
+
+    def timeline(self, start_s: float = 0.0, end_s: float | None = None, max_bars: int = 3000) -> go.Figure:
+        """What each node did, span by span, from *start_s* to *end_s* (by default: until every node did ten
+        steps).
+
+        At most *max_bars* spans are drawn, the earliest; the figure says where it stops.
+        """
+        until_s = self._end_of_first_steps(start_s) if end_s is None else end_s
+        return timelines.gantt(self._activity, start_s, until_s, max_bars)
+
+    def busy(self) -> go.Figure:
+        """How busy every node's device was, over the whole run."""
+        return timelines.busy(self._activity)
+
+    def links(self) -> go.Figure:
+        """How busy every link was, and what it carried; of many, the busiest."""
+        return links(self._run)
+
+    def staleness(self) -> go.Figure:
+        """How often which staleness occurred, by node. Raises UsageError if none was recorded."""
+        return staleness(self._run)
+
+    @cached_property
+    def _activity(self) -> timelines.Activity:
+        run = self._run
+        return timelines.Activity(
+            [escape(name) for name in run.summary["nodes"]], spans_of(run.trace), run.summary["elapsed_s"]
+        )
+
+    def _end_of_first_steps(self, start_s: float) -> float:
+        metrics = self._run.metrics
+        later = metrics[metrics["time_s"] > start_s]
+        if later.empty:
+            return float(self._run.summary["elapsed_s"])
+        reached = later[later["step"] >= later["step"].min() + FIRST_STEPS - 1]
+        first_s = reached.groupby("node")["time_s"].min()
+        missing = set(later["node"]) - set(first_s.index)
+        return float(self._run.summary["elapsed_s"] if missing or first_s.empty else first_s.max())
+
+
+def convergence(
+    runs: Sequence[Run], x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")
+) -> go.Figure:
+    """One line per run: evaluated loss or accuracy, or else the mean training loss; one panel each, side by
+    side.
+
+    Of a single run the nodes' own training losses are drawn too. Raises UsageError for another *x*, and if
+    none of *runs* recorded what the panels show.
+    """
+    if x not in ("time", "step", "bytes"):
+        raise UsageError(Problem("x", repr(x), "time, step or bytes"))
+    axis = _XScale(runs, x)
+    traces = {panel: _curves(runs, axis, panel) for panel in panels}
+    shown = [panel for panel in panels if traces[panel]]
+    if not shown:
+        found = sorted({str(name) for run in runs for name in run.metrics["name"].unique()})
+        raise UsageError(
+            Problem(
+                "metrics", words.listing(found) or "none", f"{LOSS}, {ACCURACY} or loss to have been recorded"
+            )
+        )
+    figure = make_subplots(rows=1, cols=len(shown), horizontal_spacing=0.12)
+    for column, panel in enumerate(shown, start=1):
+        for trace in traces[panel]:
+            trace.showlegend = trace.showlegend is not False and (column == 1 or len(runs) == 1)
+            figure.add_trace(trace, row=1, col=column)
+        figure.update_xaxes(title_text=axis.title, rangemode="tozero", row=1, col=column)
+        percent = {"tickformat": ".0%", "minallowed": 0, "maxallowed": 1.02} if panel == "accuracy" else {}
+        figure.update_yaxes(title_text=panel, **percent, row=1, col=column)
+    return styled(figure, height=360, hovermode="closest")
+
+
+class _XScale:
+    """Turns rows of metrics into positions on the x axis, all runs on one scale."""
+
+    def __init__(self, runs: Sequence[Run], x: XAxis) -> None:
+        self.x = x
+        self._scale = time_scale(max((run.summary["elapsed_s"] for run in runs), default=0.0))
+        self._unit_bytes, unit = size_scale(max((run.summary["bytes_sent"] for run in runs), default=0.0))
+        clocks = {"virtual time" if run.summary["backend"] == "sim" else "measured time" for run in runs}
+        clock = clocks.pop() if len(clocks) == 1 else "time"
+        self.title = {
+            "time": f"{clock} ({self._scale.unit})",
+            "step": "step",
+            "bytes": f"bytes sent ({unit})",
+        }[x]
+
+    def of(self, run: Run, rows: pd.DataFrame) -> np.ndarray:
+        if self.x == "step":
+            return rows["step"].to_numpy(dtype=float)
+        if self.x == "time":
+            return rows["time_s"].to_numpy() / self._scale.unit_s
+        return bytes_sent_by(run, rows["time_s"].to_numpy()) / self._unit_bytes
+
+
+def bytes_sent_by(run: Run, times_s: np.ndarray) -> np.ndarray:
+    """How many bytes all nodes together had sent by each of *times_s*: those of sends that had ended."""
+    sends = sorted(
+        (nanoseconds(span.end_s), span.size_bytes) for _, span in spans_of(run.trace) if span.kind == "send"
+    )
+    ends_ns = np.array([end_ns for end_ns, _ in sends], dtype=np.int64)
+    sent = np.concatenate([[0], np.cumsum([size_bytes for _, size_bytes in sends], dtype=np.int64)])
+    asked_ns = np.array([nanoseconds(time_s) for time_s in times_s], dtype=np.int64)
+    return np.asarray(sent[np.searchsorted(ends_ns, asked_ns, side="right")], dtype=float)
+
+
+def _curves(runs: Sequence[Run], axis: _XScale, panel: Panel) -> list[go.Scatter]:
+    if panel == "accuracy":
+        return [
+            trace
+            for index, run in enumerate(runs)
+            for trace in _line(
+                run, axis, _rows(run, ACCURACY), _name(runs, run, "accuracy of rank 0"), LINES[2], index, runs
+            )
+        ]
+    traces: list[go.Scatter] = []
+    for index, run in enumerate(runs):
+        training, evaluated = _rows(run, "loss"), _rows(run, LOSS)
+        if len(runs) == 1:
+            traces += _node_lines(run, axis, training)
+        if not evaluated.empty:
+            traces += _line(
+                run, axis, evaluated, _name(runs, run, "evaluated at rank 0"), LINES[1], index, runs
+            )
+        else:
+            traces += _line(
+                run, axis, _mean_by_step(training), _name(runs, run, "training, mean"), LINES[1], index, runs
+            )
+    return traces
+
+
+def _name(runs: Sequence[Run], run: Run, alone: str) -> str:
+    return alone if len(runs) == 1 else escape(run.label)
+
+
+def _line(
+    run: Run, axis: _XScale, rows: pd.DataFrame, name: str, colour: str, index: int, runs: Sequence[Run]
+) -> list[go.Scatter]:
+    if rows.empty:
+        return []
+    rows = _thinned(rows)
+    return [
+        go.Scatter(
+            x=axis.of(run, rows),
+            y=rows["value"].to_numpy(),
+            customdata=[
+                [step, words.seconds(time_s)]
+                for step, time_s in zip(rows["step"], rows["time_s"], strict=True)
+            ],
+            name=name,
+            legendgroup=name,
+            mode="lines+markers" if len(rows) <= 60 else "lines",
+            line={"width": 2.5, "color": colour if len(runs) == 1 else LINES[index % len(LINES)]},
+            marker={"size": 6},
+            hovertemplate="%{y:.4g} at step %{customdata[0]}, %{customdata[1]}",
+        )
+    ]
+
+
+def _node_lines(run: Run, axis: _XScale, training: pd.DataFrame) -> list[go.Scatter]:
+    """The training loss of every node, thin and behind; none if the nodes are too many to be told apart."""
+    nodes = list(dict.fromkeys(training["node"]))
+    if len(nodes) > MAX_NODE_LINES:
+        return []
+    return [
+        go.Scatter(
+            x=axis.of(run, rows),
+            y=rows["value"].to_numpy(),
+            name="training, each node",
+            legendgroup="training",
+            showlegend=index == 0,
+            mode="lines",
+            line={"width": 1, "color": rgba(LINES[0], 0.6)},
+            meta=escape(str(node)),
+            hovertemplate="%{meta}: %{y:.4g}<extra></extra>",
+        )
+        for index, node in enumerate(nodes)
+        for rows in [_thinned(training[training["node"] == node])]
+    ]
+
+
+def _rows(run: Run, name: str) -> pd.DataFrame:
+    metrics = run.metrics
+    return metrics[metrics["name"] == name]
+
+
+def _mean_by_step(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.groupby("step", as_index=False)[["time_s", "value"]].mean()
+
+
+def _thinned(rows: pd.DataFrame) -> pd.DataFrame:
+    """Every k-th row and the last, so that a long run stays light."""
+    stride = -(-len(rows) // MAX_POINTS)
+    return rows if stride <= 1 else pd.concat([rows.iloc[::stride], rows.iloc[[-1]]])
+
+
+def links(run: Run) -> go.Figure:
+    """Bars of busy fraction by link, in file order or, of more than 40, the busiest 40."""
+    use: list[tuple[str, dict[str, Any]]] = list(run.summary["links"].items())
+    if len(use) > MAX_LINKS:
+        use = sorted(use, key=lambda row: -row[1]["busy_fraction"])[:MAX_LINKS]
+    percents = [round(link["busy_fraction"] * 100, 3) for _, link in use]
+    figure = go.Figure(
+        go.Bar(
+            orientation="h",
+            y=[escape(name) for name, _ in use],
+            x=percents,
+            text=[words.size(link["bytes"]) for _, link in use],
+            textposition="auto",
+            marker={"color": SEND},
+            hovertemplate="%{y}: busy %{x:.3g} %, %{text}<extra></extra>",
+        )
+    )
+    return styled(
+        figure,
+        height=90 + 30 * len(use),
+        margin={"t": 16},
+        xaxis={"title": {"text": "busy share of the run (%)"}, "range": [0, max([100.0, *percents])]},
+        yaxis={"autorange": "reversed", "type": "category", "showgrid": False},
+    )
+
+
+def staleness(run: Run) -> go.Figure:
+    """Stacked bars: how many updates of each node had which staleness."""
+    rows = _rows(run, STALENESS)
+    if rows.empty:
+        raise UsageError(Problem(STALENESS, "none recorded", "an algorithm that records staleness"))
+    values = rows["value"].to_numpy()
+    whole = bool(np.all(values == np.round(values))) and values.max() - values.min() <= 60
+    edges = (
+        np.arange(values.min() - 0.5, values.max() + 1.5)
+        if whole
+        else np.linspace(values.min(), values.max(), 31)
+    )
+    figure = go.Figure()
+    for index, node in enumerate(dict.fromkeys(rows["node"])):
+        counts, _ = np.histogram(rows.loc[rows["node"] == node, "value"], bins=edges)
+        figure.add_trace(
+            go.Bar(
+                x=(edges[:-1] + edges[1:]) / 2,
+                y=counts,
+                name=escape(str(node)),
+                marker={"color": LINES[index % len(LINES)]},
+            )
+        )
+    return styled(
+        figure,
+        barmode="stack",
+        legend={"traceorder": "normal"},
+        height=340,
+        xaxis={"title": {"text": "staleness (updates behind)"}},
+        yaxis={"title": {"text": "updates"}},
+    )

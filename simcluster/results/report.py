@@ -1,0 +1,227 @@
+"""Writes report.html: one self-contained page that tells a run in words, figures and tables.
+
+This file knows HTML. It must not know how figures are made (plots) or files are written (folder).
+
+Every text that comes from the run passes through `escape`; figures travel as JSON that cannot end its script
+element; and a content security policy forbids the page to fetch anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from simcluster.results import words
+from simcluster.results.report_tables import links_table, nodes_table
+from simcluster.results.report_words import clock_name, compute_share, dominated, headline
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from simcluster.results.folder import Run
+    from simcluster.results.plots import XAxis
+    from simcluster.topology import Topology
+
+AXES: tuple[XAxis, ...] = ("time", "step", "bytes")
+
+
+def render(run: Run, topology: Topology) -> str:
+    """The whole page as a string of about 5 MB, nearly all of it plotly.js."""
+    # plotly.offline reads 5 MB from disk, so it is imported only where a page is made.
+    from plotly.offline import get_plotlyjs
+
+    figures = _figures(run)
+    body = "\n".join(
+        [
+            _header(run, topology),
+            _convergence(figures),
+            _timeline(figures),
+            _network(run, topology),
+            _staleness(figures),
+            _section("Nodes", "", nodes_table(run, topology)),
+            _section("Links", "", links_table(run, topology)),
+            _repeat(run),
+        ]
+    )
+    scripts = [get_plotlyjs(), _asset("report.js")]
+    policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(run.label)}</title>
+<style>{_asset("report.css")}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+<script type="application/json" id="figures">{_figures_json(figures)}</script>
+<script>{scripts[0]}</script>
+<script>{scripts[1]}</script>
+</body>
+</html>
+"""
+
+
+def _asset(name: str) -> str:
+    return resources.files("simcluster.results").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _figures(run: Run) -> dict[str, go.Figure]:
+    """Every figure that this run has the numbers for, by the name its place in the page has."""
+    recorded = set(run.metrics["name"])
+    figures = {"timeline": run.plot.timeline(), "busy": run.plot.busy()}
+    for x in AXES:
+        if recorded & {"loss", "eval_loss"}:
+            figures[f"loss-{x}"] = run.plot.convergence(x, ["loss"])
+        if "eval_accuracy" in recorded:
+            figures[f"accuracy-{x}"] = run.plot.convergence(x, ["accuracy"])
+    if "staleness" in recorded:
+        figures["staleness"] = run.plot.staleness()
+    return figures
+
+
+def _figures_json(figures: dict[str, go.Figure]) -> str:
+    pairs = ",".join(f'"{name}":{figure.to_json()}' for name, figure in figures.items())
+    # In a script element only "<" could start something else than JSON.
+    return "{" + pairs.replace("<", "\\u003c") + "}"
+
+
+def _header(run: Run, topology: Topology) -> str:
+    summary = run.summary
+    failed = summary["status"] != "done"
+    backend = {"sim": "simulated", "sockets": "measured on sockets"}.get(
+        summary["backend"], summary["backend"]
+    )
+    pills = (
+        f'<span class="pill">{escape(backend)}</span>' + '<span class="pill failed">failed</span>' * failed
+    )
+    return f"""<header>
+<div class="title"><h1>{escape(summary["name"])}</h1>{pills}<span>seed {summary["seed"]:d}</span></div>
+<p class="headline">{escape(headline(run, topology))}</p>
+<p class="second">{escape(dominated(summary))}</p>
+{_failure(summary)}
+{_cards(summary)}
+<noscript><p>The figures need JavaScript; the tables do not.</p></noscript>
+</header>"""
+
+
+def _failure(summary: dict[str, Any]) -> str:
+    if "error" not in summary:
+        return ""
+    error = summary["error"]
+    return f"""<div class="failure" role="alert"><strong>This run failed: {escape(error["type"])}</strong>
+<pre>{escape(error["message"])}</pre></div>"""
+
+
+def _cards(summary: dict[str, Any]) -> str:
+    steps_per_s = summary["steps"] / summary["elapsed_s"] if summary["elapsed_s"] else None
+    sha256 = summary["weights_sha256"]
+    cards = [
+        ("accuracy", words.accuracy(summary["accuracy"]), "last evaluation"),
+        ("loss", words.number(summary["loss"]), "last evaluation"),
+        (
+            clock_name(summary),
+            words.seconds(summary["elapsed_s"]),
+            f"{words.seconds(summary['wall_s'])} on the clock",
+        ),
+        ("steps", words.count(summary["steps"]), f"{words.number(steps_per_s)} a second"),
+        ("sent", words.size(summary["bytes_sent"]), words.plural(summary["messages_sent"], "message")),
+        ("computing", words.share(compute_share(summary)), "mean over devices"),
+        ("final weights", sha256[:8] if sha256 else words.ABSENT, "sha256 at rank 0"),
+    ]
+    items = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>"
+        for name, value, more in cards
+    )
+    return f'<dl class="cards">{items}</dl>'
+
+
+def _convergence(figures: dict[str, go.Figure]) -> str:
+    stems = [stem for stem in ("loss", "accuracy") if f"{stem}-time" in figures]
+    if not stems:
+        return _section("Convergence", "This run recorded neither loss nor accuracy.")
+    buttons = "".join(
+        f'<button data-value="{x}" aria-pressed="{"true" if x == "time" else "false"}">{x}</button>'
+        for x in AXES
+    )
+    places = "".join(
+        f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="x"></div>'
+        for stem in stems
+    )
+    return f"""<section><div class="heading"><h2>Convergence</h2>
+<div class="choice" role="group" aria-label="horizontal axis" data-for="x">{buttons}</div></div>
+<div class="pair">{places}</div></section>"""
+
+
+def _timeline(figures: dict[str, go.Figure]) -> str:
+    return _section(
+        "Where the time went",
+        "The first steps, one row a node: the device above, sending and waiting to receive below it. "
+        "Drag to zoom, double-click to go back; trace.json beside this page shows the whole run in "
+        "Perfetto.",
+        '<div class="figure" data-figure="timeline"></div>'
+        '<p class="note">How busy each device was, over the whole run.</p>'
+        '<div class="figure" data-figure="busy"></div>',
+    )
+
+
+def _network(run: Run, topology: Topology) -> str:
+    from simcluster.topology.draw import draw_svg
+
+    use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
+    return _section(
+        "Network",
+        "What each link carried, and for what share of the run it was busy, at its full bandwidth.",
+        f'<div class="drawing">{draw_svg(topology, use)}</div>',
+    )
+
+
+def _staleness(figures: dict[str, go.Figure]) -> str:
+    if "staleness" not in figures:
+        return ""
+    return _section(
+        "Staleness",
+        "How many updates were how far behind.",
+        '<div class="figure" data-figure="staleness"></div>',
+    )
+
+
+def _repeat(run: Run) -> str:
+    summary = run.summary
+    versions = ", ".join(
+        [
+            f"simcluster {summary['version']}",
+            *(f"{name} {found}" for name, found in summary["versions"].items()),
+        ]
+    )
+    config = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
+    return _section(
+        "Repeat this run",
+        f"Seed {summary['seed']}; {versions}. Trace sha256 {summary['trace_sha256'][:16]}.",
+        f"<pre>simcluster replay {escape(shlex.quote(_folder_words(run)))}</pre>"
+        "<details><summary class='note'>The resolved configuration</summary>"
+        f"<pre>{escape(config)}</pre></details>",
+    )
+
+
+def _folder_words(run: Run) -> str:
+    """The folder as it was given if that means something to others, else its own name."""
+    return run.folder.name if run.folder.is_absolute() else run.folder.as_posix()
+
+
+def _section(title: str, note: str, content: str = "") -> str:
+    note_html = f'<p class="note">{escape(note)}</p>' if note else ""
+    return f"<section><h2>{escape(title)}</h2>{note_html}{content}</section>"

@@ -1,0 +1,81 @@
+"""Says in sentences what a run was and how it went.
+
+This file knows the summary and the topology. It must not know HTML or figures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from simcluster.results import words
+from simcluster.results.summary import label
+
+if TYPE_CHECKING:
+    from simcluster.results.folder import Run
+    from simcluster.topology import Topology
+
+
+def headline(run: Run, topology: Topology) -> str:
+    """Who trained what on which cluster, and how far it got in what time."""
+    summary, workload = run.summary, run.config.get("workload")
+    who = f"{summary['algorithm']} trained {label(workload) if workload else 'a model'}"
+    nodes = words.plural(len(summary["nodes"]), "node")
+    steps, time = words.plural(summary["steps"], "step"), clock_words(summary)
+    start = f"{who} on {nodes} of {summary['topology']}{_devices(topology)}"
+    if summary["status"] != "done":
+        return f"{start} and failed after {steps} and {time}."
+    if summary["accuracy"] is not None:
+        return f"{start} and reached {words.accuracy(summary['accuracy'])} accuracy after {steps} and {time}."
+    if summary["loss"] is not None:
+        return f"{start} and reached a loss of {words.number(summary['loss'])} after {steps} and {time}."
+    return f"{start}: {steps} in {time}."
+
+
+def clock_words(summary: dict[str, Any]) -> str:
+    return f"{words.seconds(summary['elapsed_s'])} of {clock_name(summary)}"
+
+
+def clock_name(summary: dict[str, Any]) -> str:
+    return "virtual time" if summary["backend"] == "sim" else "measured time"
+
+
+def _devices(topology: Topology) -> str:
+    devices = [topology.nodes[name].device for name in topology.workers]
+    counts = Counter(device.name for device in devices if device is not None)
+    if not counts or len(counts) > 6:
+        return ""
+    return " (" + words.listing([f"{count} {name}" for name, count in counts.items()]) + ")"
+
+
+def compute_share(summary: dict[str, Any]) -> float:
+    """The mean, over nodes, of the share of the run in which the device worked: 0 to 1."""
+    nodes, elapsed_s = summary["nodes"].values(), summary["elapsed_s"]
+    if not nodes or not elapsed_s:
+        return 0.0
+    return float(sum(node["compute_s"] for node in nodes) / (len(nodes) * elapsed_s))
+
+
+def dominated(summary: dict[str, Any]) -> str:
+    """What most of the time went to: computing, one slow node, one busy link, or waiting without either."""
+    nodes, elapsed_s = summary["nodes"], summary["elapsed_s"]
+    if not nodes or not elapsed_s:
+        return "Nothing took any time."
+    mean = compute_share(summary)
+    slowest = max(nodes, key=lambda name: nodes[name]["compute_s"])
+    slowest_share = nodes[slowest]["compute_s"] / elapsed_s
+    links = {name: link["busy_fraction"] for name, link in summary["links"].items()}
+    busiest = max(links, key=lambda name: links[name]) if links else None
+    link_share = links[busiest] if busiest is not None else 0.0
+    average = f"devices worked {words.share(mean)} of the time on average"
+    link_words = f"the busiest link, {busiest}, was in use {words.share(link_share)} of it" if busiest else ""
+    if mean >= 0.6:
+        first = f"Computing dominated: {average}"
+    elif slowest_share >= 0.6 and slowest_share >= link_share:
+        worked = f"it computed {words.share(slowest_share)} of the time"
+        first = f"Waiting for {slowest} dominated: {worked}, while {average}"
+    elif link_share >= 0.5:
+        return f"Communication dominated: {link_words.replace(' of it', ' of the time')}, while {average}."
+    else:
+        first = f"Waiting dominated: {average}"
+    return f"{first}; {link_words}." if link_words else f"{first}."

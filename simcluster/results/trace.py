@@ -1,0 +1,122 @@
+"""Writes a run as a Chrome trace, which Perfetto opens; reads back from one what plots need.
+
+This file knows spans and the trace format. It must not know files, figures or backends.
+
+One process per node (pid = rank), one thread per lane: "compute", "send", "recv". A device works on one thing
+at a time, but sends and receives of one node may overlap, and spans of one thread must nest; so what overlaps
+goes to the first lane that is free: "send 2", "send 3", ... Times are rounded to nanoseconds, the grain of
+Perfetto's own clock, so that two spans that touch do not overlap by a rounding error of the format.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from simcluster.results.record import NodeRecord, RunRecord, Span, SpanKind
+
+KINDS: Final[tuple[SpanKind, ...]] = ("compute", "send", "recv")
+_TID_OF_KIND: Final = {"compute": 0, "send": 1000, "recv": 2000}
+"""Lanes of one kind have neighbouring thread numbers, so they are shown one under the other."""
+
+COUNTERS: Final = ("loss", "eval_loss", "eval_accuracy", "staleness")
+"""Metrics shown as counter tracks."""
+
+
+def chrome_trace(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
+    """The trace of *record*; *other* is shown by viewers as the trace's description."""
+    events: list[dict[str, Any]] = []
+    for node in record.nodes:
+        events.extend(_process(node))
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": dict(other)}
+
+
+def nanoseconds(time_s: float) -> int:
+    return round(time_s * 1e9)
+
+
+def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
+    yield _name("process_name", node.rank, 0, f"{node.rank} {node.name}")
+    yield {
+        "ph": "M",
+        "name": "process_sort_index",
+        "ts": 0,
+        "pid": node.rank,
+        "tid": 0,
+        "args": {"sort_index": node.rank},
+    }
+    for kind in KINDS:
+        spans = sorted((span for span in node.spans if span.kind == kind), key=lambda span: span[1:])
+        lanes = assign_lanes(spans)
+        for lane in range(max(lanes, default=-1) + 1):
+            thread = kind if lane == 0 else f"{kind} {lane + 1}"
+            yield _name("thread_name", node.rank, _TID_OF_KIND[kind] + lane, thread)
+        for span, lane in zip(spans, lanes, strict=True):
+            yield _complete(node.rank, _TID_OF_KIND[kind] + lane, span)
+    for metric in node.metrics:
+        if metric.name in COUNTERS and math.isfinite(metric.value):
+            yield {
+                "ph": "C",
+                "name": metric.name,
+                "ts": nanoseconds(metric.time_s) / 1e3,
+                "pid": node.rank,
+                "tid": 0,
+                "args": {metric.name: metric.value},
+            }
+
+
+def assign_lanes(spans: list[Span]) -> list[int]:
+    """For each of *spans*, sorted by start, the lowest lane whose last span has ended by then."""
+    free_from_ns: list[int] = []
+    lanes = []
+    for span in spans:
+        start_ns = nanoseconds(span.start_s)
+        free = (lane for lane, free_ns in enumerate(free_from_ns) if free_ns <= start_ns)
+        lane = next(free, len(free_from_ns))
+        if lane == len(free_from_ns):
+            free_from_ns.append(0)
+        free_from_ns[lane] = nanoseconds(span.end_s)
+        lanes.append(lane)
+    return lanes
+
+
+def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "ts": 0, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _complete(pid: int, tid: int, span: Span) -> dict[str, Any]:
+    start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
+    args: dict[str, Any] = {"tag": span.tag, "bytes": span.size_bytes}
+    if span.peer >= 0:
+        args["peer"] = span.peer
+    name = span.tag if span.tag else span.kind
+    return {
+        "ph": "X",
+        "cat": span.kind,
+        "name": name,
+        "ts": start_ns / 1e3,
+        "dur": (end_ns - start_ns) / 1e3,
+        "pid": pid,
+        "tid": tid,
+        "args": args,
+    }
+
+
+def spans_of(trace: Mapping[str, Any]) -> list[tuple[int, Span]]:
+    """(rank, span) for every span of a trace that `chrome_trace` wrote, in its order; times to 1 ns."""
+    return [
+        (
+            event["pid"],
+            Span(
+                event["cat"],
+                event["ts"] / 1e6,
+                round(event["ts"] * 1e3 + event["dur"] * 1e3) / 1e9,
+                event["args"].get("peer", -1),
+                event["args"]["tag"],
+                event["args"]["bytes"],
+            ),
+        )
+        for event in trace["traceEvents"]
+        if event["ph"] == "X"
+    ]

@@ -1,0 +1,83 @@
+"""Turns numbers into words for people: times, sizes, shares. The one place that rounds.
+
+This file knows units. It must not know runs or figures; nothing computes with what it returns.
+"""
+
+from __future__ import annotations
+
+import math
+
+ABSENT = "-"
+
+
+def seconds(time_s: float | None) -> str:
+    """'3.21 s', '48.0 ms', '2 min 05 s', '3 h 20 min': three significant digits below a minute."""
+    if time_s is None or not math.isfinite(time_s):
+        return ABSENT
+    if time_s >= 3600:
+        minutes = round(time_s / 60)
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    if time_s >= 60:
+        whole = round(time_s)
+        return f"{whole // 60} min {whole % 60:02d} s" if whole < 3600 else "1 h 00 min"
+    for unit_s, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if time_s >= unit_s:
+            return f"{digits(time_s / unit_s)} {unit}"
+    return "0 s" if time_s == 0 else f"{digits(time_s * 1e9)} ns"
+
+
+def size(size_bytes: float | None) -> str:
+    """'12.3 MB' in decimal units; bytes below 1 kB are whole."""
+    if size_bytes is None:
+        return ABSENT
+    for unit_bytes, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size_bytes >= unit_bytes:
+            return f"{digits(size_bytes / unit_bytes)} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def bandwidth(bandwidth_Bps: float) -> str:
+    """'1 Gbps': links are sold in decimal bits."""
+    if math.isinf(bandwidth_Bps):
+        return "unlimited"
+    for unit_Bps, unit in ((1.25e8, "Gbps"), (1.25e5, "Mbps"), (125.0, "kbps")):
+        if bandwidth_Bps >= unit_Bps:
+            return f"{bandwidth_Bps / unit_Bps:.4g} {unit}"
+    return f"{bandwidth_Bps * 8:.4g} bps"
+
+
+def share(fraction: float | None) -> str:
+    """'83 %', '0.4 %'."""
+    if fraction is None or not math.isfinite(fraction):
+        return ABSENT
+    percent = fraction * 100
+    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.2g} %"
+
+
+def accuracy(fraction: float | None) -> str:
+    """'97.3 %'."""
+    return ABSENT if fraction is None or not math.isfinite(fraction) else f"{fraction * 100:.1f} %"
+
+
+def count(number: int) -> str:
+    return f"{number:,}"
+
+
+def number(value: float | None) -> str:
+    """Four significant digits."""
+    return ABSENT if value is None or not math.isfinite(value) else f"{value:.4g}"
+
+
+def digits(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    decimals = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
+    return f"{value:.{decimals}f}"
+
+
+def plural(amount: int, noun: str) -> str:
+    return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
+
+
+def listing(items: list[str]) -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1] if items else ""
