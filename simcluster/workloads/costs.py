@@ -33,8 +33,22 @@ def _attention_backward(_: Tensor, query: Tensor, key: Tensor, value: Tensor, *_
     return 2 * rows * key.shape[-2] * (3 * width + 2 * value.shape[-1])
 
 
+def _recurrent(sequence: Tensor, from_input: Tensor, from_hidden: Tensor, *_: Any, **__: Any) -> int:
+    # One layer in one direction: both matrices at every place of the sequence (length, batch, width).
+    return 2 * (sequence.numel() // sequence.shape[-1]) * (from_input.numel() + from_hidden.numel())
+
+
+def _recurrent_backward(*args: Any, **kwargs: Any) -> int:
+    return 2 * _recurrent(*args, **kwargs)
+
+
 # What torch's own table leaves out and a CPU runs.
 _more_operators: dict[Any, Callable[..., int]] = {
+    _aten.dot: lambda a, _: 2 * a.numel(),
+    _aten.mv: lambda matrix, _: 2 * matrix.numel(),
+    _aten.addmv: lambda _, matrix, __, **___: 2 * matrix.numel(),
+    _aten.mkldnn_rnn_layer: _recurrent,
+    _aten.mkldnn_rnn_layer_backward: _recurrent_backward,
     _aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
 }
@@ -43,10 +57,10 @@ _more_operators: dict[Any, Callable[..., int]] = {
 class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While entered, counts this thread's torch operators.
 
-    *matrix_flops* are those of matrix products, convolutions and attention, by torch's own table (a multiply
-    and an add are two). *elements* is the number of elements that all other operators wrote. *moved_bytes* is
-    what a device without fusion and without cache moves: each operator reads its inputs and writes its
-    outputs once; views move nothing.
+    *matrix_flops* are those of matrix products, convolutions, attention and recurrent layers, by torch's own
+    table and a few entries more (a multiply and an add are two). *elements* is the number of elements that
+    all other operators wrote. *moved_bytes* is what a device without fusion and without cache moves: each
+    operator reads its inputs and writes its outputs once; views move nothing.
 
     This is torch's FlopCounterMode without its hooks, which are global and would see other threads' modules.
     """
