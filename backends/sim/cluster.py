@@ -18,7 +18,7 @@ from simcluster.errors import Deadlock, NeverFinished
 from simcluster.results.record import Recorder
 
 if TYPE_CHECKING:
-    from simcluster.topology import Topology
+    from simcluster.topology import Link, Topology
 
 Body = Callable[[SimTransport], Awaitable[Any]]
 
@@ -34,10 +34,13 @@ class Cluster:
         self._streams: dict[tuple[int, int], Stream] = {}
         self.tasks: list[SimTask[Any]] = []
         self.nodes: list[SimTransport] = []
+        self.failures: list[tuple[int, BaseException]] = []  # (rank, what its body raised), in order of time
+        self.crashed: list[int] = []  # by the fault plan
+        self._ending = False
         for rank, name in enumerate(topology.workers):
             node = topology.nodes[name]
             assert node.device is not None, "a worker has a device"
-            device = DeviceModel(node.device, node.straggler, seed, name)
+            device = DeviceModel(node.device, seed, name)
             self.nodes.append(SimTransport(self, rank, name, device, Recorder(rank, name, self.loop.time)))
 
     def stream(self, source: int, to: int) -> Stream:
@@ -46,7 +49,7 @@ class Cluster:
         if key not in self._streams:
             hops = self.topology.route(self.nodes[source].name, self.nodes[to].name)
             route = tuple(self._channel(hop.link, hop.forward) for hop in hops)
-            latency_s = sum(hop.link.latency_s for hop in hops)
+            latency_s = self.topology.route_latency_s(self.nodes[source].name, self.nodes[to].name)
             self._streams[key] = Stream(self, self.nodes[source], self.nodes[to], route, latency_s)
         return self._streams[key]
 
@@ -80,6 +83,7 @@ class Cluster:
         if not node.alive:
             return
         node.alive = False
+        self.crashed.append(rank)
         for task in self._tasks_of(node):
             task.cancel()
         for peer in self.nodes:
@@ -103,8 +107,9 @@ class Cluster:
         try:
             result = await body(node)
         except BaseException as error:
-            if node.alive:
+            if node.alive and not self._ending:
                 node.alive = False
+                self.failures.append((node.rank, error))
                 self._cancel_children(node)
                 self._announce(node, f"failed: {type(error).__name__}: {error}", tell_any=True)
             raise
@@ -133,7 +138,7 @@ class Cluster:
                     lambda _, peer=peer: peer.lose(node.rank, reason, tell_any=tell_any),  # type: ignore[misc]
                 )
 
-    def _channel(self, link: Any, forward: bool) -> Channel:
+    def _channel(self, link: Link, forward: bool) -> Channel:
         # Both directions of a half-duplex link are one medium.
         key = (link.name, forward or link.duplex == "half")
         if key not in self._channels:
@@ -142,6 +147,7 @@ class Cluster:
 
     def _end_all(self) -> None:
         """Cancels what is left, so that nothing is destroyed while pending."""
+        self._ending = True
         for _ in range(100):  # a task may refuse once or twice; one that always does is left alone
             left = sorted(
                 (t for t in asyncio.all_tasks(self.loop) if isinstance(t, SimTask)), key=lambda t: t.number
@@ -182,7 +188,7 @@ def _is_plumbing(filename: str) -> bool:
 def run_bodies(bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0) -> list[Any]:
     """Runs each body as one node, by default on a star of ideal links: for tests and `check_transport`."""
     if topology is None:
-        from simcluster.topology import star
+        from simcluster.topology.generators import star
 
         topology = star(len(bodies))
     return Cluster(topology, seed).run(bodies)

@@ -24,9 +24,8 @@ class DeviceModel:
     *device.flops_per_s* and its memory traffic at *device.memory_bandwidth_Bps*.
     """
 
-    def __init__(self, device: Device, straggler: Straggler | None, seed: int, name: str) -> None:
+    def __init__(self, device: Device, seed: int, name: str) -> None:
         self._device = device
-        self._straggler = straggler
         # A stream of its own: the algorithm's draws and the device's never meet.
         self._random = numpy_stream(seed, "straggler", name)
 
@@ -37,7 +36,8 @@ class DeviceModel:
         return max(arithmetic_s, memory_s) * self._factor()
 
     def _factor(self) -> float:
-        return 1.0 if self._straggler is None else straggler_factor(self._straggler, self._random)
+        straggler = self._device.straggler
+        return 1.0 if straggler is None else straggler_factor(straggler, self._random)
 
 
 def straggler_factor(straggler: Straggler, random: np.random.Generator) -> float:

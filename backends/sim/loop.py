@@ -182,11 +182,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         while True:
             while ready:
                 self._idle += 1
+                if self._idle > IDLE_CALLBACKS_LIMIT:
+                    self._idle = 0  # what ends the tasks needs callbacks too
+                    raise Endless
                 ready.popleft()._run()
             if finished() or self._stopping:
                 return
-            if self._idle > IDLE_CALLBACKS_LIMIT:
-                raise Endless
             if not clock.drop_cancelled():
                 raise Drained
             clock.step()

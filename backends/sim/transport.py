@@ -130,6 +130,7 @@ class SimTransport:
         self.rng = NodeRandom(cluster.seed, name)
         self.mailbox: Mailbox[asyncio.Future[Message]] = Mailbox()
         self.alive = True
+        self.on_step: Callable[[int, int], None] | None = None  # (rank, step): for a progress bar
         self._cluster = cluster
         self._loop = cluster.loop
         self._device = device
@@ -207,6 +208,8 @@ class SimTransport:
     def record(self, *, step: int, **metrics: float) -> None:
         self._loop.progress()
         self.recorder.metrics(step, metrics)
+        if self.on_step is not None:
+            self.on_step(self.rank, step)
 
     # what the cluster calls
 

@@ -40,9 +40,11 @@ async def run_node(node: Transport, recorder: Recorder, config_json: str) -> Nod
         raise _first(group) from group
     finally:
         finished_s = recorder.now()
-        if evaluations is not None:
-            evaluations.finish(finished_s)
-        recorder.finish(replica.weights_sha256(), finished_s)
+        try:
+            if evaluations is not None:
+                await evaluations.finish(finished_s)
+        finally:
+            recorder.finish(replica.weights_sha256(), finished_s)
     return recorder.record
 
 
@@ -64,11 +66,12 @@ class Evaluations:
             self._next_step = (step // self._every + 1) * self._every
             self._kept.append((self._recorder.now(), step, self._replica.snapshot()))
 
-    def finish(self, finished_s: float) -> None:
-        """Judges what was kept, and the final weights."""
+    async def finish(self, finished_s: float) -> None:
+        """Judges what was kept, and the final weights; lets heartbeats through in between."""
         self._recorder.on_metrics = None
         last_step = self._recorder.record.steps
         for time_s, step, weights in [*self._kept, (finished_s, last_step, self._replica.parameters)]:
+            await asyncio.sleep(0)
             for name, value in self._replica.evaluate_weights(weights).items():
                 self._recorder.metric_at(time_s, step, _NAMES[name], value)
 

@@ -1,0 +1,67 @@
+"""The simulator: every node in one asyncio loop whose clock is SimPy's. `run_cluster` is its only door."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from backends.sim.cluster import Cluster, run_bodies
+from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.results.record import RunRecord
+
+if TYPE_CHECKING:
+    from backends.sim.transport import SimTransport
+    from simcluster.experiment.job import ClusterJob
+
+__all__ = ["Cluster", "run_bodies", "run_cluster"]
+
+OPTIONS = {"inbox_bytes": 64 * 1024 * 1024}
+
+
+def run_cluster(job: ClusterJob) -> RunRecord:
+    """Runs *job* in virtual time. The record's error tells why the run failed; a failing node does not raise here."""
+    assert job.topology is not None, "the simulator needs a topology"
+    unknown = sorted(set(job.options) - set(OPTIONS))
+    if unknown:
+        raise UsageError([Problem(f"option {name}", "", f"one of {', '.join(OPTIONS)}") for name in unknown])
+    module, _, function = job.program.partition(":")
+    program = getattr(import_module(module), function)
+    cluster = Cluster(job.topology, job.seed, **{**OPTIONS, **job.options})
+    if job.on_progress is not None:
+        for node in cluster.nodes:
+            node.on_step = job.on_progress
+
+    async def body(node: SimTransport) -> Any:
+        return await program(node, node.recorder, job.config_json)
+
+    started = time.perf_counter()  # only reported: nothing is decided by it
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    error: RunError | None = None
+    try:
+        crashes = [(at_s, rank) for at_s, _, rank in job.faults]
+        cluster.run([body] * len(cluster.nodes), crashes)
+        error = _first_error(cluster)
+    except RunError as stuck:
+        error = _first_error(cluster) or stuck
+    finally:
+        torch.set_num_threads(threads)
+    records = [node.recorder.record for node in cluster.nodes]
+    elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
+    lost = [cluster.nodes[rank].name for rank in cluster.crashed]
+    return RunRecord(records, elapsed_s, time.perf_counter() - started, error, {"lost": lost} if lost else {})
+
+
+def _first_error(cluster: Cluster) -> RunError | None:
+    """The cause of the first failure in virtual time; those that it brought about in others are not told."""
+    if not cluster.failures:
+        return None
+    rank, failure = cluster.failures[0]
+    if isinstance(failure, PeerLost):
+        return failure
+    details = "".join(traceback.format_exception(failure))
+    return NodeFailed(rank, cluster.nodes[rank].name, details)

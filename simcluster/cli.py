@@ -1,0 +1,259 @@
+"""The command `simcluster`: arguments in, exit codes out. 0 done, 1 the run failed, 2 the request was wrong.
+
+This file knows commands and what they print. It must not know how anything is done; heavy modules are imported inside
+the commands, so that `--help` and completion stay quick.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simcluster.errors import Problem, RunError, UsageError
+
+if TYPE_CHECKING:
+    from simcluster.experiment.run import Progress
+    from simcluster.results.folder import Run
+
+app = typer.Typer(
+    name="simcluster",
+    help="Write a distributed-training algorithm once. Simulate it on the cluster you don't have. Run it on yours.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True)
+app.add_typer(topology_app, name="topology")
+
+
+def main() -> None:
+    """The console script: turns every typed error into its message and exit code."""
+    try:
+        app()
+    except UsageError as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except RunError as error:
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        if error.seed is not None:
+            print(f"seed: {error.seed}", file=sys.stderr)
+        if error.folder is not None:
+            print(f"run folder: {error.folder}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _names(kind: str) -> Any:
+    def complete(incomplete: str) -> list[str]:
+        from simcluster.catalogue import catalogue
+
+        return [name for name in catalogue(kind) if name.startswith(incomplete)]
+
+    return complete
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and nothing else.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from simcluster import __version__
+
+        print(f"simcluster {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    experiment: Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped one.", autocompletion=_names("experiments"))],
+    backend: Annotated[str, typer.Option(help="sim or sockets.", autocompletion=_names("backends"))] = "sim",
+    topology: Annotated[str | None, typer.Option(help="A topology file or name in place of the experiment's.", autocompletion=_names("topologies"))] = None,
+    algorithm: Annotated[str | None, typer.Option(help="An algorithm, with its defaults, in place of the experiment's.", autocompletion=_names("algorithms"))] = None,
+    sets: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of everything random.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; by default below runs/.")] = None,
+    report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
+    rendezvous: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="sockets: wait here for nodes started by hand with `simcluster node`.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="sockets: the shared key; required off loopback.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment on a backend and write its run folder."""
+    from simcluster.experiment import run as run_experiment
+
+    given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
+    options = {name: value for name, value in given.items() if value is not None}
+    if options and backend != "sockets":
+        raise UsageError([Problem(f"--{name.replace('_', '-')}", value, "this only with --backend sockets") for name, value in options.items()])
+    with _progress_bar(f"{Path(experiment).stem} on {backend}", silent=as_json) as progress:
+        try:
+            finished = run_experiment(
+                experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=_overrides(sets or []),
+                seed=seed, out=out, options=options, report=report, progress=progress,
+            )  # fmt: skip
+        except RunError as error:
+            if as_json and error.folder is not None:
+                print((Path(error.folder) / "summary.json").read_text(), end="")
+            raise
+    if as_json:
+        print(json.dumps(finished.summary, indent=2))
+    else:
+        _print_summary(finished)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Two run folders or more; each is compared with the first.")],
+    as_json: Json = False,
+) -> None:
+    """Say in words and numbers where runs differ."""
+    from simcluster.results.compare import compare as compare_runs
+    from simcluster.results.folder import load_run
+
+    if len(runs) < 2:
+        raise UsageError(Problem("runs", str(len(runs)), "at least two run folders"))
+    comparisons = [compare_runs(load_run(runs[0]), load_run(other)) for other in runs[1:]]
+    if as_json:
+        print(json.dumps([comparison.to_dict() for comparison in comparisons], indent=2))
+        return
+    print("\n\n".join(comparison.describe() for comparison in comparisons))
+    print("\nreports:", *(path / "report.html" for path in runs), sep="\n  ")
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Write the report of a run again."""
+    from simcluster.results.folder import load_run, write_report
+    from simcluster.topology import load
+
+    finished = load_run(run)
+    print(write_report(finished, load(finished.config["topology"])))
+
+
+@topology_app.command()
+def check(file: Annotated[str, typer.Argument(help="A topology file or name.", autocompletion=_names("topologies"))]) -> None:
+    """Check a topology file: all of its errors at once, or what it describes."""
+    from simcluster.topology import describe, load
+
+    print(describe(load(file)))
+
+
+@topology_app.command()
+def draw(
+    file: Annotated[str, typer.Argument(help="A topology file or name.", autocompletion=_names("topologies"))],
+    out: Annotated[Path | None, typer.Option(help="Where to write; by default NAME.html here.")] = None,
+) -> None:
+    """Draw a topology as an HTML page with link and device labels."""
+    from simcluster.topology import draw_html, load
+
+    topology = load(file)
+    target = out or Path(f"{topology.name}.html")
+    try:
+        target.write_text(draw_html(topology), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(Problem("--out", str(target), f"a file that can be written ({error.strerror})")) from None
+    print(target)
+
+
+@app.command(name="list")
+def list_(
+    kind: Annotated[str | None, typer.Argument(help="algorithms, workloads, topologies, experiments, links, devices or backends.", autocompletion=_names("kinds"))] = None,
+    as_json: Json = False,
+) -> None:
+    """List what there is: algorithms and workloads with their settings, topologies, presets."""
+    from simcluster.catalogue import KINDS, catalogue
+    from simcluster.errors import nearest
+
+    if kind is not None and kind not in KINDS:
+        raise UsageError(Problem("kind", repr(kind), nearest(kind, KINDS)))
+    found = {name: catalogue(name) for name in KINDS if kind in (None, name)}
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    for name, entries in found.items():
+        print(f"{name}:")
+        for entry, words in entries.items():
+            print(f"  {entry:<22} {words}" if words else f"  {entry}")
+
+
+@app.command()
+def node(
+    name: Annotated[str, typer.Argument(help="This node's name in the topology file.")],
+    join: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where `simcluster run --rendezvous` waits.")],
+    key_file: Annotated[Path, typer.Option(help="The shared key, the same file on every machine.")],
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where peers connect to this node; by default its address in the topology.")] = None,
+) -> None:
+    """Join a run on the sockets backend by hand, from this machine."""
+    from simcluster.experiment.join import join_run
+
+    raise typer.Exit(join_run(name, join, key_file, listen))
+
+
+@app.command()
+def key(file: Annotated[Path, typer.Argument(help="Where to write the new key.")]) -> None:
+    """Write a new shared key for runs across machines (mode 0600)."""
+    from simcluster.experiment.join import write_key
+
+    print(write_key(file))
+
+
+def _overrides(sets: list[str]) -> dict[str, Any]:
+    from simcluster.yaml_lines import parse_value
+
+    overrides: dict[str, Any] = {}
+    problems = []
+    for text in sets:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            problems.append(Problem("--set", repr(text), "KEY=VALUE"))
+            continue
+        try:
+            overrides[name.strip()] = parse_value(value)
+        except UsageError as error:
+            problems.append(Problem(f"--set {name}", repr(value), str(error)))
+    if problems:
+        raise UsageError(problems)
+    return overrides
+
+
+def _print_summary(finished: Run) -> None:
+    summary = finished.summary
+    clock = "virtual" if summary["backend"] == "sim" else "measured"
+    accuracy = "" if summary["accuracy"] is None else f", accuracy {summary['accuracy']:.3f}"
+    loss = "" if summary["loss"] is None else f", held-out loss {summary['loss']:.4f}"
+    print(f"{summary['algorithm']} on {summary['topology']} ({summary['backend']}, seed {summary['seed']}): {summary['status']}")
+    print(f"  {summary['steps']} steps in {summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time{loss}{accuracy}")
+    print(f"  {summary['messages_sent']} messages, {summary['bytes_sent']} bytes sent; weights {str(summary['weights_sha256'])[:16]}")
+    report = finished.folder / "report.html"
+    print(f"  {report if report.exists() else finished.folder}")
+
+
+@contextmanager
+def _progress_bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
+    """A bar on standard error, or nothing if that is no terminal."""
+    if silent or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,131 @@
+"""Runs an experiment on a backend and writes its folder.
+
+This file knows experiments, run folders and the names of backends. It imports no backend: the one line that turns
+`--backend NAME` into a module does so at run time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import simcluster
+from simcluster.errors import Problem, RunError, UsageError, nearest
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.results.folder import Run, check_folder, default_folder, write_run
+from simcluster.results.record import RunRecord
+
+BACKENDS = ("sim", "sockets")
+
+Progress = Callable[[int, int], None]
+"""Called with (steps done, steps in all)."""
+
+
+def run(
+    experiment: str | Path | Mapping[str, Any] | None = None,
+    *,
+    backend: str = "sim",
+    topology: str | Path | Mapping[str, Any] | None = None,
+    algorithm: str | Callable[..., Any] | Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    report: bool = True,
+    progress: Progress | None = None,
+    **keys: Any,
+) -> Run:
+    """Runs *experiment* (a file, a shipped name, or None and the file's keys as keyword arguments) on *backend*.
+
+    `run("quickstart", backend="sockets")`, or `run(topology="smolcluster", algorithm="edp", workload="mnist_mlp",
+    stop={"steps": 100})`. *overrides* are dotted keys, as `--set` has them. *options* are the backend's own. *out* is
+    the run folder, by default below `runs/`; *report* may be left out where many runs are made.
+
+    Raises UsageError before anything is written; RunError, with *seed* and *folder* filled in, after the folder of the
+    failed run has been.
+    """
+    if experiment is None:
+        experiment = {"topology": topology, "algorithm": _block(algorithm), **keys}
+        topology = algorithm = None
+    elif keys:
+        raise UsageError([Problem(key, repr(value), "no other key beside an experiment") for key, value in keys.items()])
+    if algorithm is not None and not isinstance(algorithm, str):
+        overrides = {**(overrides or {}), "algorithm": _block(algorithm)}
+        algorithm = None
+    plan = read_experiment(experiment, overrides, topology=topology, algorithm=algorithm, seed=seed)
+    return run_plan(plan, backend=backend, out=out, options=options, report=report, progress=progress)
+
+
+def run_plan(
+    plan: Experiment,
+    *,
+    backend: str = "sim",
+    out: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    report: bool = True,
+    progress: Progress | None = None,
+) -> Run:
+    """Runs a *plan* that has been read already: see `run`."""
+    if backend not in BACKENDS:
+        raise UsageError(Problem("backend", repr(backend), nearest(backend, BACKENDS)))
+    folder = Path(out) if out is not None else default_folder(plan.name, plan.algorithm_name, backend, plan.seed)
+    check_folder(folder)
+    job = _job(plan, backend, folder, dict(options or {}), progress)
+    try:
+        record: RunRecord = importlib.import_module(f"backends.{backend}").run_cluster(job)
+    except RunError as error:
+        error.seed, error.folder = plan.seed, None
+        raise
+    config = {**plan.document, "backend": backend}
+    finished = write_run(folder, config, plan.topology, record, simcluster.__version__, report=report)
+    if record.error is not None:
+        error = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
+        error.seed, error.folder = plan.seed, str(folder)
+        raise error
+    return finished
+
+
+def _job(
+    plan: Experiment, backend: str, folder: Path, options: dict[str, Any], progress: Progress | None
+) -> ClusterJob:
+    workers = plan.topology.workers
+    nodes = [plan.topology.nodes[name] for name in workers]
+    # Nodes that somebody starts by hand need a place to meet; without one, all of them are started here.
+    addresses = [(node.address, node.port) if "rendezvous" in options and node.address else None for node in nodes]
+    observed = min(1, len(workers) - 1)  # a parameter server's own steps are its workers' together
+
+    def on_progress(rank: int, step: int) -> None:
+        if progress is not None and rank == observed:
+            progress(min(step, plan.steps), plan.steps)
+
+    return ClusterJob(
+        names=workers,
+        config_json=json.dumps(plan.document),
+        seed=plan.seed,
+        addresses=addresses,
+        topology=plan.topology,
+        log_folder=folder / "logs" if backend == "sockets" else None,
+        faults=[(fault.at_s, "crash", fault.rank) for fault in plan.faults],
+        options=options,
+        on_progress=on_progress,
+    )
+
+
+def _block(algorithm: str | Callable[..., Any] | Mapping[str, Any] | None) -> Any:
+    """An algorithm as a file would have it; a function is named by the file that it is in."""
+    if algorithm is None or isinstance(algorithm, (str, Mapping)):
+        return algorithm
+    name = getattr(algorithm, "__name__", repr(algorithm))
+    module = sys.modules.get(getattr(algorithm, "__module__", ""))
+    file = inspect.getsourcefile(algorithm) if module is not None else None
+    if file is None or not Path(file).is_file() or not name.isidentifier():
+        raise UsageError(
+            Problem("algorithm", name, "a function in a file, since every node reads it there: %%writefile my_algo.py")
+        )
+    return {"path": f"{Path(file).resolve()}:{name}"}

@@ -1,0 +1,37 @@
+"""The promises of the transport, the same bodies on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from simcluster.testing import CHECKS, Body, RunBodies, check_transport
+from tests.clusters import star
+
+
+def on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
+    from backends.sim import run_bodies
+
+    return run_bodies(bodies, star(len(bodies)))
+
+
+def on_sockets(bodies: Sequence[Body]) -> list[Any]:
+    from backends.sockets.local import run_bodies
+
+    return run_bodies(bodies)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("run_bodies", [on_the_simulator, on_sockets], ids=["sim", "sockets"])
+def test_promise(check: Callable[[RunBodies], None], run_bodies: RunBodies) -> None:
+    check(run_bodies)
+
+
+def test_a_backend_that_breaks_a_promise_is_told_which() -> None:
+    def reversed_ranks(bodies: Sequence[Body]) -> list[Any]:
+        return on_the_simulator(bodies)[::-1]
+
+    with pytest.raises(AssertionError, match="a_node_knows_rank_size_and_peers"):
+        check_transport(reversed_ranks)

@@ -1,0 +1,123 @@
+"""The fluid network against hand arithmetic. Rates in B/s, sizes in bytes, M = 10^6; no latency at this level."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.sim.loop import Clock
+from backends.sim.network import Channel, Network
+
+M = 1e6
+
+
+def finish_times(flows: list[tuple[float, tuple[Channel, ...], float]]) -> list[float]:
+    """Starts (start, route, size) each at its time and returns when each is done."""
+    clock = Clock()
+    network = Network(clock)
+    done = [float("nan")] * len(flows)
+
+    def finish(index: int) -> None:
+        done[index] = clock.now
+
+    for index, (start_s, route, size) in enumerate(flows):
+        clock.alarm_at(
+            start_s, lambda _, i=index, r=route, s=size: network.start(r, s, lambda: finish(i))  # type: ignore[misc]
+        )
+    while clock.drop_cancelled():
+        clock.step()
+    return done
+
+
+def test_one_flow_takes_size_over_rate() -> None:
+    assert finish_times([(0.0, (Channel("l", 1 * M),), 100e3)]) == [0.1]
+
+
+def test_a_route_is_as_fast_as_its_slowest_channel() -> None:
+    route = (Channel("a", 1 * M), Channel("b", 0.5 * M), Channel("c", 2 * M))
+    assert finish_times([(0.0, route, 1 * M)]) == [2.0]
+
+
+def test_two_flows_share_and_the_rest_goes_faster() -> None:
+    link = Channel("l", 1 * M)
+    # 1 MB and 2 MB share: both at 0.5 until 2 s, then the second's last 1 MB at full rate.
+    assert finish_times([(0.0, (link,), 1 * M), (0.0, (link,), 2 * M)]) == [2.0, 3.0]
+
+
+def test_a_latecomer_takes_its_share_at_once() -> None:
+    link = Channel("l", 1 * M)
+    # Alone 0.5 s (0.5 MB), then halves: the first ends at 0.5 + 1.0, the second has 0.5 MB left and is alone.
+    assert finish_times([(0.0, (link,), 1 * M), (0.5, (link,), 1 * M)]) == [1.5, 2.0]
+
+
+def test_a_parking_lot_ends_together() -> None:
+    a, b, c = (Channel(name, 1 * M) for name in "abc")
+    flows = [(0.0, (a, b, c), 1 * M), (0.0, (a,), 1 * M), (0.0, (b,), 1 * M), (0.0, (c,), 1 * M)]
+    assert finish_times(flows) == [2.0, 2.0, 2.0, 2.0]
+
+
+def test_unequal_links_leave_the_rest_to_the_short_flow() -> None:
+    a, b = Channel("a", 1 * M), Channel("b", 2 * M)
+    # On b the long flow uses 0.5, so the short one has 1.5: 1/1.5 s.
+    done = finish_times([(0.0, (a, b), 1 * M), (0.0, (a,), 1 * M), (0.0, (b,), 1 * M)])
+    assert done == pytest.approx([2.0, 2.0, 1 / 1.5], abs=1e-12)
+
+
+def test_contention_free_channels_bound_each_flow_alone() -> None:
+    free = Channel("l", 1 * M, shared=False)
+    assert finish_times([(0.0, (free,), 1 * M), (0.0, (free,), 1 * M)]) == [1.0, 1.0]
+    shared, slow = Channel("s", 1 * M), Channel("cap", 100e3, shared=False)
+    # 100 kB/s for the bound one, 900 kB/s for the other: 10 s and 1.111 s; then the bound one still has 100 kB/s.
+    assert finish_times([(0.0, (shared, slow), 1 * M), (0.0, (shared,), 1 * M)]) == pytest.approx([10.0, 1 / 0.9])
+
+
+def test_a_star_with_several_flows_a_host_meets_the_reference_times() -> None:
+    # A case on which a well-known solver overloads a link: five flows on a star of three, 1 MB/s up and down.
+    up = [Channel(f"up{i}", 1 * M) for i in range(3)]
+    down = [Channel(f"down{i}", 1 * M) for i in range(3)]
+    flows = [(0, 1, 267460), (0, 2, 797927), (1, 0, 683245), (1, 2, 98419), (1, 2, 936711)]
+    done = finish_times([(0.0, (up[a], down[b]), float(size)) for a, b, size in flows])
+    # 2 ms of latency are added by the transport: .438501 1.696273 1.466909 .297257 1.835057 in all
+    assert [round(time + 0.002, 6) for time in done] == [0.438501, 1.696273, 1.466909, 0.297257, 1.835057]
+
+
+def test_a_cancelled_flow_gives_its_share_back_at_once() -> None:
+    clock = Clock()
+    network, link, done = Network(clock), Channel("l", 1 * M), []
+    network.start((link,), 1 * M, lambda: done.append(clock.now))
+    doomed = network.start((link,), 1 * M, lambda: done.append(-1.0))
+    clock.alarm_at(1.0, lambda _: network.cancel(doomed))
+    while clock.drop_cancelled():
+        clock.step()
+    # Half rate for 1 s (0.5 MB), then all of it: 1.5 s, where an abandoned share would make it 2.
+    assert done == [1.5]
+    assert not link.flows
+
+
+def test_a_link_shared_anew_ten_thousand_times_loses_no_byte() -> None:
+    link = Channel("l", 1 * M)
+    # A 10 MB flow and 10,000 small ones that come and go beside it: 10 MB + 10,000 x 100 B at 1 MB/s.
+    small = [(0.001 * index, (link,), 100.0) for index in range(10_000)]
+    done = finish_times([(0.0, (link,), 10 * M), *small])
+    assert done[0] == pytest.approx(11.0, rel=1e-9)
+
+
+def test_a_transfer_shorter_than_the_clocks_resolution_ends() -> None:
+    link = Channel("l", 1e12)
+    # 1e9 s + 1e-12 s is 1e9 s in floating point.
+    assert finish_times([(1e9, (link,), 1.0), (1e9, (link,), 1.0)]) == [1e9, 1e9]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.integers(0, 2), st.integers(0, 2), st.floats(1, 1e6)), min_size=1, max_size=8),
+    st.floats(0.5, 8.0),
+)
+def test_bytes_times_k_take_times_k(flows: list[tuple[float, int, int, float]], k: float) -> None:
+    def times(factor: float) -> list[float]:
+        channels = [Channel(str(i), 1e6) for i in range(3)]
+        return finish_times(
+            [(s * factor, tuple({channels[a]: 0, channels[b]: 0}), size * factor) for s, a, b, size in flows]
+        )
+
+    assert times(k) == pytest.approx([k * time for time in times(1.0)], rel=1e-9)
