@@ -1,0 +1,56 @@
+"""Real TCP between processes: `run_cluster` is what `--backend sockets` calls.
+
+This file knows how to get from a plain call into a loop. It must not know what happens in there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from backends.sockets.keys import generate_key, read_key, write_key
+from backends.sockets.launch import launch
+from backends.sockets.node import join
+from backends.sockets.settings import Options, read_options
+from simcluster.experiment.job import ClusterJob
+from simcluster.results.record import RunRecord
+
+__all__ = ["Options", "generate_key", "join", "read_key", "run_cluster", "write_key"]
+
+
+def run_cluster(job: ClusterJob) -> RunRecord:
+    """Runs *job* to its end; no process of it is left when this returns or raises, whatever happens.
+
+    A run that fails has `error` set in its record: PeerLost, NodeFailed, NeverFinished or another RunError.
+    Raises UsageError, with everything that is wrong with the request, before anything is started;
+    KeyboardInterrupt after everything has been ended. May be called where a loop runs, as in a notebook: it
+    then waits for a thread.
+    """
+    options, key = read_options(job)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(launch(job, options, key))
+    return _run_in_thread(launch(job, options, key))
+
+
+def _run_in_thread(run: Coroutine[Any, Any, RunRecord]) -> RunRecord:
+    """Runs *run* in a loop and thread of its own; a KeyboardInterrupt here ends it first."""
+    began: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
+
+    async def noting() -> RunRecord:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        began.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await run
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        outcome = thread.submit(asyncio.run, noting())
+        try:
+            return outcome.result()
+        except BaseException:
+            if not outcome.done():
+                began.result()()
+            raise

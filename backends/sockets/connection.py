@@ -78,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._deadline: asyncio.TimerHandle | None = None
 
     # what the owner calls
@@ -98,19 +99,13 @@ class Connection(asyncio.BufferedProtocol):
         name = self._transport.get_extra_info("peername") if self._transport else None
         return f"{name[0]}:{name[1]}" if name else "an unknown address"
 
-    @property
-    def local_host(self) -> str:
-        """The address of this machine that the other end sees."""
-        assert self._transport is not None
-        return str(self._transport.get_extra_info("sockname")[0])
-
     def put(
         self,
         frame: Outgoing,
         left: asyncio.Future[None] | None = None,
         on_left: Callable[[], None] | None = None,
     ) -> Sending:
-        """Queues *frame* and writes what can be written at once. *on_left* is called when all of it has left."""
+        """Queues *frame* and writes what can be written at once. *on_left* is called when it has left."""
         sending = Sending(frame, left, on_left)
         if self._closing:
             sending.end(ConnectionResetError(self._reason))
@@ -120,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         return sending
 
     def withdraw(self, sending: Sending) -> None:
-        """A cancelled send: a frame of which nothing has left never leaves; one that was begun is finished."""
+        """A cancelled send: of what was not begun, nothing leaves; what was begun is finished."""
         if sending.chunks is None and sending in self._queue:
             self._queue.remove(sending)
 
@@ -150,6 +145,16 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._transport is not None:
             self._transport.close()
+
+    async def end(self, grace_s: float = 1.0) -> None:
+        """Closes, and aborts if what is queued has not left after *grace_s*. Returns when the socket is
+        closed.
+        """
+        self.close()
+        if self._transport is not None:
+            await asyncio.wait([self._closed], timeout=grace_s)
+            self._transport.abort()
+            await self._closed
 
     def abort(self, reason: str) -> None:
         """Ends the connection at once."""
@@ -207,6 +212,8 @@ class Connection(asyncio.BufferedProtocol):
         )
         if self._deadline is not None:
             self._deadline.cancel()
+        if not self._closed.done():
+            self._closed.set_result(None)
         waiting, self._queue = self._queue, deque()
         for sending in waiting:
             sending.end(ConnectionResetError(self._reason))

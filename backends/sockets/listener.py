@@ -10,6 +10,8 @@ import asyncio
 import errno
 import ipaddress
 import logging
+import socket
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -59,6 +61,21 @@ def is_wildcard(host: str) -> bool:
         return False
 
 
+def open_socket(host: str, port: int, key: str) -> socket.socket:
+    """A socket that listens on *host*:*port*, 0 for any free port. Raises UsageError, naming *key* and the
+    port.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((str(address[0]), port), family=family, backlog=256)
+    except OSError as error:
+        what = "the port is in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
+        free = (
+            "a free port (0 takes any)" if error.errno == errno.EADDRINUSE else "an address of this machine"
+        )
+        raise UsageError(Problem(key, f"{show_endpoint(host, port)} ({what})", free)) from None
+
+
 class Listener:
     """Calls *on_open* with each connection that passed the handshake; drops and logs all others."""
 
@@ -71,24 +88,14 @@ class Listener:
         self.host, self.port = "", 0
         self._make_handshake, self._on_open = make_handshake, on_open
         self._limits = limits or Limits()
+        self.dropped: deque[str] = deque(maxlen=10)  # the last ones, in words
         self._pending: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
 
-    async def start(self, host: str, port: int, key: str = "listen") -> None:
-        """Listens on *host*:*port*, 0 for any free port. Raises UsageError naming both if that cannot be."""
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(self._accept, host, port)
-        except OSError as error:
-            what = "the port is in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
-            free = (
-                "a free port (0 takes any)"
-                if error.errno == errno.EADDRINUSE
-                else "an address of this machine"
-            )
-            raise UsageError(Problem(key, f"{show_endpoint(host, port)} ({what})", free)) from None
-        self.host = host
-        self.port = self._server.sockets[0].getsockname()[1]
+    async def start(self, listening: socket.socket) -> None:
+        """Accepts connections from *listening*, made by `open_socket`, which is closed with this listener."""
+        self.host, self.port = listening.getsockname()[:2]
+        self._server = await asyncio.get_running_loop().create_server(self._accept, sock=listening)
 
     async def close(self) -> None:
         """Listens no longer. Connections that were handed over live on."""
@@ -115,7 +122,8 @@ class Listener:
 
     def _failed(self, connection: Connection, error: Exception) -> None:
         self._pending.pop(connection, None)
-        log.warning("dropped %s before it joined: %s", connection.address, error)
+        self.dropped.append(f"dropped {connection.address} before it joined: {error}")
+        log.warning("%s", self.dropped[-1])
 
 
 async def connect(

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
 from backends.sockets.keys import generate_key
+from backends.sockets.listener import open_socket
 from backends.sockets.loops import loop_factory
 from backends.sockets.mesh import Mesh
 from backends.sockets.transport import INBOX_BYTES, SocketTransport
@@ -62,7 +63,7 @@ async def _run(bodies: Sequence[Body], seed: int, inbox_bytes: int) -> list[Any]
     asyncio.get_running_loop().set_task_factory(_noting_owners(tasks))
     try:
         for mesh in meshes:
-            await mesh.listener.start("127.0.0.1", 0)
+            await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
         addresses = [(mesh.listener.host, mesh.listener.port) for mesh in meshes]
         await asyncio.gather(*(mesh.connect(addresses, timeout_s=10.0) for mesh in meshes))
         lives = [_live(transport, body, tasks) for transport, body in zip(transports, bodies, strict=True)]

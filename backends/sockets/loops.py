@@ -13,7 +13,7 @@ from simcluster.errors import Problem, UsageError
 
 
 def loop_factory(uvloop: bool | None = None) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Makes loops for asyncio.Runner. None takes uvloop if it is there; True insists, and raises UsageError."""
+    """Makes loops for asyncio.Runner. None takes uvloop if it is there; True insists or raises UsageError."""
     present = importlib.util.find_spec("uvloop") is not None
     if uvloop and not present:
         raise UsageError(

@@ -65,9 +65,11 @@ class Mesh:
                 await self._complete.wait()
         except TimeoutError:
             missing = [rank for rank in self.transport.peers if rank not in self._attached]
+            words = [f"rank {rank} ({self.names[rank]}) did not" for rank in missing]
             raise NeverFinished(
                 f"{self.transport.name} waited {timeout_s:g} s for its peers to connect",
-                [f"rank {rank} ({self.names[rank]}) did not" for rank in missing],
+                [f"rank {rank} ({self.names[rank]}) did not" for rank in missing]
+                + list(self.listener.dropped),
             ) from None
 
     async def close(self) -> None:

@@ -179,7 +179,7 @@ class SocketTransport:
         self._loop.call_later(LAST_WORDS_S, link.abort, reason)
 
     def finish(self) -> None:
-        """This node's algorithm has ended well: says goodbye to everyone, and from now on drops what arrives."""
+        """The algorithm has ended well: says goodbye to everyone, and from now on drops what arrives."""
         for link in self._links.values():
             if link.is_open:
                 link.put(Outgoing(Kind.GOODBYE))
@@ -188,11 +188,10 @@ class SocketTransport:
     async def close(self, *, crash: bool = False) -> None:
         """Ends all connections, and waits for the piece of work that may still run. Nothing may follow."""
         self._stop_receiving()
-        for link in self._links.values():
-            if crash:
+        if crash:
+            for link in self._links.values():
                 link.abort("this node crashed")
-            else:
-                link.close()
+        await asyncio.gather(*(link.end() for link in self._links.values()))
         await self._loop.run_in_executor(None, lambda: self._device.shutdown(wait=True, cancel_futures=True))
 
     def waits(self) -> list[str]:

@@ -1,0 +1,154 @@
+"""What launcher and nodes say to each other on the control lane, as typed MessagePack in the body of a
+CONTROL frame.
+
+This file knows words. It must not know who says them when: backends.sockets.lane and launch do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, TypeAlias
+
+import msgspec
+
+from backends.sockets.framing import CONTROL_LIMIT_BYTES, Frame, Kind, Outgoing, as_octets, decode
+from simcluster.errors import ProtocolError, UsageError
+from simcluster.results.record import Metric, NodeRecord, Span
+
+ROWS_A_FRAME = 5000
+
+
+class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
+    """Launcher to node: who it is and what to run. The other fields are ClusterJob's and its options."""
+
+    rank: int
+    names: list[str]
+    seed: int
+    config_json: str
+    program: str
+    run: bytes
+    inbox_bytes: int
+    body_limit_bytes: int
+    heartbeat_s: float
+    dead_s: float
+    start_s: float
+    uvloop: bool | None
+
+    @property
+    def config(self) -> bytes:
+        """The hash that all nodes of a run must agree on."""
+        parts = [*self.names, str(self.seed), self.program, self.config_json]
+        return hashlib.sha256("\x00".join(parts).encode()).digest()
+
+
+class Listening(msgspec.Struct, array_like=True, frozen=True, tag="listening"):
+    """Node to launcher: where its peers can reach it."""
+
+    host: str
+    port: int
+
+
+class Addresses(msgspec.Struct, array_like=True, frozen=True, tag="addresses"):
+    """Launcher to node: where everyone listens, by rank."""
+
+    addresses: list[tuple[str, int]]
+
+
+class Connected(msgspec.Struct, array_like=True, frozen=True, tag="connected"):
+    """Node to launcher: it has a connection to every peer."""
+
+
+class Go(msgspec.Struct, array_like=True, frozen=True, tag="go"):
+    """Launcher to node: the run's clock is 0 now."""
+
+
+class Beat(msgspec.Struct, array_like=True, frozen=True, tag="beat"):
+    """Launcher to node: it is still there."""
+
+
+class PeerGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):
+    """Launcher to node: *rank* has died."""
+
+    rank: int
+    reason: str
+
+
+class Crash(msgspec.Struct, array_like=True, frozen=True, tag="crash"):
+    """Launcher to node: the fault plan wants it dead, now and without a goodbye."""
+
+
+class Stop(msgspec.Struct, array_like=True, frozen=True, tag="stop"):
+    """Launcher to node: give up, and hand in what there is."""
+
+    reason: str
+
+
+class End(msgspec.Struct, array_like=True, frozen=True, tag="end"):
+    """Launcher to node: everybody is done; leave."""
+
+
+class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
+    """Node to launcher: it is still there, and this is how far it is."""
+
+    progress: int
+    computing: int
+    waits: list[str]
+    steps: int
+    sent_to: dict[int, list[int]]
+    bytes_received: int
+
+
+class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
+    """Node to launcher: what it noted since the last ones."""
+
+    metrics: list[Metric]
+    spans: list[Span]
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
+    """How a node's part failed. *kind* is "peer_lost" (of *rank*), "failed", "start" or "stopped"."""
+
+    kind: str
+    text: str
+    rank: int = -1
+    details: str = ""
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True, tag="outcome"):
+    """Node to launcher: it is done. The *record*'s metrics and spans came before, as rows."""
+
+    record: NodeRecord
+    failure: Failure | None
+
+
+FromLauncher: TypeAlias = Job | Addresses | Go | Beat | PeerGone | Crash | Stop | End
+FromNode: TypeAlias = Listening | Connected | Status | Rows | Outcome
+
+_encoder = msgspec.msgpack.Encoder()
+_from_launcher: msgspec.msgpack.Decoder[FromLauncher] = msgspec.msgpack.Decoder(FromLauncher)
+_from_node: msgspec.msgpack.Decoder[FromNode] = msgspec.msgpack.Decoder(FromNode)
+
+
+def control_frame(message: FromLauncher | FromNode) -> Outgoing:
+    """The frame that carries *message*. Raises UsageError if it is too long."""
+    body = _encoder.encode(message)
+    if len(body) > CONTROL_LIMIT_BYTES:
+        what = type(message).__name__.lower()
+        raise UsageError(f"a {what} message of at most {CONTROL_LIMIT_BYTES} bytes, not {len(body)}")
+    return Outgoing(Kind.CONTROL, b"", [as_octets(body)])
+
+
+def read_from_launcher(frame: Frame) -> FromLauncher:
+    message: FromLauncher = _read(_from_launcher, frame)
+    return message
+
+
+def read_from_node(frame: Frame) -> FromNode:
+    message: FromNode = _read(_from_node, frame)
+    return message
+
+
+def _read(decoder: msgspec.msgpack.Decoder[Any], frame: Frame) -> Any:
+    if frame.kind is not Kind.CONTROL:
+        raise ProtocolError(f"a {frame.kind.name} frame on the control lane")
+    return decode(decoder, frame.body, "a control message")

@@ -1,0 +1,362 @@
+"""Runs one job: starts or awaits its nodes, brings them together, watches them, and always ends them.
+
+This file knows the order of a run and when to lose patience. It must not know what the nodes compute, nor
+what the record is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from functools import partial
+
+from backends.sockets.connection import Connection
+from backends.sockets.control import (
+    Addresses,
+    Beat,
+    Connected,
+    Crash,
+    End,
+    FromLauncher,
+    Go,
+    Job,
+    Listening,
+    Outcome,
+    PeerGone,
+    Rows,
+    Status,
+    Stop,
+    control_frame,
+    read_from_node,
+)
+from backends.sockets.framing import Frame
+from backends.sockets.handshake import Handshake, Identity
+from backends.sockets.listener import Listener, open_socket, show_endpoint
+from backends.sockets.member import Member, Verdict
+from backends.sockets.processes import Processes
+from backends.sockets.settings import Options
+from simcluster.errors import NeverFinished, nearest
+from simcluster.experiment.job import ClusterJob
+from simcluster.results.record import RunRecord
+
+STOP_S = 3.0
+"""How long a node may take to hand in what it has once the run has failed."""
+
+log = logging.getLogger("simcluster.sockets")
+
+
+class Launcher:
+    """One run. `run` returns its record, whatever becomes of it; only a wrong request raises."""
+
+    def __init__(self, job: ClusterJob, options: Options, key: bytes) -> None:
+        self.job, self.options = job, options
+        self._key, self._run_id = key, secrets.token_bytes(16)
+        addresses = job.addresses or [None] * len(job.names)
+        self.members = [
+            Member(rank, name, by_hand=address is not None)
+            for rank, (name, address) in enumerate(zip(job.names, addresses, strict=True))
+        ]
+        self.verdict = Verdict(list(job.names))
+        self._listener = Listener(self._handshake, self._joined)
+        self._processes = Processes(self._exited, job.log_folder)
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._started_s: float | None = None
+        self._stopping = self._ending = False
+        self._still_since_s, self._still_at = 0.0, -1
+        self._timers: list[asyncio.TimerHandle] = []
+
+    async def run(self) -> RunRecord:
+        """The whole run. Raises UsageError if it cannot listen where it is asked to."""
+        began_s = time.perf_counter()
+        await self._listener.start(open_socket(*self.options.endpoint, "rendezvous"))
+        watching = asyncio.create_task(self._watch())
+        try:
+            await self._start()
+            await self._wait_until(lambda: all(member.ended for member in self.members))
+        except _GiveUp:
+            await self._stop()
+        finally:
+            watching.cancel()
+            for timer in self._timers:
+                timer.cancel()
+            await self._end()
+        nodes = [member.record() for member in self.members]
+        elapsed_s = max((node.finished_s or 0.0 for node in nodes), default=0.0)
+        if not elapsed_s and self._started_s is not None:
+            elapsed_s = time.perf_counter() - self._started_s
+        extra = {"lost": {self.job.names[rank]: reason for rank, reason in self.verdict.deaths.items()}}
+        return RunRecord(nodes, elapsed_s, time.perf_counter() - began_s, self.verdict.error, extra)
+
+    # the order of a run
+
+    async def _start(self) -> None:
+        """Everyone in, everyone told where the others are, everyone connected, go."""
+        listening: list[tuple[str, int]] = []
+        try:
+            async with asyncio.timeout(self.options.start_s):
+                await self._spawn()
+                await self._wait_until(lambda: all(member.listening for member in self.members))
+                listening = [member.listening for member in self.members if member.listening]
+                self._tell_all(Addresses(listening))
+                await self._wait_until(lambda: all(member.connected for member in self.members))
+        except TimeoutError:
+            missing = [
+                f"{m.label} has not {'connected to its peers' if listening else 'joined'}"
+                for m in self.members
+                if not (m.connected if listening else m.listening)
+            ]
+            where = show_endpoint(self._listener.host, self._listener.port)
+            self.verdict.own = NeverFinished(
+                f"the run at {where} did not start within {self.options.start_s:g} s",
+                missing + list(self._listener.dropped),
+            )
+            raise _GiveUp from None
+        self._started_s = time.perf_counter()
+        self._still_since_s = self._loop.time()
+        self._tell_all(Go())
+        for time_s, _, rank in self.job.faults:
+            self._timers.append(self._loop.call_later(time_s, self._crash, rank))
+        if self.options.limit_s is not None:
+            self._timers.append(self._loop.call_later(self.options.limit_s, self._too_late))
+
+    async def _spawn(self) -> None:
+        """Starts the nodes that nobody starts by hand."""
+        host, port = self._listener.host, self._listener.port
+        await self._processes.start(
+            [member for member in self.members if not member.by_hand],
+            rendezvous=show_endpoint(host, port),
+            listen=show_endpoint(host, 0),
+            key=self._key,
+            program=self.job.program,
+        )
+
+    async def _stop(self) -> None:
+        """The run has failed: everyone hands in what there is, soon."""
+        self._stopping = True
+        self._tell_all(Stop(str(self.verdict.error)))
+        try:
+            async with asyncio.timeout(STOP_S):
+                while not all(member.ended or member.connection is None for member in self.members):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            late = [member.label for member in self.members if not member.ended]
+            log.warning("ended without their last words: %s", ", ".join(late))
+
+    async def _end(self) -> None:
+        """Nobody stays: a node that does not leave when told to is killed."""
+        self._ending = True
+        self._processes.abandon()
+        self._tell_all(End())
+        try:
+            async with asyncio.timeout(STOP_S):
+                while not all(member.exited and member.connection is None for member in self.members):
+                    if not all(member.ended for member in self.members):
+                        self._kill_all()
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            self._kill_all()
+        for member in self.members:
+            if member.connection is not None:
+                await member.connection.end(grace_s=0.0)
+        await self._listener.close()
+
+    def _kill_all(self) -> None:
+        for member in self.members:
+            self._processes.kill(member)
+
+    # what happens
+
+    def _handshake(self) -> Handshake:
+        def admit(peer: Identity) -> str | None:
+            if peer.name not in self.job.names:
+                return f"no node {peer.name!r} in this run; {nearest(peer.name, self.job.names)}"
+            member = self.members[self.job.names.index(peer.name)]
+            return f"the name {peer.name!r} is taken" if member.connection or member.ended else None
+
+        me = Identity("control", "launcher", -1, self._run_id)
+        return Handshake(self._key, me, accepts=True, admit=admit)
+
+    def _joined(self, connection: Connection) -> None:
+        member = self.members[self.job.names.index(connection.peer.name)]
+        if member.connection is not None:  # two at once, both admitted: the first one stays
+            connection.abort("the name is taken")
+            return
+        member.connection, member.heard_s = connection, self._loop.time()
+        connection.on_frame = partial(self._receive, member)
+        connection.on_lost = partial(self._left, member)
+        options = self.options
+        self._tell(
+            member,
+            Job(
+                member.rank,
+                list(self.job.names),
+                self.job.seed,
+                self.job.config_json,
+                self.job.program,
+                self._run_id,
+                options.inbox_bytes,
+                options.body_limit_bytes,
+                options.heartbeat_s,
+                options.dead_s,
+                options.start_s,
+                options.uvloop,
+            ),
+        )
+
+    def _receive(self, member: Member, frame: Frame) -> None:
+        message = read_from_node(frame)
+        member.heard_s = self._loop.time()
+        if isinstance(message, Status):
+            before = member.status.steps if member.status else 0
+            member.status = message
+            if message.steps > before:
+                self._note_progress(member.rank, message.steps)
+        elif isinstance(message, Rows):
+            member.metrics += message.metrics
+            member.spans += message.spans
+        elif isinstance(message, Listening):
+            member.listening = (message.host, message.port)
+        elif isinstance(message, Connected):
+            member.connected = True
+        elif isinstance(message, Outcome):
+            member.outcome = message
+            if message.failure is not None:
+                self.verdict.failed(member.rank, message.failure)
+                if not self._stopping and message.failure.kind != "peer_lost":
+                    self._tell_others(member, f"failed: {message.failure.text}")
+        self._changed.set()
+
+    def _note_progress(self, rank: int, steps: int) -> None:
+        if self.job.on_progress is not None:
+            try:
+                self.job.on_progress(rank, steps)
+            except Exception:
+                log.exception("on_progress raised; the run goes on")
+
+    def _left(self, member: Member, reason: str) -> None:
+        member.connection = None
+        self._died(member, f"its process is gone ({reason})")
+
+    def _exited(self, member: Member, code: int) -> None:
+        if member.connection is None:
+            log_file = self._processes.log_file(member)
+            seen = f"see {log_file}" if log_file else "give the run a folder to see its messages"
+            self._died(member, f"its process ended with exit code {code} before it joined; {seen}")
+        self._changed.set()
+
+    def _died(self, member: Member, reason: str) -> None:
+        """Without an outcome. Its peers are told, for one that was silent has not closed its connections."""
+        self._changed.set()
+        if member.ended or self._ending:
+            return
+        member.gone = reason
+        if member.rank in self.verdict.planned:
+            member.gone = reason = "crashed by the fault plan"
+        self.verdict.died(member.rank, reason)
+        self._tell_others(member, reason)
+
+    def _crash(self, rank: int) -> None:
+        """The fault plan: this node dies now."""
+        member = self.members[rank]
+        if member.ended:
+            return
+        self.verdict.planned.add(rank)
+        if member.by_hand:
+            self._tell(member, Crash())
+        else:
+            self._processes.kill(member)
+
+    def _too_late(self) -> None:
+        self._lose_patience(f"the run did not finish within {self.options.limit_s:g} s")
+
+    # watching
+
+    async def _watch(self) -> None:
+        """Heartbeats both ways, and whether anything moves."""
+        interval_s = self.options.heartbeat_s
+        last_s = self._loop.time()
+        while True:
+            await asyncio.sleep(interval_s)
+            now_s = self._loop.time()
+            if now_s - last_s > 2 * interval_s + 1.0:
+                # This process slept, so nobody else can be blamed for silence.
+                for member in self.members:
+                    member.heard_s = now_s
+                self._still_since_s = now_s
+            last_s = now_s
+            self._tell_all(Beat())
+            for member in self.members:
+                if member.connection is not None and now_s - member.heard_s > self.options.dead_s:
+                    self._give_up_on(member)
+            if self._started_s is not None:
+                self._check_for_progress(now_s)
+
+    def _give_up_on(self, member: Member) -> None:
+        self._died(member, f"silent for {self.options.dead_s:g} s")
+        self._processes.kill(member)
+        if member.connection is not None:
+            member.connection.abort("silent for too long")
+
+    def _check_for_progress(self, now_s: float) -> None:
+        live = [member for member in self.members if not member.ended]
+        moved = sum(member.status.progress for member in self.members if member.status)
+        if moved != self._still_at or not all(member.waits for member in live):
+            self._still_since_s, self._still_at = now_s, moved
+        elif live and now_s - self._still_since_s > self.options.stuck_s:
+            self._lose_patience(f"every node waits, and nothing has moved for {self.options.stuck_s:g} s")
+
+    def _lose_patience(self, headline: str) -> None:
+        waits = []
+        for member in self.members:
+            if not member.ended:
+                words = ", ".join(member.status.waits) if member.status else ""
+                waits.append(f"{member.label} waits for {words or 'something outside the transport'}")
+        if self.verdict.error is None:
+            self.verdict.own = NeverFinished(headline, waits)
+        self._changed.set()
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Raises _GiveUp as soon as the run cannot end well any more."""
+        while not condition():
+            if self._hopeless():
+                raise _GiveUp
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _hopeless(self) -> bool:
+        """A death alone does not end a run that has begun: an algorithm may bear it."""
+        failed = any(m.outcome is not None and m.outcome.failure is not None for m in self.members)
+        died_early = self._started_s is None and any(member.gone for member in self.members)
+        return self.verdict.own is not None or failed or died_early
+
+    # saying
+
+    def _tell(self, member: Member, message: FromLauncher) -> None:
+        if member.connection is not None:
+            member.connection.put(control_frame(message))
+
+    def _tell_all(self, message: FromLauncher) -> None:
+        for member in self.members:
+            self._tell(member, message)
+
+    def _tell_others(self, member: Member, reason: str) -> None:
+        for other in self.members:
+            if other is not member and not other.ended:
+                self._tell(other, PeerGone(member.rank, reason))
+
+
+class _GiveUp(Exception):
+    """The run has failed; the verdict knows why."""
+
+
+async def launch(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
+    """Runs *job*. Raises UsageError if its rendezvous cannot be listened at, or its configuration is too
+    long.
+    """
+    return await Launcher(job, options, key).run()

@@ -1,0 +1,109 @@
+"""What the launcher knows of one node, and which of all the things that went wrong is the run's error.
+
+This file knows reports and their order. It must not know sockets, processes or loops: everything in it is
+plain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from backends.sockets.connection import Connection
+from backends.sockets.control import Failure, Outcome, Status
+from simcluster.errors import NodeFailed, PeerLost, RunError
+from simcluster.results.record import Metric, NodeRecord, Span
+
+
+@dataclass
+class Member:
+    """One node, from its start to its end. It has ended when *outcome* or *gone* is set."""
+
+    rank: int
+    name: str
+    by_hand: bool
+    pid: int | None = None
+    exited: bool = True
+    connection: Connection | None = None
+    listening: tuple[str, int] | None = None
+    connected: bool = False
+    heard_s: float = 0.0
+    status: Status | None = None
+    metrics: list[Metric] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    outcome: Outcome | None = None
+    gone: str | None = None
+
+    @property
+    def label(self) -> str:
+        return f"rank {self.rank} ({self.name})"
+
+    @property
+    def ended(self) -> bool:
+        return self.outcome is not None or self.gone is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether, as it said last, it waits and does not compute."""
+        return self.status is not None and bool(self.status.waits) and not self.status.computing
+
+    def record(self) -> NodeRecord:
+        """What is known of its part: all of it, or what it had said before it died."""
+        if self.outcome is not None:
+            return replace(self.outcome.record, metrics=self.metrics, spans=self.spans)
+        record = NodeRecord(self.rank, self.name, self.metrics, self.spans)
+        if self.status is not None:
+            record.sent_to, record.steps = self.status.sent_to, self.status.steps
+            record.bytes_received = self.status.bytes_received
+        return record
+
+
+@dataclass
+class Verdict:
+    """Collects what goes wrong, in the order in which the launcher learns of it; `error` says what the run
+    died of.
+
+    Survivors of a dead node fail with PeerLost, and survivors of those too. Their reports may come before the
+    death itself is known here, so the error is found at the end: a death that nobody planned or a failure of
+    its own, the first of them; else the planned death that a survivor could not do without; else the first
+    report there is.
+    """
+
+    names: list[str]
+    planned: set[int] = field(default_factory=set)
+    own: Exception | None = None  # the launcher's: a start that failed, a limit that was reached
+    _deaths: dict[int, str] = field(default_factory=dict)
+    _causes: list[RunError] = field(default_factory=list)
+    _reports: list[PeerLost] = field(default_factory=list)
+
+    def died(self, rank: int, reason: str) -> None:
+        self._deaths.setdefault(rank, reason)
+        if rank not in self.planned:
+            self._causes.append(PeerLost(rank, self.names[rank], reason))
+
+    def failed(self, rank: int, failure: Failure) -> None:
+        if failure.kind == "peer_lost":
+            self._reports.append(PeerLost(failure.rank, self._name(failure.rank), failure.text))
+        elif failure.kind == "start":
+            self._causes.append(RunError(f"rank {rank} ({self.names[rank]}) could not start: {failure.text}"))
+        elif failure.kind == "failed":
+            self._causes.append(NodeFailed(rank, self.names[rank], failure.details or failure.text))
+
+    @property
+    def error(self) -> Exception | None:
+        if self.own is not None:
+            return self.own
+        if self._causes:
+            return self._causes[0]
+        for report in self._reports:
+            if report.rank in self._deaths:
+                return PeerLost(report.rank, report.name, self._deaths[report.rank])
+        return self._reports[0] if self._reports else None
+
+    @property
+    def deaths(self) -> dict[int, str]:
+        """Rank to reason, in order."""
+        return dict(self._deaths)
+
+    def _name(self, rank: int) -> str:
+        """An algorithm may raise a PeerLost of its own, about anybody."""
+        return self.names[rank] if 0 <= rank < len(self.names) else ""

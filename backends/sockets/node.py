@@ -1,0 +1,224 @@
+"""A node's process: joins a launcher, builds its part of the mesh, runs the program, hands in its record.
+
+This file knows the order in which a node lives. It must not know who started it, nor what the program does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+
+from backends.sockets.control import (
+    ROWS_A_FRAME,
+    Addresses,
+    Connected,
+    Crash,
+    End,
+    Failure,
+    FromLauncher,
+    FromNode,
+    Go,
+    Job,
+    Listening,
+    Outcome,
+    PeerGone,
+    Rows,
+    Status,
+    Stop,
+)
+from backends.sockets.framing import Limits
+from backends.sockets.keys import KEY_BYTES
+from backends.sockets.lane import JOIN_S, ControlLane
+from backends.sockets.listener import is_wildcard, open_socket, parse_endpoint
+from backends.sockets.loops import loop_factory
+from backends.sockets.mesh import Mesh
+from backends.sockets.transport import SocketTransport
+from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
+from simcluster.results.record import NodeRecord, Recorder
+
+Program: TypeAlias = Callable[[SocketTransport, Recorder, str], Awaitable[NodeRecord]]
+
+
+def join(name: str, rendezvous: str, key: bytes, listen: str = "127.0.0.1:0") -> int:
+    """Runs as node *name* of whatever run the launcher at *rendezvous* ("host:port") has; returns the exit
+    code.
+
+    *listen* is where the other nodes reach this one; port 0 takes any. 0 says that this node's part went
+    well, 1 that it did not. Raises UsageError for a bad address, and HandshakeRefused, ProtocolError or
+    RunError if the launcher cannot be reached or will not have this node.
+    """
+    host, port = parse_endpoint(rendezvous, "rendezvous")
+    own = parse_endpoint(listen, "listen")
+    if is_wildcard(own[0]):
+        raise UsageError(Problem("listen", listen, "one address, at which the other nodes reach this one"))
+    if len(key) < KEY_BYTES:
+        raise UsageError(Problem("key", f"{len(key)} bytes", f"at least {KEY_BYTES}"))
+    with open_socket(*own, "listen") as listening:
+        lane = ControlLane(name, host, port, key)
+        lane.start()
+        try:
+            job = lane.job.result(timeout=JOIN_S + 10)
+            torch.set_num_threads(1)  # sums do not depend on the number of cores
+            with asyncio.Runner(loop_factory=loop_factory(job.uvloop)) as runner:
+                return runner.run(_live(lane, job, key, listening))
+        finally:
+            lane.close()
+
+
+async def _live(lane: ControlLane, job: Job, key: bytes, listening: socket.socket) -> int:
+    return await _Node(lane, job, key, listening).live()
+
+
+class _Node:
+    """One run of one node."""
+
+    def __init__(self, lane: ControlLane, job: Job, key: bytes, listening: socket.socket) -> None:
+        self.lane, self.job, self._listening = lane, job, listening
+        self._loop = asyncio.get_running_loop()
+        self._started_s: float | None = None
+        self.recorder = Recorder(job.rank, job.names[job.rank], self._now)
+        self.transport = SocketTransport(
+            job.rank,
+            job.names,
+            job.seed,
+            self.recorder,
+            inbox_bytes=job.inbox_bytes,
+            body_limit_bytes=job.body_limit_bytes,
+        )
+        limits = Limits(body_bytes=job.body_limit_bytes)
+        self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits)
+        self._addresses: asyncio.Future[Addresses] = self._loop.create_future()
+        self._go, self._leave = asyncio.Event(), asyncio.Event()
+        self._part: asyncio.Task[NodeRecord] | None = None
+        self._stopped = ""
+        self._metrics_sent = self._spans_sent = 0
+
+    async def live(self) -> int:
+        """The node's whole life; returns its exit code."""
+        self._part = asyncio.create_task(self._take_part())
+        self.lane.serve(self._from_lane, self._launcher_lost, self._report)
+        failure = None
+        try:
+            record = await self._part
+            self.transport.finish()
+        except BaseException as error:
+            if not isinstance(error, (Exception, asyncio.CancelledError)):
+                raise
+            failure = self._failure_of(error)
+            record = self.recorder.record
+            if not record.digest:
+                record = self.recorder.finish(None)
+            await self.transport.close()
+        self.lane.hand_in(lambda lane_bytes: self._outcome(record, failure, lane_bytes))
+        await self._leave.wait()
+        await self.mesh.close()
+        await self.transport.close()
+        return 1 if failure else 0
+
+    async def _take_part(self) -> NodeRecord:
+        program = _load(self.job.program)
+        await self.mesh.listener.start(self._listening)
+        self.lane.send(Listening(self.mesh.listener.host, self.mesh.listener.port))
+        addresses = (await self._addresses).addresses
+        await self.mesh.connect(addresses, self.job.start_s)
+        self.lane.send(Connected())
+        await self._go.wait()
+        self._started_s = time.perf_counter()
+        record = await program(self.transport, self.recorder, self.job.config_json)
+        if not isinstance(record, NodeRecord):
+            raise TypeError(f"{self.job.program} returned {type(record).__name__}, not a NodeRecord")
+        return record
+
+    def _now(self) -> float:
+        return 0.0 if self._started_s is None else time.perf_counter() - self._started_s
+
+    # what the launcher says; called in the lane's thread
+
+    def _from_lane(self, message: FromLauncher) -> None:
+        if isinstance(message, Crash):
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._loop.call_soon_threadsafe(self._receive, message)
+
+    def _launcher_lost(self, reason: str) -> None:
+        self._loop.call_soon_threadsafe(self._receive, Stop(f"the launcher is gone: {reason}"))
+        self._loop.call_soon_threadsafe(self._leave.set)
+
+    def _report(self) -> list[FromNode]:
+        """How far this node is, and what it noted since the last report."""
+        record, transport = self.recorder.record, self.transport
+        sent_to = {to: list(count) for to, count in list(record.sent_to.items())}
+        messages: list[FromNode] = [
+            Status(
+                transport.progress,
+                transport.computing,
+                transport.waits() if self._started_s is not None else [],
+                record.steps,
+                sent_to,
+                record.bytes_received,
+            )
+        ]
+        while len(record.metrics) > self._metrics_sent or len(record.spans) > self._spans_sent:
+            metrics = record.metrics[self._metrics_sent : self._metrics_sent + ROWS_A_FRAME]
+            spans = record.spans[self._spans_sent : self._spans_sent + ROWS_A_FRAME]
+            self._metrics_sent += len(metrics)
+            self._spans_sent += len(spans)
+            messages.append(Rows(metrics, spans))
+        return messages
+
+    def _outcome(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> Outcome:
+        control_bytes = lane_bytes + self.transport.handshake_and_goodbye_bytes
+        return Outcome(replace(record, metrics=[], spans=[], control_bytes=control_bytes), failure)
+
+    # the same, in the node's own loop
+
+    def _receive(self, message: FromLauncher) -> None:
+        if isinstance(message, Addresses) and not self._addresses.done():
+            self._addresses.set_result(message)
+        elif isinstance(message, Go):
+            self._go.set()
+        elif isinstance(message, PeerGone):
+            self.transport.expect_end(message.rank, message.reason)
+        elif isinstance(message, Stop):
+            self._stopped = self._stopped or message.reason
+            if self._part is not None:
+                self._part.cancel()
+        elif isinstance(message, End):
+            self._leave.set()
+
+    def _failure_of(self, error: BaseException) -> Failure:
+        """What to tell the launcher of *error*. A group is a lost peer only if nothing else is in it."""
+        details = "".join(traceback.format_exception(error))
+        leaves = _leaves(error)
+        first = next((leaf for leaf in leaves if not isinstance(leaf, PeerLost)), leaves[0])
+        if self._stopped and isinstance(first, asyncio.CancelledError):
+            return Failure("stopped", self._stopped)
+        print(details, flush=True)
+        if isinstance(first, PeerLost):
+            return Failure("peer_lost", first.reason, first.rank, details)
+        if self._started_s is None and isinstance(first, SimclusterError):
+            return Failure("start", str(first), details=details)
+        return Failure("failed", f"{type(first).__name__}: {first}", details=details)
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+    return [error]
+
+
+def _load(program: str) -> Program:
+    """The coroutine function called "module:function"."""
+    module, _, function = program.partition(":")
+    found: Any = getattr(importlib.import_module(module), function)
+    loaded: Program = found
+    return loaded

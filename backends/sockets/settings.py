@@ -1,0 +1,149 @@
+"""The backend's own options, checked all at once before anything is started.
+
+This file knows what may be asked for. It must not know how it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from backends.sockets.framing import BODY_LIMIT_BYTES
+from backends.sockets.handshake import NAME_LIMIT_BYTES
+from backends.sockets.keys import generate_key, read_key
+from backends.sockets.listener import is_loopback, is_wildcard, parse_endpoint
+from backends.sockets.transport import INBOX_BYTES
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.job import ClusterJob
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `options` of a ClusterJob may hold.
+
+    *rendezvous* is where the launcher listens, *key_file* holds the key that hand-started nodes need too. A
+    node is dead after *dead_s* without a heartbeat; a start that takes longer than *start_s*, a run in which
+    for *stuck_s* every node waits and nothing moves, and one that takes longer than *limit_s*, end with
+    NeverFinished. *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a
+    message may have *body_limit_bytes*.
+    """
+
+    rendezvous: str = "127.0.0.1:0"
+    key_file: str | None = None
+    heartbeat_s: float = 0.5
+    dead_s: float = 5.0
+    start_s: float = 60.0
+    stuck_s: float = 30.0
+    limit_s: float | None = None
+    inbox_bytes: int = INBOX_BYTES
+    body_limit_bytes: int = BODY_LIMIT_BYTES
+    uvloop: bool | None = None
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        return parse_endpoint(self.rendezvous, "rendezvous")
+
+
+def read_options(job: ClusterJob) -> tuple[Options, bytes]:
+    """The options of *job* and the key of the run. Raises UsageError with everything that is wrong."""
+    problems: list[Problem] = []
+    given = _known(job.options, problems)
+    options = Options(**given)
+    for name in ("heartbeat_s", "dead_s", "start_s", "stuck_s", "limit_s", "inbox_bytes", "body_limit_bytes"):
+        value = getattr(options, name)
+        if value is not None and not value > 0:
+            problems.append(Problem(name, repr(value), "more than 0"))
+    if 0 < options.dead_s < 2 * options.heartbeat_s:
+        problems.append(
+            Problem("dead_s", repr(options.dead_s), f"at least two heartbeats, {2 * options.heartbeat_s:g}")
+        )
+    if options.body_limit_bytes > BODY_LIMIT_BYTES:
+        problems.append(
+            Problem("body_limit_bytes", str(options.body_limit_bytes), f"at most {BODY_LIMIT_BYTES}")
+        )
+    _collect(problems, lambda: _check_endpoint(options, problems))
+    _check_nodes(job, options, problems)
+    key = generate_key()
+    if options.key_file is not None:
+        key = _collect(problems, lambda: read_key(Path(options.key_file or ""))) or key
+    if problems:
+        raise UsageError(problems)
+    return options, key
+
+
+def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """The options that exist and have the right type; the others become *problems*."""
+    types: dict[str, tuple[type, ...]] = {
+        "rendezvous": (str,),
+        "key_file": (str, Path, type(None)),
+        "limit_s": (int, float, type(None)),
+        "inbox_bytes": (int,),
+        "body_limit_bytes": (int,),
+        "uvloop": (bool, type(None)),
+    }
+    names = [field.name for field in fields(Options)]
+    known: dict[str, Any] = {}
+    for name, value in given.items():
+        expected = types.get(name, (int, float))
+        if name not in names:
+            problems.append(
+                Problem(name, "an option that the sockets backend does not have", nearest(name, names))
+            )
+        elif not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
+            words = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in expected)
+            problems.append(Problem(name, repr(value), words))
+        else:
+            known[name] = str(value) if isinstance(value, Path) else value
+    return known
+
+
+def _check_endpoint(options: Options, problems: list[Problem]) -> None:
+    host, _ = options.endpoint
+    if is_wildcard(host):
+        problems.append(
+            Problem("rendezvous", options.rendezvous, "one address, at which the nodes reach the launcher")
+        )
+    elif not is_loopback(host) and options.key_file is None:
+        problems.append(
+            Problem(
+                "rendezvous",
+                options.rendezvous,
+                "key_file too: off loopback nothing is started without a key",
+            )
+        )
+
+
+def _check_nodes(job: ClusterJob, options: Options, problems: list[Problem]) -> None:
+    if not job.names:
+        problems.append(Problem("names", "none", "at least one node"))
+    for name in sorted({name for name in job.names if job.names.count(name) > 1}):
+        problems.append(Problem("names", f"{name!r} twice", "a different name for every node"))
+    for name in job.names:
+        if len(name.encode()) > NAME_LIMIT_BYTES:
+            problems.append(Problem("names", repr(name), f"at most {NAME_LIMIT_BYTES} bytes a name"))
+    if job.addresses and len(job.addresses) != len(job.names):
+        problems.append(
+            Problem(
+                "addresses",
+                str(len(job.addresses)),
+                f"one for each of the {len(job.names)} nodes, or none at all",
+            )
+        )
+    if any(job.addresses) and options.key_file is None:
+        problems.append(Problem("key_file", "none", "the key file that the nodes started by hand have, too"))
+    for time_s, what, rank in job.faults:
+        if what != "crash" or not 0 <= rank < len(job.names) or not time_s >= 0:
+            found = f"{what!r} of rank {rank} at {time_s} s"
+            problems.append(
+                Problem("faults", found, f"'crash' of a rank from 0 to {len(job.names) - 1} at 0 s or later")
+            )
+
+
+def _collect(problems: list[Problem], check: Callable[[], Any]) -> Any:
+    try:
+        return check()
+    except UsageError as error:
+        problems.extend(error.problems)
+        return None

@@ -1,0 +1,100 @@
+"""Small programs for node processes, found by name: the tests of the sockets backend start them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simcluster.payload import pack
+from simcluster.results.record import NodeRecord, Recorder
+from simcluster.transport import ANY, Cost
+
+
+async def ring(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Passes a sum around once and tells it to everybody; every node notes it."""
+    await node.compute(lambda: None, cost=Cost(1.0))
+    right, left = (node.rank + 1) % node.size, (node.rank - 1) % node.size
+    total = torch.tensor([float(node.rank)])
+    if node.size > 1:
+        for _ in range(node.size - 1):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(node.send(right, "sum", total))
+                got = group.create_task(node.recv(left, "sum"))
+            total = got.result().tensor + node.rank
+    node.record(step=1, total=float(total))
+    return recorder.finish(f"{json.loads(config)['mark']}-{float(total)}")
+
+
+async def forever(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Everybody sends to everybody without end; writes its process id where the test can find it."""
+    Path(json.loads(config)["folder"], f"{node.name}.pid").write_text(str(os.getpid()))
+    step = 0
+    while True:
+        step += 1
+        async with asyncio.TaskGroup() as group:
+            for peer in range(node.size):
+                if peer != node.rank:
+                    group.create_task(node.send(peer, "x", torch.zeros(1000)))
+                    group.create_task(node.recv(peer, "x"))
+        node.record(step=step, value=1.0)
+        await asyncio.sleep(0.002)
+
+
+async def busy_forever(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Never lets go of its loop."""
+    Path(json.loads(config)["folder"], f"{node.name}.pid").write_text(str(os.getpid()))
+    while True:
+        time.sleep(0.05)  # noqa: ASYNC251 - that is the point
+
+
+async def tolerant(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Rank 0 collects from whoever lives; the others send until they have sent enough."""
+    from simcluster.errors import PeerLost
+
+    if node.rank:
+        for step in range(40):
+            await node.send(0, "x", step)
+            node.record(step=step, alive=1.0)
+            await asyncio.sleep(0.02)
+        return recorder.finish(None)
+    while node.peers:
+        try:
+            await node.recv(ANY, "x")
+        except PeerLost as lost:
+            node.record(step=0, lost=lost.rank)
+    return recorder.finish("survived")
+
+
+async def waits_for_nothing(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """A deadlock: everybody waits for a message that nobody sends."""
+    await node.recv((node.rank + 1) % node.size, "never")
+    raise AssertionError("unreachable")
+
+
+async def fails(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Rank 1 has a bug; the others wait for it."""
+    node.record(step=1, before=float(node.rank))
+    if node.rank == 1:
+        await asyncio.sleep(0.05)
+        raise LookupError("the bug of rank 1")
+    await node.recv(1, "never")
+    raise AssertionError("unreachable")
+
+
+async def waits_for_garbage(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Runs until the test has thrown garbage at it: then a file appears."""
+    folder = Path(json.loads(config)["folder"])
+    listeners = json.dumps({"pid": os.getpid()})
+    (folder / f"{node.name}.pid").write_text(listeners)
+    while not (folder / "thrown").exists():
+        await asyncio.sleep(0.02)
+    other = 1 - node.rank
+    await node.send(other, "after", pack(torch.ones(1000)))
+    await node.recv(other, "after")
+    return recorder.finish("whole")
