@@ -1,0 +1,292 @@
+"""Draws a topology as SVG: nodes with their devices, links with their numbers and, after a run, their use.
+
+This file knows shapes, words and colours. It must not know how nodes are placed (`layout`, `labels`), nor
+files. Nothing is fetched from anywhere, and all text is escaped: names come from files that somebody else may
+have written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from html import escape
+from typing import NamedTuple, TypeAlias
+
+from simcluster.topology.labels import Box, Label, place_labels
+from simcluster.topology.layout import Point, Size, place, scale
+from simcluster.topology.model import Link, Node, Topology
+from simcluster.units import format_bandwidth, format_latency, format_size
+
+LinkUse: TypeAlias = Mapping[str, tuple[float, float]]
+"""Link name -> (fraction of the time it was busy, bytes it carried both ways)."""
+
+MAX_LABELLED = 40
+"""With more links, those that all say the same are not labelled one by one."""
+
+_MARGIN = 28.0
+_NAME_SIZE, _SMALL_SIZE = 14.0, 11.0
+_LINE_HEIGHT = 14.0
+# Busy fractions at which the colour changes.
+_BUSY_STEPS = (0.05, 0.25, 0.5, 0.8)
+_BUSY_WORDS = ("under 5 %", "5 to 25 %", "25 to 50 %", "50 to 80 %", "over 80 % busy")
+
+_STYLE = (
+    """
+.topology { --ink: #1f2430; --faint: #5d6675; --page: #ffffff; --box: #f3f6fb; --edge: #4a6fa5; --link:
+#8592a6;
+  --switch: #e7e9ee; --site: #f7f8fa; --busy0: #a9b4c4; --busy1: #5b9bd5; --busy2: #3aa37a; --busy3: #e0a12b;
+  --busy4: #d6453d; font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+@media (prefers-color-scheme: dark) { .topology { --ink: #e8ebf1; --faint: #a3adbd; --page: #14171d; --box:
+#222b3a;
+  --edge: #7ea6e0; --link: #7a879b; --switch: #2c313b; --site: #1a1e26; --busy0: #5a6577; --busy1: #5b9bd5;
+  --busy2: #46b98c; --busy3: #eab54a; --busy4: #f0655c; } }
+.topology text { fill: var(--ink); text-anchor: middle; dominant-baseline: central; }
+.topology .name { font-size: 14px; font-weight: 600; }
+.topology .small { font-size: 11px; fill: var(--faint); }
+.topology .label { font-size: 11px; }
+.topology .under { fill: var(--page); opacity: 0.9; }
+.topology .start { text-anchor: start; }
+.topology .worker rect { fill: var(--box); stroke: var(--edge); stroke-width: 1.5; }
+.topology .switch rect { fill: var(--switch); stroke: var(--faint); stroke-width: 1; }
+.topology .site rect { fill: var(--site); stroke: var(--faint); stroke-width: 0.75; stroke-dasharray: 2 4; }
+.topology .link { stroke: var(--link); stroke-linecap: round; fill: none; }
+.topology .half { stroke-dasharray: 9 7; }
+.topology .free { stroke-dasharray: 1 7; }
+""".strip()
+    + "".join(f"\n.topology .busy{step} {{ stroke: var(--busy{step}); }}" for step in range(5))
+)
+
+
+class _Drawing(NamedTuple):
+    at: dict[str, Point]
+    sizes: dict[str, Size]
+    labels: list[list[str]]
+    places: list[Label]
+
+
+def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
+    """An <svg> element to put into a page. *link_use* colours each link by how busy it was, and says so.
+
+    It is as wide as its page at most, but never so small that its text cannot be read: let its parent scroll.
+    """
+    drawing = _arrange(topology, link_use)
+    rank = {name: position for position, name in enumerate(topology.workers)}
+    parts = _sites(topology, drawing)
+    parts += [_line(link, drawing, link_use) for link in topology.links]
+    parts += [_box(node, drawing, rank.get(node.name)) for node in topology.nodes.values()]
+    parts += [
+        _label(lines, where) for lines, where in zip(drawing.labels, drawing.places, strict=True) if lines
+    ]
+    width = max(x + drawing.sizes[name][0] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
+    height = max(y + drawing.sizes[name][1] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
+    legend = _legend(topology, link_use)
+    for position, (mark, words) in enumerate(legend):
+        y = height + position * 20
+        parts.append(
+            f'<g transform="translate({_MARGIN:.0f} {y:.0f})">{mark}{_text(52, 0, words, "small start")}</g>'
+        )
+        width = max(width, _MARGIN + 60 + _width(words, _SMALL_SIZE))
+    height += 20 * len(legend)
+    title = f"{topology.name}: {len(topology.workers)} workers, {len(topology.links)} links"
+    return (
+        f'<svg class="topology" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(title)}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'style="max-width:100%;min-width:{min(width, max(320.0, width * 0.6)):.0f}px;height:auto">'
+        f"<style>{_STYLE}</style>{''.join(parts)}</svg>"
+    )
+
+
+def _arrange(topology: Topology, link_use: LinkUse | None) -> _Drawing:
+    sizes = {node.name: _size(node) for node in topology.nodes.values()}
+    ends = [(link.a, link.b) for link in topology.links]
+    labels = _labels(topology, link_use)
+    widest = max((_label_size(lines) for lines in labels if lines), default=(20.0, 20.0))
+    at = scale(place(list(topology.nodes), ends), sizes, ends, (22.0, 16.0), (widest[0] + 16, widest[1] + 16))
+    at = {name: (x + _MARGIN, y + _MARGIN) for name, (x, y) in at.items()}
+    boxes = {name: Box(*at[name], sizes[name][0] / 2 + 2, sizes[name][1] / 2 + 2) for name in at}
+    lines = [_between(boxes[a], boxes[b]) for a, b in ends]
+    places = place_labels(
+        lines, [_label_size(words) if words else None for words in labels], list(boxes.values())
+    )
+    return _Drawing(at, sizes, labels, places)
+
+
+def _between(a: Box, b: Box) -> tuple[Point, Point]:
+    """The part of the line between two boxes' middles that lies in neither."""
+    dx, dy = b.x - a.x, b.y - a.y
+
+    def exit_of(box: Box) -> float:
+        return min(
+            box.half_width / abs(dx) if dx else math.inf, box.half_height / abs(dy) if dy else math.inf, 0.5
+        )
+
+    start, end = exit_of(a), exit_of(b)
+    return (a.x + dx * start, a.y + dy * start), (b.x - dx * end, b.y - dy * end)
+
+
+def _size(node: Node) -> Size:
+    name = _width(node.name, _NAME_SIZE)
+    if node.device is None:
+        return max(name + 18, 46), 28.0
+    lines = _about(node)
+    rank = 24
+    return max(name + rank, *(_width(line, _SMALL_SIZE) for line in lines)) + 20, 30 + _LINE_HEIGHT * len(
+        lines
+    )
+
+
+def _about(node: Node) -> list[str]:
+    assert node.device is not None
+    lines = [node.device.name]
+    if node.device.straggler is not None:
+        lines.append(str(node.device.straggler))
+    return lines
+
+
+def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
+    """The lines of each link's label; none for the commonest one where there are too many links."""
+    labels = []
+    for link in topology.links:
+        lines = [format_bandwidth(link.bandwidth_Bps), f"{format_latency(link.latency_s)}, {link.duplex}"]
+        if link_use is not None and link.name in link_use:
+            busy, size_bytes = link_use[link.name]
+            lines.append(f"{busy:.0%} busy, {format_size(size_bytes)}")
+        labels.append(lines)
+    common = _commonest(topology)
+    if common is not None:
+        labels = [
+            lines[2:] if _numbers(link) == common else lines
+            for link, lines in zip(topology.links, labels, strict=True)
+        ]
+    return labels
+
+
+def _numbers(link: Link) -> str:
+    return str(link)
+
+
+def _commonest(topology: Topology) -> str | None:
+    """What most links say, if there are too many links to say it on each."""
+    if len(topology.links) <= MAX_LABELLED:
+        return None
+    return Counter(_numbers(link) for link in topology.links).most_common(1)[0][0]
+
+
+def _label_size(lines: list[str]) -> Size:
+    return max(_width(line, _SMALL_SIZE) for line in lines) + 8, _LINE_HEIGHT * len(lines) + 4
+
+
+def _width(text: str, size: float) -> float:
+    # No fonts here to measure with: a sans-serif letter is 0.6 of its size wide on average, a wide one 1.
+    return sum(1.0 if ord(letter) > 0x2E7F else 0.6 for letter in text) * size
+
+
+def _line(link: Link, drawing: _Drawing, link_use: LinkUse | None) -> str:
+    (ax, ay), (bx, by) = drawing.at[link.a], drawing.at[link.b]
+    # 1 Mbps and less is drawn thin, and each factor of ten adds as much again.
+    width = min(7.0, max(1.2, 1.2 * math.log10(max(link.bandwidth_Bps / 125e3, 1.0)) + 0.6))
+    classes = f"link {link.duplex}"
+    use = ""
+    if link_use is not None:
+        busy, size_bytes = link_use.get(link.name, (0.0, 0.0))
+        classes += f" busy{sum(busy >= step for step in _BUSY_STEPS)}"
+        use = f"; {busy:.1%} busy, {format_size(size_bytes)}"
+    about = escape(f"{link.name}: {link}{use}. {link.source}")
+    return (
+        f'<line class="{classes}" x1="{ax:.1f}" y1="{ay:.1f}" x2="{bx:.1f}" y2="{by:.1f}" '
+        f'stroke-width="{width:.1f}"><title>{about}</title></line>'
+    )
+
+
+def _box(node: Node, drawing: _Drawing, rank: int | None) -> str:
+    x, y = drawing.at[node.name]
+    width, height = drawing.sizes[node.name]
+    shape = (
+        f'<rect x="{x - width / 2:.1f}" y="{y - height / 2:.1f}" width="{width:.1f}" height="{height:.1f}" '
+        f'rx="{6 if node.is_worker else 13}"/>'
+    )
+    if node.device is None:
+        words, about = _text(x, y, node.name, "name"), f"switch {node.name}"
+    else:
+        lines = _about(node)
+        top = y - height / 2 + 17
+        words = _text(x, top, f"{rank} · {node.name}", "name")
+        words += "".join(_text(x, top + 17 + _LINE_HEIGHT * k, line, "small") for k, line in enumerate(lines))
+        about = f"rank {rank}, {node.name}: {node.device}. {node.device.source}"
+    return f'<g class="{node.kind}"><title>{escape(about)}</title>{shape}{words}</g>'
+
+
+def _label(lines: list[str], where: Label) -> str:
+    top = -_LINE_HEIGHT * (len(lines) - 1) / 2
+    words = "".join(_text(0, top + _LINE_HEIGHT * k, line, "label") for k, line in enumerate(lines))
+    turn = f" rotate({where.turn:.1f})" if where.turn else ""
+    width, height = _label_size(lines)
+    under = (
+        f'<rect class="under" x="{-width / 2:.1f}" y="{-height / 2:.1f}" width="{width:.1f}" '
+        f'height="{height:.1f}" rx="5"/>'
+    )
+    return f'<g transform="translate({where.x:.1f} {where.y:.1f}){turn}">{under}{words}</g>'
+
+
+def _sites(topology: Topology, drawing: _Drawing) -> list[str]:
+    """A ground under each site, if there are several and none lies on a node of another."""
+    members: dict[str, list[str]] = {}
+    for node in topology.nodes.values():
+        members.setdefault(node.site or "", []).append(node.name)
+    grounds = {site: _ground(names, drawing) for site, names in members.items() if site}
+    if len(grounds) < 2:
+        return []
+    clear = all(
+        site == other or not _inside(drawing.at[name], ground)
+        for site, ground in grounds.items()
+        for other, names in members.items()
+        for name in names
+    )
+    return [_ground_svg(site, ground) for site, ground in grounds.items()] if clear else []
+
+
+def _ground(names: list[str], drawing: _Drawing) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of what *names* cover, with a little around it."""
+    edges = [(*drawing.at[name], *drawing.sizes[name]) for name in names]
+    return (
+        min(x - width / 2 for x, _, width, _ in edges) - 12,
+        min(y - height / 2 for _, y, _, height in edges) - 24,
+        max(x + width / 2 for x, _, width, _ in edges) + 12,
+        max(y + height / 2 for _, y, _, height in edges) + 12,
+    )
+
+
+def _inside(point: Point, ground: tuple[float, float, float, float]) -> bool:
+    left, top, right, bottom = ground
+    return left < point[0] < right and top < point[1] < bottom
+
+
+def _ground_svg(site: str, ground: tuple[float, float, float, float]) -> str:
+    left, top, right, bottom = ground
+    rect = (
+        f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}" rx="12"/>'
+    )
+    return f'<g class="site">{rect}{_text(left + 10, top + 11, site, "small start")}</g>'
+
+
+def _legend(topology: Topology, link_use: LinkUse | None) -> list[tuple[str, str]]:
+    """(mark, words) of each line below the drawing."""
+    rows = []
+    common = _commonest(topology)
+    if common is not None:
+        rows.append((_mark("link full"), f"links without numbers: {common}"))
+    duplexes = {link.duplex for link in topology.links}
+    words = {"half": "half duplex: both ways share it", "free": "contention-free: every flow has all of it"}
+    rows += [(_mark(f"link {kind}"), text) for kind, text in words.items() if kind in duplexes]
+    if link_use is not None:
+        rows += [(_mark(f"link busy{step}"), text) for step, text in enumerate(_BUSY_WORDS)]
+    return rows
+
+
+def _mark(classes: str) -> str:
+    return f'<line class="{classes}" x1="0" y1="0" x2="42" y2="0" stroke-width="4"/>'
+
+
+def _text(x: float, y: float, words: str, classes: str) -> str:
+    return f'<text class="{classes}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'

@@ -1,0 +1,167 @@
+"""What a user should know about a topology before running anything on it, in words.
+
+This file knows how to look at a topology. It must not know how one is read, nor what is run on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from simcluster.topology.model import Hop, Topology
+from simcluster.units import format_bandwidth, format_latency, format_rate, format_size
+
+MAX_PAIRS_OF = 256
+"""With more workers, routes are looked at from every k-th worker only, and the report says so."""
+
+_EXAMPLE_BYTES = 1_000_000
+
+
+class Survey(NamedTuple):
+    """Facts about the routes between pairs of workers; *exact* if all pairs were looked at."""
+
+    diameter: tuple[str, str]
+    longest: tuple[str, str]
+    narrowest: tuple[str, str]
+    exact: bool
+
+
+def survey(topology: Topology) -> Survey | None:
+    """The pairs with the most hops, the greatest latency and the least bandwidth; None for a single worker.
+
+    Of equals, the pair of the lowest ranks.
+    """
+    workers = topology.workers
+    step = max(1, math.ceil(len(workers) / MAX_PAIRS_OF))
+    pairs = list(combinations(workers[::step], 2))
+    if not pairs:
+        return None
+    return Survey(
+        max(pairs, key=lambda pair: len(topology.route(*pair))),
+        max(pairs, key=lambda pair: topology.route_latency_s(*pair)),
+        min(pairs, key=lambda pair: topology.route_bandwidth_Bps(*pair)),
+        step == 1,
+    )
+
+
+def halves_Bps(topology: Topology) -> float:
+    """Bandwidth between the lower and the upper half of the ranks, each way, as the routes use it.
+
+    Rank i of the lower half sends to rank i + n/2 at once; the slowest of these flows, times their number,
+    when every link is shared equally. Not the true bisection bandwidth, the least over all ways to halve the
+    cluster: to find that is NP-hard. 0 with fewer than two workers.
+    """
+    workers = topology.workers
+    half = len(workers) // 2
+    routes = (
+        [topology.route(a, b) for a, b in zip(workers[:half], workers[-half:], strict=True)] if half else []
+    )
+    users: dict[tuple[str, bool], int] = {}
+    for hop in (hop for route in routes for hop in route):
+        users[_lane(hop)] = users.get(_lane(hop), 0) + 1
+    rates = [
+        hop.link.bandwidth_Bps / (1 if hop.link.duplex == "free" else users[_lane(hop)])
+        for route in routes
+        for hop in route
+    ]
+    return min(rates, default=0.0) * len(routes)
+
+
+def _lane(hop: Hop) -> tuple[str, bool]:
+    """What flows share: one direction of a link, or all of it if it is half duplex."""
+    return hop.link.name, hop.forward or hop.link.duplex == "half"
+
+
+def describe(topology: Topology) -> str:
+    """A page about *topology*: its nodes with their ranks, its links, and what its routes look like."""
+    switches = len(topology.nodes) - len(topology.workers)
+    lines = [
+        f"{topology.name}: {_count(len(topology.workers), 'worker')}, "
+        f"{_count(switches, 'switch', 'switches')}, {_count(len(topology.links), 'link')}"
+    ]
+    if topology.description:
+        lines.append(" ".join(topology.description.split()))
+    return "\n".join(
+        [*lines, "", *_node_lines(topology), "", *_link_lines(topology), "", *_route_lines(topology)]
+    )
+
+
+def _node_lines(topology: Topology) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    ranks = {name: rank for rank, name in enumerate(topology.workers)}
+    for node in topology.nodes.values():
+        if node.device is None:
+            rows.append(("-", node.name, "switch", node.site or ""))
+            continue
+        about = [str(node.device), *([] if node.gateway else ["forwards nothing"])]
+        about += [f"at {node.address}" if node.port is None else f"at {node.address}:{node.port}"] * bool(
+            node.address
+        )
+        about += [node.site] * bool(node.site)  # type: ignore[list-item]
+        rows.append((str(ranks[node.name]), node.name, node.device.name, ", ".join(about)))
+    return _table(("rank", "node", "device", ""), rows)
+
+
+def _link_lines(topology: Topology) -> list[str]:
+    rows = [
+        (
+            link.name,
+            format_bandwidth(link.bandwidth_Bps),
+            format_latency(link.latency_s),
+            link.duplex,
+            link.type or "",
+        )
+        for link in topology.links
+    ]
+    return _table(("link", "bandwidth", "latency", "duplex", "type"), rows) if rows else ["no links"]
+
+
+def _route_lines(topology: Topology) -> list[str]:
+    devices = [node.device for node in topology.nodes.values() if node.device is not None]
+    rates = [
+        device.flops_per_s / (device.straggler.mean_factor if device.straggler else 1) for device in devices
+    ]
+    spread = max(rates) / min(rates)
+    equal = "all workers equally fast"
+    compared = equal if spread == 1 else f"the fastest worker {spread:.3g} times as fast as the slowest"
+    lines = [f"compute: {format_rate(sum(rates))} together, {compared}"]
+    found = survey(topology)
+    if found is None:
+        return lines
+    if not found.exact:
+        lines.append(f"(routes between {MAX_PAIRS_OF} of the workers, evenly chosen)")
+    hops = len(topology.route(*found.diameter))
+    lines.append(f"diameter: {_count(hops, 'hop')}, {_way(topology, *found.diameter)}")
+    lines.append(
+        f"longest latency: {format_latency(topology.route_latency_s(*found.longest))} one way, "
+        f"{_way(topology, *found.longest)}"
+    )
+    narrowest_Bps = topology.route_bandwidth_Bps(*found.narrowest)
+    seconds = topology.route_latency_s(*found.narrowest) + _EXAMPLE_BYTES / narrowest_Bps
+    lines.append(
+        f"narrowest route: {format_bandwidth(narrowest_Bps)}, {_way(topology, *found.narrowest)}; "
+        f"{format_size(_EXAMPLE_BYTES)} takes {format_latency(seconds)}"
+    )
+    lines.append(
+        "lower to upper half of the ranks, all at once: "
+        f"{format_bandwidth(halves_Bps(topology))} together each way"
+    )
+    return lines
+
+
+def _way(topology: Topology, a: str, b: str) -> str:
+    return " > ".join([a, *(hop.target for hop in topology.route(a, b))])
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [head, *rows]
+    ]

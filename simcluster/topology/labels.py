@@ -1,0 +1,101 @@
+"""Where to put the labels of links so that none lies on a node or on another label, if that can be had.
+
+This file knows rectangles and lines. It must not know SVG or what a label says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from simcluster.topology.layout import Point, Size
+
+
+class Label(NamedTuple):
+    """The middle of a label and by how many degrees it is turned, never upside down."""
+
+    x: float
+    y: float
+    turn: float
+
+
+class Box(NamedTuple):
+    """A rectangle by its middle, its half width and half height, and its turn in degrees."""
+
+    x: float
+    y: float
+    half_width: float
+    half_height: float
+    turn: float = 0.0
+
+
+_PLACES = (0.5, 0.4, 0.6, 0.32, 0.68, 0.25, 0.75)
+_TURNED_COST = 30.0
+_AWAY_COST = 40.0
+_ON_LINE_COST = 60.0
+_OVERLAP_COST = 1000.0
+
+
+def place_labels(
+    lines: Sequence[tuple[Point, Point]], sizes: Sequence[Size | None], nodes: Sequence[Box]
+) -> list[Label]:
+    """A place on each of *lines* for a label of its size (None: no label, the middle), one after another.
+
+    A label prefers to be level, in the middle of its line, and off all other lines.
+    """
+    taken: list[Box] = []
+    labels = []
+    for index, (line, size) in enumerate(zip(lines, sizes, strict=True)):
+        if size is None:
+            labels.append(Label((line[0][0] + line[1][0]) / 2, (line[0][1] + line[1][1]) / 2, 0.0))
+            continue
+        best, cost = None, math.inf
+        for box, own_cost in _candidates(line, size):
+            found = own_cost + _OVERLAP_COST * sum(_overlap(box, other) for other in (*nodes, *taken))
+            found += _ON_LINE_COST * sum(_touches(box, other) for k, other in enumerate(lines) if k != index)
+            if found < cost:
+                best, cost = box, found
+        assert best is not None
+        taken.append(best)
+        labels.append(Label(best.x, best.y, best.turn))
+    return labels
+
+
+def _candidates(line: tuple[Point, Point], size: Size) -> Iterator[tuple[Box, float]]:
+    (ax, ay), (bx, by) = line
+    along = math.degrees(math.atan2(by - ay, bx - ax))
+    along = (along + 90) % 180 - 90
+    for place in _PLACES:
+        x, y = ax + (bx - ax) * place, ay + (by - ay) * place
+        away = _AWAY_COST * abs(place - 0.5)
+        yield Box(x, y, size[0] / 2, size[1] / 2), away
+        if abs(along) > 5:
+            yield Box(x, y, size[0] / 2, size[1] / 2, along), away + _TURNED_COST
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    """Separating axes: two rectangles are apart if they are so along a side of one of them."""
+    dx, dy = other.x - one.x, other.y - one.y
+    for box in (one, other):
+        for extra in (0.0, 90.0):
+            angle = math.radians(box.turn + extra)
+            ux, uy = math.cos(angle), math.sin(angle)
+            if abs(dx * ux + dy * uy) >= _extent(one, ux, uy) + _extent(other, ux, uy):
+                return False
+    return True
+
+
+def _extent(box: Box, ux: float, uy: float) -> float:
+    """Half of what *box* covers in the direction (ux, uy)."""
+    angle = math.radians(box.turn)
+    c, s = math.cos(angle), math.sin(angle)
+    return box.half_width * abs(c * ux + s * uy) + box.half_height * abs(c * uy - s * ux)
+
+
+def _touches(box: Box, line: tuple[Point, Point]) -> bool:
+    """Whether *line* crosses *box*: a line is a rectangle without height."""
+    (ax, ay), (bx, by) = line
+    length = math.hypot(bx - ax, by - ay)
+    turn = math.degrees(math.atan2(by - ay, bx - ax))
+    return _overlap(box, Box((ax + bx) / 2, (ay + by) / 2, length / 2, 0.0, turn))

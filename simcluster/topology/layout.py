@@ -1,0 +1,214 @@
+"""Where to put the nodes of a drawing: those on several links in the middle, those on one around them.
+
+This file knows graphs and geometry. It must not know SVG, colours or what a label says. Everything is
+deterministic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+Point: TypeAlias = tuple[float, float]
+Size: TypeAlias = tuple[float, float]
+
+MAX_STRESSED = 150
+"""Above this many nodes in the middle they go on a circle: the better layout costs their number cubed."""
+
+_ITERATIONS = 200
+_ROW = 7
+_ONE_LEAF = 0.9
+# Boxes and their labels are wider than high, so a drawing may be as well.
+_STRETCH = 1.3
+
+
+def place(names: Sequence[str], links: Sequence[tuple[str, str]]) -> dict[str, Point]:
+    """A point for each of *names*, in units of about one link; links lead between them."""
+    beside: dict[str, list[str]] = {name: [] for name in names}
+    for a, b in links:
+        beside[a].append(b)
+        beside[b].append(a)
+    core = [name for name in names if len(beside[name]) > 1] or list(names[:1])
+    leaves: dict[str, list[str]] = {name: [] for name in core}
+    inside = set(core)
+    for name in names:
+        if name not in inside:
+            # A node without links (a spare switch) hangs on the first, to be somewhere.
+            leaves[next((other for other in beside[name] if other in inside), core[0])].append(name)
+    middle = _place_core(core, beside, {name: _reach(len(leaves[name]), len(core)) for name in core})
+    points = {name: (float(x), float(y)) for name, (x, y) in zip(core, middle, strict=True)}
+    for name in core:
+        points |= _fan(points[name], leaves[name], len(core))
+    return {name: (points[name][0] * _STRETCH, points[name][1]) for name in names}
+
+
+def scale(
+    points: Mapping[str, Point],
+    sizes: Mapping[str, Size],
+    links: Sequence[tuple[str, str]],
+    gap: Size,
+    label: Size,
+) -> dict[str, Point]:
+    """*points* blown up until boxes of *sizes* are *gap* apart and linked ones leave room for a *label*.
+
+    Two boxes are apart if they are so in one direction. The top left box ends up near (0, 0).
+    """
+    names = list(points)
+    at = np.array([points[name] for name in names])
+    half = np.array([sizes[name] for name in names]) / 2
+    index = {name: position for position, name in enumerate(names)}
+    pairs = np.array([(index[a], index[b]) for a, b in links], dtype=int).reshape(-1, 2)
+    factor = 1.0
+    for row in range(1, len(names)):
+        factor = max(factor, _factor(at[row] - at[:row], half[row] + half[:row] + gap))
+    if len(pairs):
+        first, second = pairs.T
+        factor = max(factor, _factor(at[first] - at[second], half[first] + half[second] + label))
+    at = at * factor
+    at -= (at - half).min(axis=0)
+    return {name: (float(x), float(y)) for name, (x, y) in zip(names, at, strict=True)}
+
+
+def _factor(apart: Array, needed: Array) -> float:
+    """By what the distances *apart* must grow to reach *needed* in x or in y, whichever is less."""
+    ratio: Array = needed / np.maximum(np.abs(apart), 1e-6)
+    return float(ratio.min(axis=1).max())
+
+
+def _reach(leaves: int, core: int) -> float:
+    """How far from a node its leaves lie."""
+    if not leaves:
+        return 0.0
+    return max(1.0, leaves * 0.16) if core == 1 else max(_ONE_LEAF + 0.1 * (leaves > 1), leaves * 0.22)
+
+
+def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
+    """*leaves* around a node that stands alone, or on its far side, away from (0, 0)."""
+    reach = _reach(len(leaves), core)
+    count = len(leaves)
+    if core == 1:
+        start = -math.pi / 2 if count > 2 else 0.0
+        angles = [start + 2 * math.pi * position / count for position in range(count)]
+    else:
+        outward = math.atan2(center[1], center[0])
+        width = min(math.radians(210), math.radians(48) * (count - 1))
+        steps = [position / (count - 1) - 0.5 if count > 1 else 0.0 for position in range(count)]
+        # The first leaf comes topmost, or leftmost where they lie beside each other.
+        turn = 1 if math.cos(outward) > -1e-6 and not math.sin(outward) > math.sqrt(0.5) else -1
+        angles = [outward + turn * width * step for step in steps]
+    return {
+        leaf: (center[0] + reach * math.cos(angle), center[1] + reach * math.sin(angle))
+        for leaf, angle in zip(leaves, angles, strict=True)
+    }
+
+
+def _place_core(
+    core: Sequence[str], beside: Mapping[str, Sequence[str]], reach: Mapping[str, float]
+) -> Array:
+    """Points of *core* around (0, 0), as far apart as they are in the graph, leaving room for leaves."""
+    count = len(core)
+    if count == 1:
+        return np.zeros((1, 2))
+    line = _as_line(core, beside)
+    if line is not None:
+        return _fold(core, line, reach)
+    turn = 2 * np.pi * np.arange(count) / count - np.pi / 2 - np.pi / count
+    points: Array = np.stack([np.cos(turn), np.sin(turn)], axis=1) * count / (2 * np.pi)
+    if count <= MAX_STRESSED:
+        points = _level(_majorize(points, _distances(core, beside, reach)))
+    centered: Array = points - points.mean(axis=0)
+    return centered
+
+
+def _as_line(core: Sequence[str], beside: Mapping[str, Sequence[str]]) -> list[str] | None:
+    """*core* in the order of the chain that it is, or None if it is none."""
+    inside = set(core)
+    near = {name: [other for other in beside[name] if other in inside] for name in core}
+    ends = [name for name in core if len(near[name]) == 1]
+    if len(ends) != 2 or any(len(others) > 2 for others in near.values()):
+        return None
+    line = [ends[0]]
+    while len(line) < len(core):
+        onward = [other for other in near[line[-1]] if other not in line[-2:]]
+        if not onward:
+            return None
+        line.append(onward[0])
+    return line
+
+
+def _fold(core: Sequence[str], line: Sequence[str], reach: Mapping[str, float]) -> Array:
+    """*line* from left to right, and back again below if it is long."""
+    at = {line[0]: (0.0, 0.0)}
+    x, y, step = 0.0, 0.0, 1
+    for number, (name, before) in enumerate(zip(line[1:], line, strict=False), start=1):
+        room = 1 + _room(reach[name]) + _room(reach[before])
+        if number % _ROW == 0:
+            y, step = y + room, -step
+        else:
+            x += step * room
+        at[name] = (x, y)
+    points: Array = np.array([at[name] for name in core])
+    return points
+
+
+def _room(reach: float) -> float:
+    """What a node's leaves, if it has several, add to the length of its other links."""
+    return 0.6 * reach if reach > _ONE_LEAF else 0.0
+
+
+def _distances(core: Sequence[str], beside: Mapping[str, Sequence[str]], reach: Mapping[str, float]) -> Array:
+    index = {name: position for position, name in enumerate(core)}
+    hops = np.full((len(core), len(core)), np.inf)
+    for source in core:
+        queue = deque([source])
+        hops[index[source], index[source]] = 0
+        while queue:
+            name = queue.popleft()
+            for other in beside[name]:
+                if other in index and np.isinf(hops[index[source], index[other]]):
+                    hops[index[source], index[other]] = hops[index[source], index[name]] + 1
+                    queue.append(other)
+    finite = hops[np.isfinite(hops)].max()
+    hops[np.isinf(hops)] = finite + 1
+    room = np.array([_room(reach[name]) for name in core])
+    distances: Array = hops + room[:, None] + room[None, :]
+    np.fill_diagonal(distances, 0)
+    return distances
+
+
+def _majorize(points: Array, wanted: Array) -> Array:
+    """Stress majorization (SMACOF): points about as far apart as *wanted*, near ones counting most."""
+    with np.errstate(divide="ignore"):
+        weights = np.where(wanted > 0, wanted**-2.0, 0.0)
+    laplacian = np.diag(weights.sum(axis=1)) - weights
+    inverse = np.linalg.pinv(laplacian)
+    for _ in range(_ITERATIONS):
+        distances = np.linalg.norm(points[:, None] - points[None, :], axis=2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            pull = np.where(distances > 0, weights * wanted / distances, 0.0)
+        points = inverse @ ((np.diag(pull.sum(axis=1)) - pull) @ points)
+    return points
+
+
+def _level(points: Array) -> Array:
+    """*points* turned so that they are widest from left to right, unless they are as wide every way.
+
+    The first node comes to the left, so that a chain reads as the file does.
+    """
+    centered = points - points.mean(axis=0)
+    values, vectors = np.linalg.eigh(centered.T @ centered)
+    if values[0] > 0.9 * values[1]:
+        return np.asarray(centered)
+    turned: Array = centered @ vectors[:, ::-1]
+    if turned[0, 0] > 0:
+        turned[:, 0] *= -1
+    first = next((y for y in turned[:, 1] if abs(y) > 1e-6), -1.0)
+    if first > 0:
+        turned[:, 1] *= -1
+    return turned

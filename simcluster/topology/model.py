@@ -1,0 +1,259 @@
+"""What a cluster is: nodes with devices, and the links between them. All of it frozen.
+
+This file knows names and numbers in SI units. It must not know files, YAML, or what is sent over the links.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import networkx
+
+from simcluster.errors import nearest
+from simcluster.topology.routing import Routes
+from simcluster.units import (
+    format_bandwidth,
+    format_latency,
+    format_memory_bandwidth,
+    format_rate,
+    format_size,
+)
+
+Duplex: TypeAlias = Literal["full", "half", "free"]
+StragglerKind: TypeAlias = Literal["constant", "lognormal", "exponential", "two-point"]
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """How much longer than the device's numbers say a piece of work takes: a factor, drawn for every piece.
+
+    - constant: *factor*, always.
+    - lognormal: exp of a normal of standard deviation *sigma* and mean -sigma^2/2, so that the factor's mean
+      is 1.
+    - exponential: exponential with mean *mean*.
+    - two-point: *factor* with *probability*, else 1.
+
+    What a kind does not use keeps its default.
+    """
+
+    kind: StragglerKind = "constant"
+    factor: float = 1.0
+    sigma: float = 0.0
+    mean: float = 1.0
+    probability: float = 0.0
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "constant":
+                return f"{self.factor:g} times slower"
+            case "lognormal":
+                return f"lognormal straggler (sigma {self.sigma:g})"
+            case "exponential":
+                return f"exponential straggler (mean {self.mean:g})"
+            case "two-point":
+                return f"{self.factor:g} times slower in {self.probability:.4g} of cases"
+
+    @property
+    def mean_factor(self) -> float:
+        """The expected factor."""
+        if self.kind == "two-point":
+            return self.probability * self.factor + (1 - self.probability)
+        return {"constant": self.factor, "lognormal": 1.0, "exponential": self.mean}[self.kind]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What computes on a node: a roofline of *flops_per_s* and *memory_bandwidth_Bps*, and a straggler model.
+
+    *name* is the preset's, or "custom". *memory_bandwidth_Bps* is infinite and *memory_bytes* None where the
+    file says nothing: then they limit nothing. *source* says where the numbers come from.
+    """
+
+    name: str
+    flops_per_s: float
+    memory_bandwidth_Bps: float = math.inf
+    memory_bytes: int | None = None
+    straggler: Straggler | None = None
+    source: str = ""
+
+    def __str__(self) -> str:
+        """The numbers, for people: 2.9 TFLOP/s, memory 16 GB at 103 GB/s."""
+        words = [format_rate(self.flops_per_s)]
+        memory = [format_size(self.memory_bytes)] if self.memory_bytes is not None else []
+        if math.isfinite(self.memory_bandwidth_Bps):
+            memory.append(f"at {format_memory_bandwidth(self.memory_bandwidth_Bps)}")
+        if memory:
+            words.append(f"memory {' '.join(memory)}")
+        return ", ".join([*words, *([str(self.straggler)] if self.straggler else [])])
+
+
+@dataclass(frozen=True)
+class Node:
+    """A worker (it has a device and a rank) or a switch (it has neither).
+
+    A node that is no *gateway* forwards nothing for others. *address*, *port* and *ssh* are for the real
+    node.
+    """
+
+    name: str
+    device: Device | None = None
+    address: str | None = None
+    port: int | None = None
+    ssh: str | None = None
+    site: str | None = None
+    gateway: bool = True
+
+    @property
+    def is_worker(self) -> bool:
+        return self.device is not None
+
+    @property
+    def kind(self) -> Literal["worker", "switch"]:
+        return "worker" if self.is_worker else "switch"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link between nodes *a* and *b*, in the order of the file; *latency_s* is one way.
+
+    full: *bandwidth_Bps* each way; half: both ways share it; free: every flow has all of it.
+    """
+
+    a: str
+    b: str
+    bandwidth_Bps: float
+    latency_s: float
+    duplex: Duplex = "full"
+    type: str | None = None
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.a}-{self.b}"
+
+    def __str__(self) -> str:
+        """The numbers, for people: 1 Gbps, 150 us, full."""
+        return link_numbers(self.bandwidth_Bps, self.latency_s, self.duplex)
+
+
+def link_numbers(bandwidth_Bps: float, latency_s: float, duplex: str) -> str:
+    """1 Gbps, 150 us, full."""
+    return f"{format_bandwidth(bandwidth_Bps)}, {format_latency(latency_s)}, {duplex}"
+
+
+class Hop(NamedTuple):
+    """One link of a route, taken from a to b if *forward*, else from b to a."""
+
+    link: Link
+    forward: bool
+
+    @property
+    def source(self) -> str:
+        return self.link.a if self.forward else self.link.b
+
+    @property
+    def target(self) -> str:
+        return self.link.b if self.forward else self.link.a
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A checked cluster: `simcluster.topology.load` makes it. *nodes* is in the order of the file.
+
+    *document* is the plain dict it was read from, overrides included; `loads` reads it back to an equal
+    Topology.
+    """
+
+    name: str
+    nodes: Mapping[str, Node]
+    links: tuple[Link, ...]
+    description: str = ""
+    document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        # Mappings compare without order, but the order of the nodes is that of the ranks.
+        return isinstance(other, Topology) and self._facts == other._facts
+
+    def __hash__(self) -> int:
+        return hash(self._facts)
+
+    @property
+    def _facts(self) -> tuple[Any, ...]:
+        return (self.name, self.description, tuple(self.nodes.values()), self.links)
+
+    @cached_property
+    def workers(self) -> list[str]:
+        """Names of the nodes that compute; the index is the rank."""
+        return [node.name for node in self.nodes.values() if node.is_worker]
+
+    @cached_property
+    def links_by_name(self) -> dict[str, Link]:
+        return {link.name: link for link in self.links}
+
+    @cached_property
+    def graph(self) -> networkx.Graph[str]:
+        """The cluster as a networkx graph: node attribute `node`, edge attribute `link`."""
+        graph: networkx.Graph[str] = networkx.Graph(name=self.name)
+        for node in self.nodes.values():
+            graph.add_node(node.name, node=node)
+        for link in self.links:
+            graph.add_edge(link.a, link.b, link=link)
+        return graph
+
+    def route(self, a: str, b: str) -> tuple[Hop, ...]:
+        """The links from *a* to *b*: those over which one packet of 1500 bytes would be there first.
+
+        Of equally fast ones that with fewer hops, then that through nodes earlier in the file. The way back
+        is the way there reversed. Computed when first asked for and kept. Raises ValueError for names it does
+        not know, or two nodes (one of them a switch, or `load` would have refused) without a way between
+        them.
+        """
+        for name in (a, b):
+            if name not in self.nodes:
+                raise ValueError(f"topology {self.name} has no node {name!r}: {nearest(name, self.nodes)}")
+        key = (a, b)
+        if key not in self._routes:
+            path = self._routing.path(a, b)
+            if path is None:
+                raise ValueError(f"topology {self.name} has no way from {a} to {b}")
+            steps = [(self._pairs[pair], pair[0]) for pair in itertools.pairwise(path)]
+            self._routes[key] = tuple(Hop(link, link.a == source) for link, source in steps)
+        return self._routes[key]
+
+    def route_latency_s(self, a: str, b: str) -> float:
+        """One-way latency from *a* to *b*, the same both ways to the bit."""
+        return math.fsum(hop.link.latency_s for hop in self.route(a, b))
+
+    def route_bandwidth_Bps(self, a: str, b: str) -> float:
+        """Bandwidth of the slowest link from *a* to *b*; infinite from a node to itself."""
+        return min((hop.link.bandwidth_Bps for hop in self.route(a, b)), default=math.inf)
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> Topology:
+        """This topology with other values: {"nodes.pi4.device": "raspberry-pi-5"}.
+
+        Raises UsageError, as `load` does.
+        """
+        from simcluster.topology.read import loads
+
+        return loads(self.document, overrides=overrides)
+
+    @cached_property
+    def _routes(self) -> dict[tuple[str, str], tuple[Hop, ...]]:
+        return {}
+
+    @cached_property
+    def _routing(self) -> Routes:
+        return Routes(
+            list(self.nodes),
+            [(link.a, link.b, link.latency_s, link.bandwidth_Bps) for link in self.links],
+            frozenset(node.name for node in self.nodes.values() if node.gateway),
+        )
+
+    @cached_property
+    def _pairs(self) -> dict[tuple[str, str], Link]:
+        return {pair: link for link in self.links for pair in ((link.a, link.b), (link.b, link.a))}

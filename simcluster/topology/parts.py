@@ -1,0 +1,218 @@
+"""Reads one node, one device, one straggler or one link of a topology document.
+
+This file knows the keys of each and what they must hold. It must not know how the parts hang together: that
+is `read`, and whether everyone can be reached is `reach`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple, cast
+
+from simcluster.errors import Problem
+from simcluster.topology.fields import Fields
+from simcluster.topology.model import Device, Duplex, Link, Node, Straggler, StragglerKind
+from simcluster.topology.presets import DEVICES, LINKS
+from simcluster.units import UnitError, parse_bandwidth, parse_latency, parse_rate, parse_size
+from simcluster.yaml_lines import Document, KeyPath
+
+DEVICE_KEYS = ("device", "flops", "memory_bandwidth", "memory", "straggler")
+NODE_KEYS = ("kind", *DEVICE_KEYS, "address", "port", "ssh", "site", "gateway")
+SWITCH_KEYS = ("kind", "site")
+LINK_KEYS = ("between", "type", "bandwidth", "latency", "duplex")
+STRAGGLER_KEYS: dict[str, tuple[str, ...]] = {
+    "constant": ("factor",),
+    "lognormal": ("sigma",),
+    "exponential": ("mean",),
+    "two-point": ("probability", "factor"),
+}
+
+NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the start"
+# What goes to the ssh command must never look like one of its options.
+_SSH = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_HOST = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+_SITE = re.compile(r"[^\x00-\x1f]{1,64}")
+
+
+class ReadNode(NamedTuple):
+    """*node* is None if something in it is wrong; the rest is known as far as it could be read."""
+
+    node: Node | None
+    gateway: bool
+    may_be_worker: bool
+    may_be_switch: bool
+
+
+class ReadLink(NamedTuple):
+    """*ends* is None if they could not be read, *link* if anything could not."""
+
+    link: Link | None
+    ends: tuple[str, str] | None
+
+
+def read_node(document: Document, name: str, problems: list[Problem]) -> ReadNode:
+    """The node called *name* of the document."""
+    path: KeyPath = ("nodes", name)
+    before = len(problems)
+    if document.get(path) is None:
+        document.data["nodes"][name] = {}
+    fields = Fields(document, path, NODE_KEYS, problems)
+    if not NODE_NAME.fullmatch(name):
+        fields.problem(found=repr(name), expected=f"a name of {NODE_NAME_EXPECTED}", at_key=True)
+    if not fields.is_mapping:
+        return ReadNode(None, True, True, True)
+    kind = fields.choice("kind", ("worker", "switch"))
+    if kind == "switch":
+        for key in fields.data:
+            if key in NODE_KEYS and key not in SWITCH_KEYS:
+                fields.problem(
+                    key, found="it on a switch", expected="none: a switch only forwards", at_key=True
+                )
+        site = fields.text("site", _SITE, "the name of a place")
+        node = Node(name, site=site) if len(problems) == before else None
+        return ReadNode(node, True, False, True)
+    gateway = fields.flag("gateway") is not False
+    node = _read_worker(fields, name, gateway)
+    kind_unknown = kind is None and fields.has("kind")
+    return ReadNode(node if len(problems) == before else None, gateway, True, kind_unknown)
+
+
+def _read_worker(fields: Fields, name: str, gateway: bool) -> Node | None:
+    device = _read_device(fields)
+    port = fields.whole("port", 1, 65535)
+    address = _read_address(fields)
+    if port is not None and not fields.has("address"):
+        fields.problem("port", found="a port without an address", expected="an address beside it")
+    ssh = fields.text("ssh", _SSH, "[user@]host, as the ssh command takes it")
+    site = fields.text("site", _SITE, "the name of a place")
+    return None if device is None else Node(name, device, address, port, ssh, site, gateway)
+
+
+def _read_address(fields: Fields) -> str | None:
+    value = fields.get("address")
+    if isinstance(value, str):
+        try:
+            ipaddress.ip_address(value)
+            return value
+        except ValueError:
+            # Four numbers with dots are an IP address with a mistake, not a host's name.
+            if re.fullmatch(r"[\d.]+", value):
+                fields.problem("address", expected="an IP address or a host's name")
+                return None
+    return fields.text("address", _HOST, "an IP address or a host's name")
+
+
+def _read_device(fields: Fields) -> Device | None:
+    """A preset, with the numbers that the node gives itself; or all numbers given."""
+    preset = fields.choice("device", DEVICES)
+    flops_per_s = fields.quantity("flops", parse_rate)
+    memory_bandwidth_Bps = fields.quantity("memory_bandwidth", parse_bandwidth)
+    memory_bytes = fields.quantity("memory", _positive_size)
+    straggler = _read_straggler(fields) if fields.has("straggler") else None
+    if preset is None:
+        if not fields.has("device") and not fields.has("flops"):
+            fields.problem(
+                found="no device" if not fields.has("kind") else "a worker without a device",
+                expected=f"device (one of {', '.join(DEVICES)}), or flops with its unit",
+                at_key=True,
+            )
+        if flops_per_s is None:
+            return None
+        device = Device("custom", flops_per_s, source="given in the topology")
+    else:
+        device = DEVICES[preset]
+    given = [key for key in ("flops", "memory_bandwidth", "memory") if fields.has(key)]
+    if preset is not None and given:
+        device = replace(device, source=f"{device.source}; {', '.join(given)} given in the topology")
+    return replace(
+        device,
+        flops_per_s=flops_per_s or device.flops_per_s,
+        memory_bandwidth_Bps=memory_bandwidth_Bps or device.memory_bandwidth_Bps,
+        memory_bytes=memory_bytes or device.memory_bytes,
+        straggler=straggler,
+    )
+
+
+def _positive_size(text: object) -> int:
+    size_bytes = parse_size(text)
+    if not size_bytes:
+        raise UnitError(f"{text!r}, which is zero", "a size above zero")
+    return size_bytes
+
+
+_ABOVE_ZERO = "a number above zero"
+_NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
+    "factor": (lambda x: x > 0, _ABOVE_ZERO),
+    "sigma": (lambda x: 0 <= x <= 10, "a number from 0 to 10"),
+    "mean": (lambda x: x > 0, _ABOVE_ZERO),
+    "probability": (lambda x: 0 <= x <= 1, "a number from 0 to 1"),
+}
+
+
+def _read_straggler(node: Fields) -> Straggler | None:
+    path = (*node.path, "straggler")
+    everything = dict.fromkeys(["kind", *(key for keys in STRAGGLER_KEYS.values() for key in keys)])
+    fields = Fields(node.document, path, tuple(everything), node.problems)
+    if not fields.is_mapping:
+        return None
+    # `--set nodes.pi4.straggler.factor=10` on a node that has no straggler yet means the simplest kind.
+    kind = fields.choice("kind", STRAGGLER_KEYS) or ("constant" if not fields.has("kind") else None)
+    if kind is None:
+        return None
+    keys = STRAGGLER_KEYS[kind]
+    for key in fields.data:
+        if key in everything and key not in ("kind", *keys):
+            fields.problem(key, found=f"it with kind {kind}", expected=" and ".join(keys), at_key=True)
+    values = {key: fields.number(key, *_NUMBERS[key]) for key in keys}
+    for key in keys:
+        if not fields.has(key) and key != "mean":
+            fields.problem(key, expected=_NUMBERS[key][1])
+    given = {key: value for key, value in values.items() if value is not None}
+    return Straggler(cast(StragglerKind, kind), **given)
+
+
+def read_link(document: Document, index: int, problems: list[Problem]) -> ReadLink:
+    """The link at *index* of the document's list."""
+    before = len(problems)
+    fields = Fields(document, ("links", index), LINK_KEYS, problems)
+    if not fields.is_mapping:
+        return ReadLink(None, None)
+    ends = _read_ends(fields)
+    type_name = fields.choice("type", LINKS)
+    bandwidth_Bps = fields.quantity("bandwidth", parse_bandwidth)
+    latency_s = fields.quantity("latency", parse_latency)
+    duplex = fields.choice("duplex", ("full", "half", "free"))
+    if not fields.has("type"):
+        for key, what in (("bandwidth", "a bandwidth"), ("latency", "a latency")):
+            if not fields.has(key):
+                types = ", ".join(LINKS)
+                fields.problem(key, expected=f"{what} with its unit, or a type (one of {types})")
+    if ends is None or len(problems) > before:
+        return ReadLink(None, ends)
+    source = "given in the topology"
+    if type_name is not None:
+        preset = LINKS[type_name]
+        given = [key for key in ("bandwidth", "latency", "duplex") if fields.has(key)]
+        source = preset.source + (f"; {', '.join(given)} given in the topology" if given else "")
+        bandwidth_Bps = preset.bandwidth_Bps if bandwidth_Bps is None else bandwidth_Bps
+        latency_s = preset.latency_s if latency_s is None else latency_s
+        duplex = duplex or preset.duplex
+    assert bandwidth_Bps is not None
+    assert latency_s is not None
+    kind = cast(Duplex, duplex or "full")
+    return ReadLink(Link(*ends, bandwidth_Bps, latency_s, kind, type_name, source), ends)
+
+
+def _read_ends(fields: Fields) -> tuple[str, str] | None:
+    value = fields.get("between")
+    # A node may be called 7, and 7 is a number to YAML.
+    if isinstance(value, list) and len(value) == 2 and all(type(end) in (str, int) for end in value):
+        return str(value[0]), str(value[1])
+    fields.problem("between", expected="two names of nodes: [a, b]")
+    return None

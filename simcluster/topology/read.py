@@ -1,0 +1,238 @@
+"""Reads a topology from a file, a name, a dict or a graph, and reports everything wrong with it at once.
+
+This file knows what a topology consists of and how its parts hang together; `parts` reads each part,
+`foreign` turns other formats into the same document. It must not know what runs on the cluster.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import networkx
+
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.shipped import find
+from simcluster.topology import foreign, reach
+from simcluster.topology.fields import Fields
+from simcluster.topology.model import Link, Node, Topology
+from simcluster.topology.overrides import apply
+from simcluster.topology.parts import ReadLink, ReadNode, read_link, read_node
+from simcluster.yaml_lines import Document
+from simcluster.yaml_lines import load as load_yaml
+from simcluster.yaml_lines import loads as loads_yaml
+
+Source: TypeAlias = "str | Path | Mapping[str, Any] | networkx.Graph[Any] | Topology"
+
+TOP_KEYS = ("name", "description", "nodes", "links")
+
+
+def load(source: Source, *, overrides: Mapping[str, Any] | None = None) -> Topology:
+    """The topology at a path, of a shipped name, or of a dict, a networkx graph or a Topology.
+
+    A path ends in .yaml, .yml, .json (networkx's node-link data) or .graphml; a name is one of
+    `shipped_names("topologies")` in simcluster.shipped. *overrides* maps dotted keys to values that replace
+    those of the source before it is checked: {"nodes.pi4.device": "raspberry-pi-5"}.
+
+    Raises UsageError with every problem, each with its file, line and column.
+    """
+    if isinstance(source, (str, Path)):
+        path = find("topologies", source)
+        return _check(_open(path), path.stem, overrides)
+    if isinstance(source, Topology):
+        return source.with_overrides(overrides) if overrides else source
+    if isinstance(source, networkx.Graph):
+        source = foreign.from_graph(source)
+    return _check(Document(_plain(source)), "topology", overrides)
+
+
+def loads(
+    text: str | Mapping[str, Any], file: str | None = None, *, overrides: Mapping[str, Any] | None = None
+) -> Topology:
+    """As `load`, from YAML text or a dict; *file* is the name used in errors."""
+    if isinstance(text, str):
+        return _check(loads_yaml(text, file, keep_duplicates=True), "topology", overrides)
+    return _check(Document(_plain(text), file), "topology", overrides)
+
+
+def _open(path: Path) -> Document:
+    if path.suffix == ".graphml":
+        return foreign.load_graphml(path)
+    if path.suffix == ".json":
+        return foreign.load_node_link(path)
+    return load_yaml(path, keep_duplicates=True)
+
+
+def _plain(data: Any) -> Any:
+    """A copy with dicts and lists only, so that nobody's later change reaches the topology, nor ours them."""
+    if isinstance(data, Mapping):
+        return {str(key): _plain(value) for key, value in data.items()}
+    return [_plain(value) for value in data] if isinstance(data, (list, tuple)) else copy.copy(data)
+
+
+def _check(document: Document, default_name: str, overrides: Mapping[str, Any] | None) -> Topology:
+    problems = _duplicates(document)
+    problems += apply(document, overrides or {})
+    topology = _build(document, default_name, problems)
+    if problems or topology is None:
+        # Stable: problems without a line stay in the order of their discovery, behind those with one.
+        problems.sort(key=lambda problem: (problem.line is None, problem.line or 0, problem.column or 0))
+        raise UsageError(problems)
+    return topology
+
+
+def _build(document: Document, default_name: str, problems: list[Problem]) -> Topology | None:
+    """The topology, or None if *problems* got longer."""
+    before = len(problems)
+    fields = Fields(document, (), TOP_KEYS, problems)
+    if not fields.is_mapping:
+        return None
+    for key in ("name", "description"):
+        if fields.has(key) and not isinstance(fields.get(key), str):
+            fields.problem(key, expected="text")
+    document.data.setdefault("name", default_name)
+    nodes = _read_nodes(fields, problems)
+    links = _read_links(fields, nodes, problems)
+    if nodes:
+        _check_reach(document, nodes, links, problems)
+    if len(problems) > before:
+        return None
+    return Topology(
+        str(document.data["name"] or default_name),
+        {name: _sound(read.node) for name, read in nodes.items()},
+        tuple(_sound(read.link) for read in links),
+        str(document.data.get("description") or ""),
+        copy.deepcopy(document.data),
+    )
+
+
+def _sound(part: Any) -> Any:
+    assert part is not None, "a part without problems was read"
+    return part
+
+
+def _read_nodes(fields: Fields, problems: list[Problem]) -> dict[str, ReadNode]:
+    nodes = fields.data.get("nodes")
+    if not isinstance(nodes, dict) or not nodes:
+        fields.problem("nodes", expected="a mapping of nodes by name, one at least", at_key=True)
+        return {}
+    read = {name: read_node(fields.document, name, problems) for name in nodes}
+    if not any(node.may_be_worker for node in read.values()):
+        fields.problem(
+            "nodes", found="switches only", expected="a worker at least: a node with a device", at_key=True
+        )
+    return read
+
+
+def _read_links(fields: Fields, nodes: Mapping[str, ReadNode], problems: list[Problem]) -> list[ReadLink]:
+    links = fields.data.get("links")
+    if links is None:
+        return []
+    if not isinstance(links, list):
+        fields.problem("links", expected="a list of links", at_key=True)
+        return []
+    read = [read_link(fields.document, index, problems) for index in range(len(links))]
+    first: dict[frozenset[str], int] = {}
+    names: dict[str, int] = {}
+    for index, link in enumerate(read):
+        if link.ends is not None and _check_ends(fields.document, index, link.ends, nodes, problems):
+            _check_twice(fields.document, index, link.ends, first, names, problems)
+    return read
+
+
+def _check_ends(
+    document: Document,
+    index: int,
+    ends: tuple[str, str],
+    nodes: Mapping[str, ReadNode],
+    problems: list[Problem],
+) -> bool:
+    for position, end in enumerate(ends):
+        if end not in nodes and nodes:
+            problems.append(
+                document.problem(
+                    ("links", index, "between", position),
+                    found=f"the unknown node {end!r}",
+                    expected=f"a node of this file: {nearest(end, nodes)}",
+                )
+            )
+    if ends[0] == ends[1]:
+        problems.append(
+            document.problem(
+                ("links", index, "between"), found=f"a link from {ends[0]} to itself", expected="two nodes"
+            )
+        )
+        return False
+    return all(end in nodes for end in ends)
+
+
+def _check_twice(
+    document: Document,
+    index: int,
+    ends: tuple[str, str],
+    first: dict[frozenset[str], int],
+    names: dict[str, int],
+    problems: list[Problem],
+) -> None:
+    """Two links between the same nodes, or of one name: a-b to c and a to b-c are both called a-b-c."""
+    name = "-".join(ends)
+    same = first.setdefault(frozenset(ends), index)
+    called = names.setdefault(name, index)
+    if same == called == index:
+        return
+    earlier, found = (same, f"a second link between {ends[0]} and {ends[1]}")
+    if same == index:
+        earlier, found = (called, f"a second link called {name}")
+    line = document.mark(("links", earlier))
+    place = f"line {line[0]}" if line else f"links[{earlier}]"
+    problems.append(
+        document.problem(("links", index, "between"), found=found, expected=f"one (the first is {place})")
+    )
+
+
+def _check_reach(
+    document: Document, nodes: Mapping[str, ReadNode], links: list[ReadLink], problems: list[Problem]
+) -> None:
+    """Every worker must reach every other. What could not be read is taken to connect all that it may."""
+    if any(link.ends is None for link in links):
+        return
+    unknown = ""
+    ends = [
+        (a if a in nodes else unknown, b if b in nodes else unknown)
+        for a, b in (link.ends for link in links if link.ends is not None)
+    ]
+    gateways = frozenset([unknown, *(name for name, node in nodes.items() if node.gateway)])
+    workers = [name for name, node in nodes.items() if node.may_be_worker and not node.may_be_switch]
+    for name in reach.cut_off(workers, ends, gateways):
+        others = [other for other in workers if other != name]
+        problems.append(
+            document.problem(
+                ("nodes", name),
+                found=f"no way from {name} to all of {_some(others)}",
+                expected="links, by way of switches and gateways, between all workers",
+                at_key=True,
+            )
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def _duplicates(document: Document) -> list[Problem]:
+    problems = document.duplicate_problems()
+    for position, duplicate in enumerate(document.duplicates):
+        if len(duplicate.path) == 2 and duplicate.path[0] == "nodes":
+            problems[position] = Problem(
+                problems[position].key,
+                f"a second node called {duplicate.path[1]}",
+                f"one (the first is on line {duplicate.first[0]})",
+                document.file,
+                *duplicate.mark,
+            )
+    return problems
+
+
+__all__ = ["Link", "Node", "Source", "Topology", "load", "loads"]
