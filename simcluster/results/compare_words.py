@@ -52,7 +52,7 @@ def _weights(pair: Pair) -> str:
     others = pair.nodes_with_other_weights
     if pair.same_weights is None:
         return "No final weights to compare"
-    if pair.same_trace and pair.same_weights:
+    if pair.same_trace and pair.same_weights and not others:
         return f"The same run to the bit, trace and weights (sha256 {sha256[:12]})"
     if pair.same_weights and not others:
         return f"The same weights to the bit (sha256 {sha256[:12]})"

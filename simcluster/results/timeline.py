@@ -20,7 +20,7 @@ import plotly.graph_objects as go
 from simcluster.results import words
 from simcluster.results.figure_style import COMPUTE, KIND_COLOURS, KIND_WORDS, rgba, styled, time_scale
 from simcluster.results.record import Span
-from simcluster.results.trace import KINDS
+from simcluster.results.trace import KINDS, nanoseconds
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
@@ -41,9 +41,7 @@ class Activity:
 def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go.Figure:
     """One row per node and one bar per span between *start_s* and *end_s*, of which the first *max_bars*."""
     window = [
-        (rank, span)
-        for rank, span in activity.spans
-        if rank < MAX_NODES and span.start_s < end_s and span.end_s > start_s and span.end_s > span.start_s
+        (rank, span) for rank, span in activity.spans if rank < MAX_NODES and _touches(span, start_s, end_s)
     ]
     window.sort(key=lambda row: (row[1].start_s, row[0]))
     if len(window) > max_bars:
@@ -73,6 +71,12 @@ def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go
             "zeroline": False,
         },
     )
+
+
+def _touches(span: Span, start_s: float, end_s: float) -> bool:
+    """Whether a part of *span* lies in the window: to the nanosecond, so that a rounding error is no part."""
+    from_ns, to_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
+    return from_ns < to_ns and from_ns < nanoseconds(end_s) and to_ns > nanoseconds(start_s)
 
 
 def _bars(activity: Activity, rows: list[tuple[int, Span]], kind: str, unit_s: float) -> go.Bar:

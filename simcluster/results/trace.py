@@ -10,6 +10,7 @@ Perfetto's own clock, so that two spans that touch do not overlap by a rounding 
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -17,8 +18,6 @@ from typing import Any, Final
 from simcluster.results.record import NodeRecord, RunRecord, Span, SpanKind
 
 KINDS: Final[tuple[SpanKind, ...]] = ("compute", "send", "recv")
-_TID_OF_KIND: Final = {"compute": 0, "send": 1000, "recv": 2000}
-"""Lanes of one kind have neighbouring thread numbers, so they are shown one under the other."""
 
 COUNTERS: Final = ("loss", "eval_loss", "eval_accuracy", "staleness")
 """Metrics shown as counter tracks."""
@@ -46,14 +45,17 @@ def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
         "tid": 0,
         "args": {"sort_index": node.rank},
     }
+    # Threads are numbered from 1, kind after kind: viewers take thread 0 for the process itself.
+    first_tid = 1
     for kind in KINDS:
         spans = sorted((span for span in node.spans if span.kind == kind), key=lambda span: span[1:])
         lanes = assign_lanes(spans)
         for lane in range(max(lanes, default=-1) + 1):
             thread = kind if lane == 0 else f"{kind} {lane + 1}"
-            yield _name("thread_name", node.rank, _TID_OF_KIND[kind] + lane, thread)
+            yield _name("thread_name", node.rank, first_tid + lane, thread)
         for span, lane in zip(spans, lanes, strict=True):
-            yield _complete(node.rank, _TID_OF_KIND[kind] + lane, span)
+            yield _complete(node.rank, first_tid + lane, span)
+        first_tid += max(lanes, default=-1) + 1
     for metric in node.metrics:
         if metric.name in COUNTERS and math.isfinite(metric.value):
             yield {
@@ -68,15 +70,15 @@ def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
 
 def assign_lanes(spans: list[Span]) -> list[int]:
     """For each of *spans*, sorted by start, the lowest lane whose last span has ended by then."""
-    free_from_ns: list[int] = []
+    busy: list[tuple[int, int]] = []
+    free: list[int] = []
     lanes = []
     for span in spans:
         start_ns = nanoseconds(span.start_s)
-        free = (lane for lane, free_ns in enumerate(free_from_ns) if free_ns <= start_ns)
-        lane = next(free, len(free_from_ns))
-        if lane == len(free_from_ns):
-            free_from_ns.append(0)
-        free_from_ns[lane] = nanoseconds(span.end_s)
+        while busy and busy[0][0] <= start_ns:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        lane = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (nanoseconds(span.end_s), lane))
         lanes.append(lane)
     return lanes
 
