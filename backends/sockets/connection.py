@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from backends.sockets.framing import CHUNK_BYTES, Frame, FrameReader, Kind, Limits, OtherVersion, Outgoing
+from backends.sockets.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
+from backends.sockets.framing import FrameReader, Limits
 from backends.sockets.handshake import Handshake, Identity
 from simcluster.errors import HandshakeRefused, ProtocolError
 

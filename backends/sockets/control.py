@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from backends.sockets.framing import CONTROL_LIMIT_BYTES, Frame, Kind, Outgoing, as_octets, decode
+from backends.sockets.frame import CONTROL_LIMIT_BYTES, Frame, Kind, Outgoing, as_octets, decode
 from simcluster.errors import ProtocolError, UsageError
 from simcluster.results.record import Metric, NodeRecord, Span
 

@@ -1,169 +1,41 @@
-"""Bytes to frames and back, and nothing else: `FrameReader` takes bytes, gives frames; `Outgoing` takes one,
-gives bytes.
+"""Bytes to frames, in place and within limits: the reading half, which meets whatever the network brings.
 
-This file knows the layout of a frame and every limit on one. It must not know sockets, loops, keys or nodes:
-nothing here can wait, so every test is an object and a byte string.
-
-A frame is a preamble of 40 bytes, a header and a body:
-
-    magic 4s | version u8 | kind u8 | flags u16 | header_len u32 | body_len u64 | seq u64
-    | header crc32c u32 | body crc32c u32 | reserved u32
-
-all little-endian. The header's checksum covers the preamble too (its own field apart), so no length is
-believed, and nothing is allocated, before it holds. `seq` rises by one per frame and direction, from 0: a
-frame that is repeated, left out or moved is found out. Tensors travel raw and are received into the very
-memory that the algorithm gets.
+This file knows the order of a frame's bytes and when to refuse them. It must not know sockets, loops, keys or
+nodes: nothing here can wait, so every test is an object and a byte string.
 """
 
 from __future__ import annotations
 
-import enum
 import math
-import struct
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
-import google_crc32c
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from backends.sockets.frame import (
+    BODY_LIMIT_BYTES,
+    CONTROL_LIMIT_BYTES,
+    HANDSHAKE_LIMIT_BYTES,
+    HEADER_LIMIT_BYTES,
+    MAGIC,
+    PROTOCOL_VERSION,
+    Bytes,
+    Frame,
+    Kind,
+    OtherVersion,
+    Preamble,
+    crc32c,
+    decode,
+    header_crc,
+    octets,
+)
 from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
 
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-"""One-dimensional view of somebody's memory."""
-
-MAGIC = b"simc"
-PROTOCOL_VERSION = 1
-"""Preamble and handshake keep their layout in every version, so that two versions can name each other."""
-
-HEADER_LIMIT_BYTES = 64 * 1024
-BODY_LIMIT_BYTES = 1024**3
-CONTROL_LIMIT_BYTES = 64 * 1024**2
-HANDSHAKE_LIMIT_BYTES = 256
 READ_AHEAD_BYTES = 64 * 1024
-CHUNK_BYTES = 256 * 1024
-
-_preamble = struct.Struct("<4sBBHIQQIII")
-assert _preamble.size == PREAMBLE_BYTES
 _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
-
-
-class Kind(enum.IntEnum):
-    """What a frame is for. HANDSHAKE's header is a handshake message, CONTROL's body a control message."""
-
-    HANDSHAKE = 1
-    DATA = 2
-    CONTROL = 3
-    GOODBYE = 4
-
-
-class OtherVersion(ProtocolError):
-    """A frame of another version of this protocol."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A whole frame that arrived. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all
-    of it.
-    """
-
-    kind: Kind
-    header: bytes
-    body: bytes = b""
-    message: MessageHeader | None = None
-    tensors: tuple[Tensor, ...] = ()
-    size_bytes: int = 0
-
-
-def octets(tensor: Tensor) -> Bytes:
-    """The memory of a contiguous CPU *tensor* of any dtype and shape, as bytes."""
-    view: Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
-    return view
-
-
-def as_octets(data: bytes) -> Bytes:
-    """*data* as the body of a frame."""
-    return np.frombuffer(data, dtype=np.uint8)
-
-
-def _crc(chunk: bytes | Bytes, crc: int = 0) -> int:
-    value: int = google_crc32c.extend(crc, chunk)
-    return value
-
-
-def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any:
-    """Decodes *data*; whatever a decoder raises on hostile bytes becomes a ProtocolError."""
-    try:
-        return decoder.decode(data)
-    except (
-        msgspec.MsgspecError,
-        UnicodeError,
-        RecursionError,
-        ValueError,
-        OverflowError,
-        MemoryError,
-    ) as error:
-        raise ProtocolError(f"{what} cannot be decoded: {type(error).__name__}: {error}") from None
-
-
-class Outgoing:
-    """One frame on its way out. Its number is given when its first chunk is asked for: what never left has
-    none.
-    """
-
-    def __init__(self, kind: Kind, header: bytes = b"", body: Sequence[Bytes] = ()) -> None:
-        self.kind, self.header = kind, header
-        self.body = [piece for piece in body if len(piece)]
-        self.body_bytes = sum(len(piece) for piece in self.body)
-        self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
-        if len(header) > HEADER_LIMIT_BYTES:
-            raise ValueError(f"a header of {len(header)} bytes; at most {HEADER_LIMIT_BYTES}")
-
-    def preamble(self, seq: int) -> bytes:
-        """The preamble under number *seq*."""
-        body_crc = 0
-        for piece in self.body:
-            body_crc = _crc(piece, body_crc)
-        fields = [
-            MAGIC,
-            PROTOCOL_VERSION,
-            self.kind,
-            0,
-            len(self.header),
-            self.body_bytes,
-            seq,
-            0,
-            body_crc,
-            0,
-        ]
-        fields[7] = _header_crc(_preamble.pack(*fields), self.header)
-        return _preamble.pack(*fields)
-
-    def chunks(self, seq: int) -> Iterator[bytes | memoryview]:
-        """The frame's bytes under number *seq*: small pieces joined, large ones cut, never copied."""
-        small = bytearray(self.preamble(seq) + self.header)
-        for piece in self.body:
-            if len(small) + len(piece) <= CHUNK_BYTES:
-                small += piece.data
-                continue
-            yield bytes(small)
-            small = bytearray()
-            view = piece.data
-            whole = len(view) - len(view) % CHUNK_BYTES
-            for start in range(0, whole, CHUNK_BYTES):
-                yield view[start : start + CHUNK_BYTES]
-            small += view[whole:]
-        if small:
-            yield bytes(small)
-
-
-def _header_crc(preamble: bytes, header: bytes) -> int:
-    return _crc(header, _crc(preamble[:28] + preamble[32:]))
 
 
 @dataclass(slots=True)
@@ -290,28 +162,25 @@ class FrameReader:
             raise ProtocolError(f"not a simcluster peer: a frame begins with {magic!r}, expected {MAGIC!r}")
         if have < PREAMBLE_BYTES:
             return False
-        preamble = bytes(self._ahead[self._start : self._start + PREAMBLE_BYTES])
-        _, version, kind, flags, header_len, body_len, seq, header_crc, body_crc, reserved = _preamble.unpack(
-            preamble
-        )
-        if version != PROTOCOL_VERSION:
-            raise OtherVersion(f"the peer speaks protocol version {version}, this node {PROTOCOL_VERSION}")
-        self._check_lengths(kind, header_len, body_len)
-        if have < PREAMBLE_BYTES + header_len:
-            return False
-        first = self._start + PREAMBLE_BYTES
-        header = bytes(self._ahead[first : first + header_len])
-        if _header_crc(preamble, header) != header_crc:
-            raise ProtocolError("a frame whose header has another checksum than it says")
-        if flags or reserved:
-            raise ProtocolError(
-                f"flags {flags} and reserved {reserved} must be 0 in version {PROTOCOL_VERSION}"
+        raw = bytes(self._ahead[self._start : self._start + PREAMBLE_BYTES])
+        preamble = Preamble.read(raw)
+        if preamble.version != PROTOCOL_VERSION:
+            raise OtherVersion(
+                f"the peer speaks protocol version {preamble.version}, this node {PROTOCOL_VERSION}"
             )
-        if seq != self._seq:
-            raise ProtocolError(f"frame number {seq}, expected {self._seq}")
-        self._start = first + header_len
-        size_bytes = PREAMBLE_BYTES + header_len + body_len
-        self._body = _prepare(Kind(kind), header, body_len, body_crc, size_bytes)
+        self._check_lengths(preamble.kind, preamble.header_len, preamble.body_len)
+        first = self._start + PREAMBLE_BYTES
+        if have < PREAMBLE_BYTES + preamble.header_len:
+            return False
+        header = bytes(self._ahead[first : first + preamble.header_len])
+        if header_crc(raw, header) != preamble.header_crc:
+            raise ProtocolError("a frame whose header has another checksum than it says")
+        if preamble.flags or preamble.reserved:
+            raise ProtocolError(f"flags {preamble.flags} and reserved {preamble.reserved}, expected 0 and 0")
+        if preamble.seq != self._seq:
+            raise ProtocolError(f"frame number {preamble.seq}, expected {self._seq}")
+        self._start = first + preamble.header_len
+        self._body = _prepare(preamble, header)
         return True
 
     def _check_lengths(self, kind: int, header_len: int, body_len: int) -> None:
@@ -340,24 +209,23 @@ class FrameReader:
             self._fill(body, chunk)
 
     def _fill(self, body: _Body, chunk: Bytes) -> None:
-        body.crc = _crc(chunk, body.crc)
+        body.crc = crc32c(chunk, body.crc)
         body.filled += len(chunk)
         if body.filled == len(body.parts[body.part]):
             body.part, body.filled = body.part + 1, 0
 
 
-def _prepare(kind: Kind, header: bytes, body_len: int, body_crc: int, size_bytes: int) -> _Body:
-    """The memory for a body of *body_len* bytes, once the header is known to fit it."""
+def _prepare(preamble: Preamble, header: bytes) -> _Body:
+    """The memory for a body, once the header is known to fit it."""
+    kind, size_bytes = Kind(preamble.kind), PREAMBLE_BYTES + preamble.header_len + preamble.body_len
     if kind is Kind.DATA:
         message: MessageHeader = decode(_header_decoder, header, "a message header")
-        tensors = _allocate(message.tensors, body_len)
+        tensors = _allocate(message.tensors, preamble.body_len)
         parts = [part for part in map(octets, tensors) if len(part)]
-        return _Body(Frame(kind, header, b"", message, tensors, size_bytes), parts, body_crc)
-    frame = Frame(kind, header, size_bytes=size_bytes)
-    if kind is Kind.CONTROL:
-        owned = bytearray(body_len)
-        return _Body(frame, [np.frombuffer(owned, dtype=np.uint8)] if body_len else [], body_crc, owned=owned)
-    return _Body(frame, [], body_crc)
+        return _Body(Frame(kind, header, b"", message, tensors, size_bytes), parts, preamble.body_crc)
+    owned = bytearray(preamble.body_len)
+    parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
+    return _Body(Frame(kind, header, size_bytes=size_bytes), parts, preamble.body_crc, owned=owned)
 
 
 def _allocate(headers: list[TensorHeader], body_len: int) -> tuple[Tensor, ...]:

@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from backends.sockets.framing import PROTOCOL_VERSION, decode
+from backends.sockets.frame import PROTOCOL_VERSION, decode
 from simcluster import __version__
 from simcluster.errors import HandshakeRefused, ProtocolError
 

@@ -25,7 +25,7 @@ from backends.sockets.control import (
     control_frame,
     read_from_launcher,
 )
-from backends.sockets.framing import Frame
+from backends.sockets.frame import Frame
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import connect
 from simcluster.errors import RunError

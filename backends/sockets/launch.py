@@ -32,12 +32,13 @@ from backends.sockets.control import (
     control_frame,
     read_from_node,
 )
-from backends.sockets.framing import Frame
+from backends.sockets.frame import Frame
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import Listener, open_socket, show_endpoint
 from backends.sockets.member import Member, Verdict
 from backends.sockets.processes import Processes
 from backends.sockets.settings import Options
+from backends.sockets.watch import Watch
 from simcluster.errors import NeverFinished, nearest
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
@@ -66,14 +67,20 @@ class Launcher:
         self._changed = asyncio.Event()
         self._started_s: float | None = None
         self._stopping = self._ending = False
-        self._still_since_s, self._still_at = 0.0, -1
+        self._watch = Watch(
+            self.members,
+            options,
+            beat=partial(self._tell_all, Beat()),
+            on_silent=self._give_up_on,
+            on_stuck=self._stuck,
+        )
         self._timers: list[asyncio.TimerHandle] = []
 
     async def run(self) -> RunRecord:
         """The whole run. Raises UsageError if it cannot listen where it is asked to."""
         began_s = time.perf_counter()
         await self._listener.start(open_socket(*self.options.endpoint, "rendezvous"))
-        watching = asyncio.create_task(self._watch())
+        watching = asyncio.create_task(self._watch.run())
         try:
             await self._start()
             await self._wait_until(lambda: all(member.ended for member in self.members))
@@ -116,7 +123,7 @@ class Launcher:
             )
             raise _GiveUp from None
         self._started_s = time.perf_counter()
-        self._still_since_s = self._loop.time()
+        self._watch.look_for_progress()
         self._tell_all(Go())
         for time_s, _, rank in self.job.faults:
             self._timers.append(self._loop.call_later(time_s, self._crash, rank))
@@ -272,30 +279,7 @@ class Launcher:
         else:
             self._processes.kill(member)
 
-    def _too_late(self) -> None:
-        self._lose_patience(f"the run did not finish within {self.options.limit_s:g} s")
-
-    # watching
-
-    async def _watch(self) -> None:
-        """Heartbeats both ways, and whether anything moves."""
-        interval_s = self.options.heartbeat_s
-        last_s = self._loop.time()
-        while True:
-            await asyncio.sleep(interval_s)
-            now_s = self._loop.time()
-            if now_s - last_s > 2 * interval_s + 1.0:
-                # This process slept, so nobody else can be blamed for silence.
-                for member in self.members:
-                    member.heard_s = now_s
-                self._still_since_s = now_s
-            last_s = now_s
-            self._tell_all(Beat())
-            for member in self.members:
-                if member.connection is not None and now_s - member.heard_s > self.options.dead_s:
-                    self._give_up_on(member)
-            if self._started_s is not None:
-                self._check_for_progress(now_s)
+    # losing patience
 
     def _give_up_on(self, member: Member) -> None:
         self._died(member, f"silent for {self.options.dead_s:g} s")
@@ -303,21 +287,15 @@ class Launcher:
         if member.connection is not None:
             member.connection.abort("silent for too long")
 
-    def _check_for_progress(self, now_s: float) -> None:
-        live = [member for member in self.members if not member.ended]
-        moved = sum(member.status.progress for member in self.members if member.status)
-        if moved != self._still_at or not all(member.waits for member in live):
-            self._still_since_s, self._still_at = now_s, moved
-        elif live and now_s - self._still_since_s > self.options.stuck_s:
-            self._lose_patience(f"every node waits, and nothing has moved for {self.options.stuck_s:g} s")
+    def _too_late(self) -> None:
+        self._lose_patience(f"the run did not finish within {self.options.limit_s:g} s")
+
+    def _stuck(self) -> None:
+        self._lose_patience(f"every node waits, and nothing has moved for {self.options.stuck_s:g} s")
 
     def _lose_patience(self, headline: str) -> None:
-        waits = []
-        for member in self.members:
-            if not member.ended:
-                words = ", ".join(member.status.waits) if member.status else ""
-                waits.append(f"{member.label} waits for {words or 'something outside the transport'}")
         if self.verdict.error is None:
+            waits = [member.waits_in_words for member in self.members if not member.ended]
             self.verdict.own = NeverFinished(headline, waits)
         self._changed.set()
 

@@ -46,6 +46,11 @@ class Member:
         """Whether, as it said last, it waits and does not compute."""
         return self.status is not None and bool(self.status.waits) and not self.status.computing
 
+    @property
+    def waits_in_words(self) -> str:
+        words = ", ".join(self.status.waits) if self.status is not None else ""
+        return f"{self.label} waits for {words or 'something outside the transport'}"
+
     def record(self) -> NodeRecord:
         """What is known of its part: all of it, or what it had said before it died."""
         if self.outcome is not None:

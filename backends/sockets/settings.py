@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from backends.sockets.framing import BODY_LIMIT_BYTES
+from backends.sockets.frame import BODY_LIMIT_BYTES
 from backends.sockets.handshake import NAME_LIMIT_BYTES
 from backends.sockets.keys import generate_key, read_key
 from backends.sockets.listener import is_loopback, is_wildcard, parse_endpoint

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from backends.sockets.framing import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, octets
+from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, octets
 from simcluster.errors import PeerLost, ProtocolError
 from simcluster.mailbox import Mailbox
 from simcluster.payload import Message, Payload, Sendable, as_payload, body_bytes, encode_header, freeze
