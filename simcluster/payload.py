@@ -145,7 +145,7 @@ def encode_header(tag: str, content: Payload) -> bytes:
 
 def body_bytes(content: Payload) -> int:
     """Bytes of all tensors together."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in content.tensors)
+    return sum([tensor.nbytes for tensor in content.tensors])
 
 
 def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
@@ -155,10 +155,10 @@ def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
 
 def freeze(content: Payload) -> Payload:
     """A copy that later changes of the sender's tensors cannot reach."""
-    tensors = tuple(
-        tensor.detach().to(device="cpu", copy=True, memory_format=torch.contiguous_format)
-        if tensor.device.type != "meta"
-        else tensor
-        for tensor in content.tensors
-    )
-    return Payload(tensors, dict(content.values))
+    return Payload(tuple([_copy(tensor) for tensor in content.tensors]), dict(content.values))
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    if tensor.is_cpu:
+        return tensor.detach().clone(memory_format=torch.contiguous_format)
+    return tensor if tensor.is_meta else tensor.detach().cpu().contiguous()

@@ -122,4 +122,6 @@ def _mean(contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
 
 def _blend(own: Sequence[Tensor], server: Sequence[Tensor], polyak: float) -> list[Tensor]:
     """(1 - polyak) own + polyak server, tensor by tensor."""
+    if polyak == 1:
+        return list(server)
     return [mine.lerp(theirs, polyak) for mine, theirs in zip(own, server, strict=True)]

@@ -13,7 +13,13 @@ from simcluster.transport import Transport
 
 async def exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:
     """Sends *content* to rank *to* and receives from rank *source*, both under *tag*, at the same time."""
-    async with asyncio.TaskGroup() as group:
-        group.create_task(node.send(to, tag, content))
-        receiving = group.create_task(node.recv(source, tag))
-    return receiving.result()
+    # One task, not a TaskGroup of two: this is the inner loop of every collective.
+    sending = asyncio.create_task(node.send(to, tag, content))
+    try:
+        message = await node.recv(source, tag)
+        await sending
+    except BaseException:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        raise
+    return message

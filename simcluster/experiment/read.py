@@ -7,7 +7,7 @@ command lines; a value that a command line sets comes in as an override.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,16 @@ class _Reader:
             return None
         if isinstance(source, str) and not Path(source).is_absolute() and (self.folder / source).is_file():
             source = str(self.folder / source)
-        return self._collect(lambda: load_topology(source, overrides=overrides))
+        try:
+            return load_topology(source, overrides=overrides)
+        except UsageError as error:
+            # What is wrong with the name of the file is wrong in this file.
+            here = self.document.problem(("topology",), expected="")
+            self.problems += [
+                replace(problem, file=here.file, line=here.line, column=here.column) if problem.file is None else problem
+                for problem in error.problems
+            ]
+            return None
 
     def _function(
         self, key: str, known: Mapping[str, Callable[..., Any]]

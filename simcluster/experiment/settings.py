@@ -6,6 +6,7 @@ This file knows signatures and values. It must not know what a setting means.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
@@ -62,7 +63,8 @@ def validate(function: Callable[..., Any], given: Mapping[str, Any]) -> tuple[di
         if name in given:
             try:
                 adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(hints.get(name, Any))
-                values[name] = adapter.validate_python(given[name], strict=not isinstance(given[name], (int, str)))
+                # As JSON and strict: a list may become a tuple and text a Path, but text is no number.
+                values[name] = adapter.validate_json(json.dumps(given[name]), strict=True)
             except pydantic.ValidationError as error:
                 reasons = dict.fromkeys(_reason(detail) for detail in error.errors())
                 problems.append(SettingProblem(name, repr(given[name]), " or ".join(reasons)))

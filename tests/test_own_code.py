@@ -1,0 +1,89 @@
+"""Algorithms and models by path: found, checked, and refused with the line that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simcluster.errors import UsageError
+from simcluster.experiment.own_code import check_algorithm, load_function
+
+GOOD = """
+import asyncio
+import helper
+
+async def mine(node, replica, *, factor: float = helper.FACTOR):
+    await asyncio.sleep(factor)
+"""
+
+
+def write(folder: Path, text: str, name: str = "algo.py") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_function_is_found_relative_to_the_experiments_folder(tmp_path: Path) -> None:
+    write(tmp_path, "FACTOR = 2.0", "helper.py")
+    write(tmp_path, GOOD)
+    function, reference = load_function("algo.py:mine", tmp_path, "algorithm.path")
+    assert function.__kwdefaults__ == {"factor": 2.0}
+    assert reference == f"{(tmp_path / 'algo.py').resolve()}:mine"
+    check_algorithm(function, "algorithm")
+
+
+def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
+    write(tmp_path, "def f(): return 1")
+    first, _ = load_function("algo.py:f", tmp_path, "x")
+    write(tmp_path, "def f(): return 2")
+    second, _ = load_function("algo.py:f", tmp_path, "x")
+    assert [first(), second()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("algo.py", "file.py:function"),
+        ("nowhere.py:f", "a file at"),
+        ("algo.py:min", "did you mean 'mine'?"),
+    ],
+)
+def test_what_is_not_there_is_named(tmp_path: Path, reference: str, words: str) -> None:
+    write(tmp_path, "async def mine(node, replica): ...")
+    with pytest.raises(UsageError) as caught:
+        load_function(reference, tmp_path, "algorithm.path")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "line"), [("x = 1\nraise ValueError('no')\n", 2), ("x = (\n", 1)])
+def test_a_file_that_does_not_run_is_shown_with_its_line(tmp_path: Path, text: str, line: int) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        load_function("algo.py:f", tmp_path, "algorithm.path")
+    assert f"{path}:{line}: own code: " in str(caught.value)
+
+
+def test_banned_imports_are_all_shown_with_what_to_write_instead(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "import time\nimport torch, random\nfrom threading import Lock\n"
+        "async def mine(node, replica):\n    import socket\n",
+    )
+    function, _ = load_function("algo.py:mine", tmp_path, "algorithm.path")
+    with pytest.raises(UsageError) as caught:
+        check_algorithm(function, "algorithm")
+    lines = str(caught.value).splitlines()
+    assert [line.split(": ")[0] for line in lines] == [f"{path}:{n}:{c}" for n, c in [(1, 1), (2, 1), (3, 1), (5, 5)]]
+    assert "asyncio.sleep" in lines[0]
+    assert "node.rng" in lines[1]
+    assert "node.send" in lines[3]
+
+
+def test_an_algorithm_is_async_and_takes_node_and_replica(tmp_path: Path) -> None:
+    write(tmp_path, "def mine(node): ...")
+    function, _ = load_function("algo.py:mine", tmp_path, "algorithm.path")
+    with pytest.raises(UsageError) as caught:
+        check_algorithm(function, "algorithm")
+    assert "`async def`" in str(caught.value)
+    assert "1 positional" in str(caught.value)
