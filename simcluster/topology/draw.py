@@ -16,46 +16,23 @@ from typing import NamedTuple, TypeAlias
 from simcluster.topology.labels import Box, Label, place_labels
 from simcluster.topology.layout import Point, Size, place, scale
 from simcluster.topology.model import Link, Node, Topology
+from simcluster.topology.style import SVG_STYLE
 from simcluster.units import format_bandwidth, format_latency, format_size
 
 LinkUse: TypeAlias = Mapping[str, tuple[float, float]]
 """Link name -> (fraction of the time it was busy, bytes it carried both ways)."""
 
-MAX_LABELLED = 40
-"""With more links, those that all say the same are not labelled one by one."""
+MAX_LABELLED = 24
+"""With more links, those that all say the same are not labelled one by one; none is, if many are left."""
+_MOST_LABELS = 60
 
 _MARGIN = 28.0
 _NAME_SIZE, _SMALL_SIZE = 14.0, 11.0
 _LINE_HEIGHT = 14.0
+_MARK = 36
 # Busy fractions at which the colour changes.
 _BUSY_STEPS = (0.05, 0.25, 0.5, 0.8)
 _BUSY_WORDS = ("under 5 %", "5 to 25 %", "25 to 50 %", "50 to 80 %", "over 80 % busy")
-
-_STYLE = (
-    """
-.topology { --ink: #1f2430; --faint: #5d6675; --page: #ffffff; --box: #f3f6fb; --edge: #4a6fa5; --link:
-#8592a6;
-  --switch: #e7e9ee; --site: #f7f8fa; --busy0: #a9b4c4; --busy1: #5b9bd5; --busy2: #3aa37a; --busy3: #e0a12b;
-  --busy4: #d6453d; font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-@media (prefers-color-scheme: dark) { .topology { --ink: #e8ebf1; --faint: #a3adbd; --page: #14171d; --box:
-#222b3a;
-  --edge: #7ea6e0; --link: #7a879b; --switch: #2c313b; --site: #1a1e26; --busy0: #5a6577; --busy1: #5b9bd5;
-  --busy2: #46b98c; --busy3: #eab54a; --busy4: #f0655c; } }
-.topology text { fill: var(--ink); text-anchor: middle; dominant-baseline: central; }
-.topology .name { font-size: 14px; font-weight: 600; }
-.topology .small { font-size: 11px; fill: var(--faint); }
-.topology .label { font-size: 11px; }
-.topology .under { fill: var(--page); opacity: 0.9; }
-.topology .start { text-anchor: start; }
-.topology .worker rect { fill: var(--box); stroke: var(--edge); stroke-width: 1.5; }
-.topology .switch rect { fill: var(--switch); stroke: var(--faint); stroke-width: 1; }
-.topology .site rect { fill: var(--site); stroke: var(--faint); stroke-width: 0.75; stroke-dasharray: 2 4; }
-.topology .link { stroke: var(--link); stroke-linecap: round; fill: none; }
-.topology .half { stroke-dasharray: 9 7; }
-.topology .free { stroke-dasharray: 1 7; }
-""".strip()
-    + "".join(f"\n.topology .busy{step} {{ stroke: var(--busy{step}); }}" for step in range(5))
-)
 
 
 class _Drawing(NamedTuple):
@@ -74,26 +51,28 @@ def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
     rank = {name: position for position, name in enumerate(topology.workers)}
     parts = _sites(topology, drawing)
     parts += [_line(link, drawing, link_use) for link in topology.links]
-    parts += [_box(node, drawing, rank.get(node.name)) for node in topology.nodes.values()]
     parts += [
         _label(lines, where) for lines, where in zip(drawing.labels, drawing.places, strict=True) if lines
     ]
+    parts += [_box(node, drawing, rank.get(node.name)) for node in topology.nodes.values()]
     width = max(x + drawing.sizes[name][0] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
     height = max(y + drawing.sizes[name][1] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
     legend = _legend(topology, link_use)
-    for position, (mark, words) in enumerate(legend):
-        y = height + position * 20
-        parts.append(
-            f'<g transform="translate({_MARGIN:.0f} {y:.0f})">{mark}{_text(52, 0, words, "small start")}</g>'
-        )
-        width = max(width, _MARGIN + 60 + _width(words, _SMALL_SIZE))
-    height += 20 * len(legend)
+    width = max(width, *(_legend_width(words) + 2 * _MARGIN for _, words in legend), 0.0)
+    x = _MARGIN
+    for mark, words in legend:
+        if x > _MARGIN and x + _legend_width(words) + _MARGIN > width:
+            x, height = _MARGIN, height + 20
+        text = _text(_MARK + 8, 0, words, "small start")
+        parts.append(f'<g transform="translate({x:.0f} {height:.0f})">{mark}{text}</g>')
+        x += _legend_width(words) + 22
+    height += 20 if legend else 0
     title = f"{topology.name}: {len(topology.workers)} workers, {len(topology.links)} links"
     return (
         f'<svg class="topology" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(title)}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
         f'style="max-width:100%;min-width:{min(width, max(320.0, width * 0.6)):.0f}px;height:auto">'
-        f"<style>{_STYLE}</style>{''.join(parts)}</svg>"
+        f"<style>{SVG_STYLE}</style>{''.join(parts)}</svg>"
     )
 
 
@@ -102,7 +81,9 @@ def _arrange(topology: Topology, link_use: LinkUse | None) -> _Drawing:
     ends = [(link.a, link.b) for link in topology.links]
     labels = _labels(topology, link_use)
     widest = max((_label_size(lines) for lines in labels if lines), default=(20.0, 20.0))
-    at = scale(place(list(topology.nodes), ends), sizes, ends, (22.0, 16.0), (widest[0] + 16, widest[1] + 16))
+    # Some of the link is to be seen on both sides of its label.
+    room = (widest[0] + 40, widest[1] + 32)
+    at = scale(place(list(topology.nodes), ends), sizes, ends, (22.0, 16.0), room)
     at = {name: (x + _MARGIN, y + _MARGIN) for name, (x, y) in at.items()}
     boxes = {name: Box(*at[name], sizes[name][0] / 2 + 2, sizes[name][1] / 2 + 2) for name in at}
     lines = [_between(boxes[a], boxes[b]) for a, b in ends]
@@ -130,7 +111,7 @@ def _size(node: Node) -> Size:
     if node.device is None:
         return max(name + 18, 46), 28.0
     lines = _about(node)
-    rank = 24
+    rank = 30
     return max(name + rank, *(_width(line, _SMALL_SIZE) for line in lines)) + 20, 30 + _LINE_HEIGHT * len(
         lines
     )
@@ -151,7 +132,7 @@ def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
         lines = [format_bandwidth(link.bandwidth_Bps), f"{format_latency(link.latency_s)}, {link.duplex}"]
         if link_use is not None and link.name in link_use:
             busy, size_bytes = link_use[link.name]
-            lines.append(f"{busy:.0%} busy, {format_size(size_bytes)}")
+            lines.append(f"{busy * 100:.0f} % busy, {format_size(size_bytes)}")
         labels.append(lines)
     common = _commonest(topology)
     if common is not None:
@@ -159,6 +140,8 @@ def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
             lines[2:] if _numbers(link) == common else lines
             for link, lines in zip(topology.links, labels, strict=True)
         ]
+    if sum(bool(lines) for lines in labels) > _MOST_LABELS:
+        return [[] for _ in labels]
     return labels
 
 
@@ -178,20 +161,21 @@ def _label_size(lines: list[str]) -> Size:
 
 
 def _width(text: str, size: float) -> float:
-    # No fonts here to measure with: a sans-serif letter is 0.6 of its size wide on average, a wide one 1.
-    return sum(1.0 if ord(letter) > 0x2E7F else 0.6 for letter in text) * size
+    # No fonts here to measure with: what a sans-serif letter is wide on average, in sizes; bold is wider.
+    usual = 0.66 if size == _NAME_SIZE else 0.56
+    return sum(1.0 if ord(letter) > 0x2E7F else usual for letter in text) * size
 
 
 def _line(link: Link, drawing: _Drawing, link_use: LinkUse | None) -> str:
     (ax, ay), (bx, by) = drawing.at[link.a], drawing.at[link.b]
     # 1 Mbps and less is drawn thin, and each factor of ten adds as much again.
-    width = min(7.0, max(1.2, 1.2 * math.log10(max(link.bandwidth_Bps / 125e3, 1.0)) + 0.6))
+    width = min(6.0, 1.0 + 0.8 * math.log10(max(link.bandwidth_Bps / 125e3, 1.0)))
     classes = f"link {link.duplex}"
     use = ""
     if link_use is not None:
         busy, size_bytes = link_use.get(link.name, (0.0, 0.0))
         classes += f" busy{sum(busy >= step for step in _BUSY_STEPS)}"
-        use = f"; {busy:.1%} busy, {format_size(size_bytes)}"
+        use = f"; {busy * 100:.1f} % busy, {format_size(size_bytes)}"
     about = escape(f"{link.name}: {link}{use}. {link.source}")
     return (
         f'<line class="{classes}" x1="{ax:.1f}" y1="{ay:.1f}" x2="{bx:.1f}" y2="{by:.1f}" '
@@ -274,8 +258,11 @@ def _legend(topology: Topology, link_use: LinkUse | None) -> list[tuple[str, str
     """(mark, words) of each line below the drawing."""
     rows = []
     common = _commonest(topology)
-    if common is not None:
-        rows.append((_mark("link full"), f"links without numbers: {common}"))
+    if not any(_labels(topology, link_use)) and len({_numbers(link) for link in topology.links}) > 1:
+        rows.append((_mark("link full"), "point at a link to read its numbers"))
+    elif common is not None:
+        duplex = next(link.duplex for link in topology.links if _numbers(link) == common)
+        rows.append((_mark(f"link {duplex}"), f"links without numbers: {common}"))
     duplexes = {link.duplex for link in topology.links}
     words = {"half": "half duplex: both ways share it", "free": "contention-free: every flow has all of it"}
     rows += [(_mark(f"link {kind}"), text) for kind, text in words.items() if kind in duplexes]
@@ -284,8 +271,12 @@ def _legend(topology: Topology, link_use: LinkUse | None) -> list[tuple[str, str
     return rows
 
 
+def _legend_width(words: str) -> float:
+    return _MARK + 8 + _width(words, _SMALL_SIZE)
+
+
 def _mark(classes: str) -> str:
-    return f'<line class="{classes}" x1="0" y1="0" x2="42" y2="0" stroke-width="4"/>'
+    return f'<line class="{classes}" x1="0" y1="0" x2="{_MARK}" y2="0" stroke-width="4"/>'
 
 
 def _text(x: float, y: float, words: str, classes: str) -> str:

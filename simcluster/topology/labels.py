@@ -30,7 +30,7 @@ class Box(NamedTuple):
     turn: float = 0.0
 
 
-_PLACES = (0.5, 0.4, 0.6, 0.32, 0.68, 0.25, 0.75)
+_PLACES = tuple(percent / 100 for percent in range(20, 81, 5))
 _TURNED_COST = 30.0
 _AWAY_COST = 40.0
 _ON_LINE_COST = 60.0

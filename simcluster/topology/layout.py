@@ -93,7 +93,7 @@ def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
     reach = _reach(len(leaves), core)
     count = len(leaves)
     if core == 1:
-        start = -math.pi / 2 if count > 2 else 0.0
+        start = -math.pi / 2 if count > 2 else math.pi * (count - 1)
         angles = [start + 2 * math.pi * position / count for position in range(count)]
     else:
         outward = math.atan2(center[1], center[0])
@@ -154,7 +154,8 @@ def _fold(core: Sequence[str], line: Sequence[str], reach: Mapping[str, float]) 
             x += step * room
         at[name] = (x, y)
     points: Array = np.array([at[name] for name in core])
-    return points
+    centered: Array = points - points.mean(axis=0)
+    return centered
 
 
 def _room(reach: float) -> float:
