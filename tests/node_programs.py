@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.results.record import NodeRecord, Recorder
 from simcluster.transport import ANY, Cost
@@ -31,9 +32,16 @@ async def ring(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     return recorder.finish(f"{json.loads(config)['mark']}-{float(total)}")
 
 
+def say_where(node: Any, config: str) -> Path:
+    """Writes this process's id where the test can find it; returns that folder."""
+    folder = Path(json.loads(config)["folder"])
+    (folder / f"{node.name}.pid").write_text(str(os.getpid()))
+    return folder
+
+
 async def forever(node: Any, recorder: Recorder, config: str) -> NodeRecord:
-    """Everybody sends to everybody without end; writes its process id where the test can find it."""
-    Path(json.loads(config)["folder"], f"{node.name}.pid").write_text(str(os.getpid()))
+    """Everybody sends to everybody without end."""
+    say_where(node, config)
     step = 0
     while True:
         step += 1
@@ -48,15 +56,13 @@ async def forever(node: Any, recorder: Recorder, config: str) -> NodeRecord:
 
 async def busy_forever(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     """Never lets go of its loop."""
-    Path(json.loads(config)["folder"], f"{node.name}.pid").write_text(str(os.getpid()))
+    say_where(node, config)
     while True:
         time.sleep(0.05)  # noqa: ASYNC251 - that is the point
 
 
 async def tolerant(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     """Rank 0 collects from whoever lives; the others send until they have sent enough."""
-    from simcluster.errors import PeerLost
-
     if node.rank:
         for step in range(40):
             await node.send(0, "x", step)
@@ -87,14 +93,13 @@ async def fails(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     raise AssertionError("unreachable")
 
 
-async def waits_for_garbage(node: Any, recorder: Recorder, config: str) -> NodeRecord:
-    """Runs until the test has thrown garbage at it: then a file appears."""
-    folder = Path(json.loads(config)["folder"])
-    listeners = json.dumps({"pid": os.getpid()})
-    (folder / f"{node.name}.pid").write_text(listeners)
-    while not (folder / "thrown").exists():
+async def goes_on_when_told(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Waits until the test makes a file called `go`, then exchanges a message with the other node."""
+    folder = say_where(node, config)
+    while not os.path.exists(folder / "go"):  # noqa: ASYNC110, ASYNC240 - the test is another process
         await asyncio.sleep(0.02)
     other = 1 - node.rank
-    await node.send(other, "after", pack(torch.ones(1000)))
-    await node.recv(other, "after")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(node.send(other, "after", pack(torch.ones(1000))))
+        group.create_task(node.recv(other, "after"))
     return recorder.finish("whole")

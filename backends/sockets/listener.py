@@ -69,11 +69,10 @@ def open_socket(host: str, port: int, key: str) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server((str(address[0]), port), family=family, backlog=256)
     except OSError as error:
-        what = "the port is in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
-        free = (
-            "a free port (0 takes any)" if error.errno == errno.EADDRINUSE else "an address of this machine"
-        )
-        raise UsageError(Problem(key, f"{show_endpoint(host, port)} ({what})", free)) from None
+        what, expected = error.strerror or str(error), "an address of this machine"
+        if error.errno == errno.EADDRINUSE:
+            what, expected = f"port {port} is in use", "a free port (0 takes any)"
+        raise UsageError(Problem(key, f"{show_endpoint(host, port)} ({what})", expected)) from None
 
 
 class Listener:

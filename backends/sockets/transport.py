@@ -295,16 +295,16 @@ class SocketTransport:
             )
 
     def _check_sizes(self, tag: str, payload: Payload) -> None:
+        for tensor in payload.tensors:
+            if tensor.device.type == "meta" or tensor.layout is not torch.strided:
+                raise TypeError(
+                    f"message {tag!r}: a tensor on {tensor.device.type}, {tensor.layout}, has no bytes to send"
+                )
         size_bytes = body_bytes(payload)
         if size_bytes > self._body_limit_bytes:
             raise ValueError(
                 f"message {tag!r}: {size_bytes} bytes of tensors, at most {self._body_limit_bytes}"
             )
-        for tensor in payload.tensors:
-            if tensor.device.type == "meta" or tensor.layout is not torch.strided:
-                raise TypeError(
-                    f"message {tag!r}: a {tensor.device.type} {tensor.layout} tensor has no bytes to send"
-                )
 
     def _peer_lost(self, rank: int) -> PeerLost:
         return PeerLost(rank, self._names[rank], self._lost.get(rank, ""))
