@@ -14,8 +14,9 @@ from simcluster.errors import UsageError
 from simcluster.results import timeline
 from simcluster.results.figure_style import size_scale, time_scale
 from simcluster.results.folder import Run, write_run
-from simcluster.results.plots import bytes_sent_by, convergence
+from simcluster.results.plots import convergence
 from simcluster.results.record import NodeRecord, Recorder, RunRecord, Span
+from simcluster.results.x_axis import bytes_sent_by
 from simcluster.topology import Topology, load
 from tests.made_up_runs import (
     GRADIENT_BYTES,

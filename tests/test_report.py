@@ -93,7 +93,16 @@ def worked(worked_s: float) -> Span:
 def test_the_second_sentence_names_what_the_time_went_to(
     tmp_path: Path, compute_s: tuple[float, float], sent_bytes: int, sentence: str
 ) -> None:
-    assert dominated(two_node_summary(compute_s, sent_bytes, tmp_path)).startswith(sentence)
+    summary = two_node_summary(compute_s, sent_bytes, tmp_path)
+    assert dominated(summary, load(two_nodes())).startswith(sentence)
+
+
+def test_a_link_that_is_busy_one_way_after_the_other_dominates_too(tmp_path: Path) -> None:
+    """4 MB each way over 1 MB/s: 4 of 10 s one way, then 4 s back."""
+    nodes = [NodeRecord(0, "a", sent_to={1: [1, 4_000_000]}), NodeRecord(1, "b", sent_to={0: [1, 4_000_000]})]
+    summary = write(tmp_path, RunRecord(nodes, 10.0, 0.1), load(two_nodes())).summary
+    use = "the busiest link, a-b, was in use 40 % of the time (80 % with both ways added)"
+    assert dominated(summary, load(two_nodes())).startswith(f"Communication dominated: {use}")
 
 
 def test_no_text_of_the_run_becomes_markup(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ import msgspec
 import yaml
 
 from simcluster.errors import Problem, RunError, UsageError
-from simcluster.results.record import RunRecord
+from simcluster.results.record import RunRecord, Span
 from simcluster.results.summary import summarize
-from simcluster.results.trace import chrome_trace
+from simcluster.results.trace import chrome_trace, spans_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from simcluster.topology import Topology
 
 CONFIG, SUMMARY, METRICS = "config.yaml", "summary.json", "metrics.parquet"
-TRACE, REPORT, CHECKPOINTS = "trace.json", "report.html", "checkpoints"
+TRACE, REPORT, CHECKPOINTS, LOGS = "trace.json", "report.html", "checkpoints", "logs"
 NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
 PARTIAL: Final = ".partial-"
 
@@ -81,6 +81,11 @@ class Run:
         return content
 
     @cached_property
+    def spans(self) -> list[tuple[int, Span]]:
+        """(rank, span) for all that the nodes did, by rank, kind and start; times to the nanosecond."""
+        return spans_of(self.trace)
+
+    @cached_property
     def plot(self) -> RunPlots:
         """Plotly figures of this run: convergence, timeline, busy, links, staleness."""
         from simcluster.results.plots import RunPlots
@@ -124,7 +129,7 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
     if not folder.is_dir():
         raise UsageError(Problem("out", f"the file {folder}", "a folder, or a name that is free"))
     names = sorted(entry.name for entry in folder.iterdir())
-    foreign = [name for name in names if name != CHECKPOINTS and not name.startswith(PARTIAL)]
+    foreign = [name for name in names if name not in (CHECKPOINTS, LOGS) and not name.startswith(PARTIAL)]
     if foreign and not _is_summary(folder / SUMMARY):
         some = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
         raise UsageError(

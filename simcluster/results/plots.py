@@ -19,14 +19,13 @@ from plotly.subplots import make_subplots
 from simcluster.errors import Problem, UsageError
 from simcluster.results import timeline as timelines
 from simcluster.results import words
-from simcluster.results.figure_style import LINES, SEND, rgba, size_scale, styled, time_scale
+from simcluster.results.figure_style import LINES, SEND, rgba, styled
 from simcluster.results.summary import ACCURACY, LOSS, STALENESS
-from simcluster.results.trace import nanoseconds, spans_of
+from simcluster.results.x_axis import XAxis, XScale
 
 if TYPE_CHECKING:
     from simcluster.results.folder import Run
 
-XAxis = Literal["time", "step", "bytes"]
 Panel = Literal["loss", "accuracy"]
 
 MAX_POINTS = 1500
@@ -70,7 +69,7 @@ class RunPlots:
     def _activity(self) -> timelines.Activity:
         run = self._run
         return timelines.Activity(
-            [escape(name) for name in run.summary["nodes"]], spans_of(run.trace), run.summary["elapsed_s"]
+            [escape(name) for name in run.summary["nodes"]], run.spans, run.summary["elapsed_s"]
         )
 
     def _end_of_first_steps(self, start_s: float) -> float:
@@ -95,7 +94,7 @@ def convergence(
     """
     if x not in ("time", "step", "bytes"):
         raise UsageError(Problem("x", repr(x), "time, step or bytes"))
-    axis = _XScale(runs, x)
+    axis = XScale(runs, x)
     traces = {panel: _curves(runs, axis, panel) for panel in panels}
     shown = [panel for panel in panels if traces[panel]]
     if not shown:
@@ -116,41 +115,7 @@ def convergence(
     return styled(figure, height=360, hovermode="closest")
 
 
-class _XScale:
-    """Turns rows of metrics into positions on the x axis, all runs on one scale."""
-
-    def __init__(self, runs: Sequence[Run], x: XAxis) -> None:
-        self.x = x
-        self._scale = time_scale(max((run.summary["elapsed_s"] for run in runs), default=0.0))
-        self._unit_bytes, unit = size_scale(max((run.summary["bytes_sent"] for run in runs), default=0.0))
-        clocks = {"virtual time" if run.summary["backend"] == "sim" else "measured time" for run in runs}
-        clock = clocks.pop() if len(clocks) == 1 else "time"
-        self.title = {
-            "time": f"{clock} ({self._scale.unit})",
-            "step": "step",
-            "bytes": f"bytes sent ({unit})",
-        }[x]
-
-    def of(self, run: Run, rows: pd.DataFrame) -> np.ndarray:
-        if self.x == "step":
-            return rows["step"].to_numpy(dtype=float)
-        if self.x == "time":
-            return rows["time_s"].to_numpy() / self._scale.unit_s
-        return bytes_sent_by(run, rows["time_s"].to_numpy()) / self._unit_bytes
-
-
-def bytes_sent_by(run: Run, times_s: np.ndarray) -> np.ndarray:
-    """How many bytes all nodes together had sent by each of *times_s*: those of sends that had ended."""
-    sends = sorted(
-        (nanoseconds(span.end_s), span.size_bytes) for _, span in spans_of(run.trace) if span.kind == "send"
-    )
-    ends_ns = np.array([end_ns for end_ns, _ in sends], dtype=np.int64)
-    sent = np.concatenate([[0], np.cumsum([size_bytes for _, size_bytes in sends], dtype=np.int64)])
-    asked_ns = np.array([nanoseconds(time_s) for time_s in times_s], dtype=np.int64)
-    return np.asarray(sent[np.searchsorted(ends_ns, asked_ns, side="right")], dtype=float)
-
-
-def _curves(runs: Sequence[Run], axis: _XScale, panel: Panel) -> list[go.Scatter]:
+def _curves(runs: Sequence[Run], axis: XScale, panel: Panel) -> list[go.Scatter]:
     if panel == "accuracy":
         return [
             trace
@@ -180,7 +145,7 @@ def _name(runs: Sequence[Run], run: Run, alone: str) -> str:
 
 
 def _line(
-    run: Run, axis: _XScale, rows: pd.DataFrame, name: str, colour: str, index: int, runs: Sequence[Run]
+    run: Run, axis: XScale, rows: pd.DataFrame, name: str, colour: str, index: int, runs: Sequence[Run]
 ) -> list[go.Scatter]:
     if rows.empty:
         return []
@@ -203,7 +168,7 @@ def _line(
     ]
 
 
-def _node_lines(run: Run, axis: _XScale, training: pd.DataFrame) -> list[go.Scatter]:
+def _node_lines(run: Run, axis: XScale, training: pd.DataFrame) -> list[go.Scatter]:
     """The training loss of every node, thin and behind; none if the nodes are too many to be told apart."""
     nodes = list(dict.fromkeys(training["node"]))
     if len(nodes) > MAX_NODE_LINES:

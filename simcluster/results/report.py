@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from simcluster.results.folder import Run
-    from simcluster.results.plots import XAxis
+    from simcluster.results.x_axis import XAxis
     from simcluster.topology import Topology
 
 AXES: tuple[XAxis, ...] = ("time", "step", "bytes")
@@ -111,7 +111,7 @@ def _header(run: Run, topology: Topology) -> str:
     return f"""<header>
 <div class="title"><h1>{escape(summary["name"])}</h1>{pills}<span>seed {summary["seed"]:d}</span></div>
 <p class="headline">{escape(headline(run, topology))}</p>
-<p class="second">{escape(dominated(summary))}</p>
+<p class="second">{escape(dominated(summary, topology))}</p>
 {_failure(summary)}
 {_cards(summary)}
 <noscript><p>The figures need JavaScript; the tables do not.</p></noscript>
@@ -135,7 +135,7 @@ def _cards(summary: dict[str, Any]) -> str:
         (
             clock_name(summary),
             words.seconds(summary["elapsed_s"]),
-            f"{words.seconds(summary['wall_s'])} on the clock",
+            f"{words.seconds(summary['wall_s'])} of wall time",
         ),
         ("steps", words.count(summary["steps"]), f"{words.number(steps_per_s)} a second"),
         ("sent", words.size(summary["bytes_sent"]), words.plural(summary["messages_sent"], "message")),

@@ -56,7 +56,7 @@ def compute_share(summary: dict[str, Any]) -> float:
     return float(sum(node["compute_s"] for node in nodes) / (len(nodes) * elapsed_s))
 
 
-def dominated(summary: dict[str, Any]) -> str:
+def dominated(summary: dict[str, Any], topology: Topology) -> str:
     """What most of the time went to: computing, one slow node, one busy link, or waiting without either."""
     nodes, elapsed_s = summary["nodes"], summary["elapsed_s"]
     if not nodes or not elapsed_s:
@@ -64,18 +64,33 @@ def dominated(summary: dict[str, Any]) -> str:
     mean = compute_share(summary)
     slowest = max(nodes, key=lambda name: nodes[name]["compute_s"])
     slowest_share = nodes[slowest]["compute_s"] / elapsed_s
-    links = {name: link["busy_fraction"] for name, link in summary["links"].items()}
-    busiest = max(links, key=lambda name: links[name]) if links else None
-    link_share = links[busiest] if busiest is not None else 0.0
+    link_share, link_words = _busiest_link(summary, topology)
     average = f"devices worked {words.share(mean)} of the time on average"
-    link_words = f"the busiest link, {busiest}, was in use {words.share(link_share)} of it" if busiest else ""
     if mean >= 0.6:
         first = f"Computing dominated: {average}"
     elif slowest_share >= 0.6 and slowest_share >= link_share:
         worked = f"it computed {words.share(slowest_share)} of the time"
         first = f"Waiting for {slowest} dominated: {worked}, while {average}"
     elif link_share >= 0.5:
-        return f"Communication dominated: {link_words.replace(' of it', ' of the time')}, while {average}."
+        return f"Communication dominated: {link_words}, while {average}."
     else:
         first = f"Waiting dominated: {average}"
     return f"{first}; {link_words}." if link_words else f"{first}."
+
+
+def _busiest_link(summary: dict[str, Any], topology: Topology) -> tuple[float, str]:
+    """The share of the run, both ways added, in which the busiest link carried something; and the same in
+    words.
+
+    In most algorithms nodes do not send while they receive, so a full-duplex link that is busy 40 % of the
+    time each way keeps them waiting for 80 %.
+    """
+    use = summary["links"]
+    if not use:
+        return 0.0, ""
+    capacities = {link.name: link.bandwidth_Bps * summary["elapsed_s"] for link in topology.links}
+    both_ways = {name: use[name]["bytes"] / capacities[name] for name in use}
+    busiest = max(both_ways, key=lambda name: both_ways[name])
+    one_way, both = use[busiest]["busy_fraction"], both_ways[busiest]
+    more = f" ({words.share(both)} with both ways added)" if both > 1.2 * one_way else ""
+    return both, f"the busiest link, {busiest}, was in use {words.share(one_way)} of the time{more}"

@@ -123,10 +123,10 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
     """For every node and each of *bins* equal parts of the run: in what share of it the device worked."""
     scale = time_scale(activity.elapsed_s)
     edges_s = np.linspace(0.0, activity.elapsed_s, bins + 1)
-    rows = [
-        busy_shares([s for r, s in activity.spans if r == rank], edges_s)
-        for rank in range(len(activity.names))
-    ]
+    by_rank: list[list[Span]] = [[] for _ in activity.names]
+    for rank, span in activity.spans:
+        by_rank[rank].append(span)
+    rows = [busy_shares(spans, edges_s) for spans in by_rank]
     middles = (edges_s[:-1] + edges_s[1:]) / 2 / scale.unit_s
     figure = go.Figure(
         go.Heatmap(
