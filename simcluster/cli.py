@@ -83,7 +83,7 @@ def _root(
 @app.command()
 def run(
     experiment: Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped one.", autocompletion=_names("experiments"))],
-    backend: Annotated[str, typer.Option(help="sim or sockets.", autocompletion=_names("backends"))] = "sim",
+    backend: Annotated[str | None, typer.Option(help="sim (the default) or sockets.", autocompletion=_names("backends"))] = None,
     topology: Annotated[str | None, typer.Option(help="A topology file or name in place of the experiment's.", autocompletion=_names("topologies"))] = None,
     algorithm: Annotated[str | None, typer.Option(help="An algorithm, with its defaults, in place of the experiment's.", autocompletion=_names("algorithms"))] = None,
     sets: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'.")] = None,
@@ -99,9 +99,9 @@ def run(
 
     given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
     options = {name: value for name, value in given.items() if value is not None}
-    if options and backend != "sockets":
+    if options and backend not in ("sockets", None):
         raise UsageError([Problem(f"--{name.replace('_', '-')}", value, "this only with --backend sockets") for name, value in options.items()])
-    with _progress_bar(f"{Path(experiment).stem} on {backend}", silent=as_json) as progress:
+    with _progress_bar(f"{Path(experiment).stem} on {backend or 'its backend'}", silent=as_json) as progress:
         try:
             finished = run_experiment(
                 experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=_overrides(sets or []),

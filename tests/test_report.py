@@ -138,7 +138,7 @@ def test_the_page_fetches_nothing_and_runs_only_its_own_scripts(page: str) -> No
 
 def test_the_page_says_how_to_repeat_the_run(tmp_path: Path) -> None:
     text = without_plotly(render(write(tmp_path / "my run", made_up_run()), TOPOLOGY))
-    assert "simcluster replay &#x27;my run&#x27;" in text
+    assert "simcluster run &#x27;my run/config.yaml&#x27;" in text
     assert "Seed 7; simcluster 0.1.0, python 3." in text
     assert "pull_interval: 1" in text
 

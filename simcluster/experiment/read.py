@@ -32,7 +32,9 @@ KEYS = (
     "faults",
     "seed",
     "numerics",
+    "backend",
 )
+BACKENDS = ("sim", "sockets")
 STOP_KEYS = ("steps", "epochs", "time")
 EVALUATIONS = 50
 """How often a run is evaluated if the file does not say."""
@@ -60,6 +62,7 @@ class Experiment:
     evaluate_every: int
     faults: tuple[Crash, ...]
     seed: int
+    backend: str
     document: dict[str, Any] = field(repr=False)
 
     @property
@@ -74,14 +77,16 @@ def read_experiment(
     topology: str | Path | Mapping[str, Any] | None = None,
     algorithm: str | None = None,
     seed: int | None = None,
+    backend: str | None = None,
 ) -> Experiment:
     """Reads *source*: a path, the name of a shipped experiment, or the keys themselves.
 
     *overrides* map dotted keys to values (`{"algorithm.pull_interval": 4}`, `{"topology.nodes.pi4.device": ...}`);
-    *topology*, *algorithm* and *seed* replace those of the file. Raises UsageError with every problem found.
+    *topology*, *algorithm*, *seed* and *backend* replace those of the file. Raises UsageError with every problem found.
     """
     document, folder = _open(source)
-    return _Reader(document, folder).read(dict(overrides or {}), topology, algorithm, seed)
+    options = {"topology": topology, "algorithm": algorithm, "seed": seed, "backend": backend}
+    return _Reader(document, folder).read(dict(overrides or {}), options)
 
 
 def _open(source: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
@@ -107,16 +112,15 @@ class _Reader:
         self.document, self.folder = document, folder
         self.problems: list[Problem] = []
 
-    def read(
-        self, overrides: dict[str, Any], topology: Any, algorithm: str | None, seed: int | None
-    ) -> Experiment:
-        of_topology = self._override(overrides, topology, algorithm, seed)
+    def read(self, overrides: dict[str, Any], options: dict[str, Any]) -> Experiment:
+        of_topology = self._override(overrides, options)
         for key in self.document.data:
             if key not in KEYS:
                 self._bad((key,), f"one of the keys {', '.join(KEYS)}: {nearest(str(key), KEYS)}", at_key=True)
         name = self._value("name", str, "a short text", default="experiment")
         seed = self._value("seed", int, "a whole number of at least 0", default=0, least=0)
         self._numerics()
+        backend = self._value("backend", str, " or ".join(BACKENDS), default="sim", one_of=BACKENDS)
         cluster = self._topology(of_topology)
         function, algorithm_block, settings = self._function("algorithm", _algorithms())
         if function is not None:
@@ -143,25 +147,37 @@ class _Reader:
             "faults": self.document.data.get("faults") or [],
             "seed": seed,
             "numerics": "real",
+            "backend": backend,
         }
         return Experiment(
-            name, cluster, function, settings, workload, steps, time_s, evaluate_every, faults, seed, resolved
+            name=name,
+            topology=cluster,
+            algorithm=function,
+            algorithm_settings=settings,
+            workload=workload,
+            steps=steps,
+            time_s=time_s,
+            evaluate_every=evaluate_every,
+            faults=faults,
+            seed=seed,
+            backend=backend,
+            document=resolved,
         )
 
     # overrides
 
-    def _override(self, overrides: dict[str, Any], topology: Any, algorithm: str | None, seed: int | None) -> dict[str, Any]:
+    def _override(self, overrides: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         """Puts everything from outside into the document; returns what concerns the inside of the topology."""
         data = self.document.data
-        if topology is not None:
-            inside = topology if isinstance(topology, Mapping) else str(topology)
-            if isinstance(inside, str) and Path(inside).exists():
-                inside = str(Path(inside).resolve())
-            self.document.override(("topology",), inside, "--topology")
-        if algorithm is not None:
-            self.document.override(("algorithm",), {"name": algorithm}, "--algorithm")
-        if seed is not None:
-            self.document.override(("seed",), seed, "--seed")
+        for key, value in options.items():
+            if value is None:
+                continue
+            if key == "topology" and not isinstance(value, Mapping):
+                # A path on the command line is relative to where the command is given, not to the file.
+                value = str(Path(value).resolve()) if Path(value).exists() else str(value)
+            if key == "algorithm":
+                value = {"name": value}
+            self.document.override((key,), value, f"--{key}")
         for key in ("algorithm", "workload"):
             if isinstance(data.get(key), str):
                 data[key] = {"name": data[key]}
@@ -305,10 +321,19 @@ class _Reader:
 
     # helpers
 
-    def _value(self, key: str, kind: type, expected: str, *, default: Any, least: int | None = None) -> Any:
+    def _value(
+        self,
+        key: str,
+        kind: type,
+        expected: str,
+        *,
+        default: Any,
+        least: int | None = None,
+        one_of: tuple[str, ...] | None = None,
+    ) -> Any:
         value = self.document.data.get(key, default)
         right = isinstance(value, kind) and not isinstance(value, bool) and value != ""
-        if not right or (least is not None and value < least):
+        if not right or (least is not None and value < least) or (one_of and value not in one_of):
             self._bad((key,), expected)
             return default
         return value

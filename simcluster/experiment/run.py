@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import simcluster
-from simcluster.errors import Problem, RunError, UsageError, nearest
+from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.results.folder import Run, check_folder, default_folder, write_run
 from simcluster.results.record import RunRecord
-
-BACKENDS = ("sim", "sockets")
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
@@ -30,7 +28,7 @@ Progress = Callable[[int, int], None]
 def run(
     experiment: str | Path | Mapping[str, Any] | None = None,
     *,
-    backend: str = "sim",
+    backend: str | None = None,
     topology: str | Path | Mapping[str, Any] | None = None,
     algorithm: str | Callable[..., Any] | Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -58,32 +56,34 @@ def run(
     if algorithm is not None and not isinstance(algorithm, str):
         overrides = {**(overrides or {}), "algorithm": _block(algorithm)}
         algorithm = None
-    plan = read_experiment(experiment, overrides, topology=topology, algorithm=algorithm, seed=seed)
-    return run_plan(plan, backend=backend, out=out, options=options, report=report, progress=progress)
+    plan = read_experiment(
+        experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend
+    )
+    return run_plan(plan, out=out, options=options, report=report, progress=progress)
 
 
 def run_plan(
     plan: Experiment,
     *,
-    backend: str = "sim",
     out: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     report: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Runs a *plan* that has been read already: see `run`."""
-    if backend not in BACKENDS:
-        raise UsageError(Problem("backend", repr(backend), nearest(backend, BACKENDS)))
-    folder = Path(out) if out is not None else default_folder(plan.name, plan.algorithm_name, backend, plan.seed)
+    folder = (
+        Path(out)
+        if out is not None
+        else default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
+    )
     check_folder(folder)
-    job = _job(plan, backend, folder, dict(options or {}), progress)
+    job = _job(plan, folder, dict(options or {}), progress)
     try:
-        record: RunRecord = importlib.import_module(f"backends.{backend}").run_cluster(job)
+        record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
     except RunError as error:
         error.seed, error.folder = plan.seed, None
         raise
-    config = {**plan.document, "backend": backend}
-    finished = write_run(folder, config, plan.topology, record, simcluster.__version__, report=report)
+    finished = write_run(folder, plan.document, plan.topology, record, simcluster.__version__, report=report)
     if record.error is not None:
         error = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         error.seed, error.folder = plan.seed, str(folder)
@@ -91,9 +91,7 @@ def run_plan(
     return finished
 
 
-def _job(
-    plan: Experiment, backend: str, folder: Path, options: dict[str, Any], progress: Progress | None
-) -> ClusterJob:
+def _job(plan: Experiment, folder: Path, options: dict[str, Any], progress: Progress | None) -> ClusterJob:
     workers = plan.topology.workers
     nodes = [plan.topology.nodes[name] for name in workers]
     # Nodes that somebody starts by hand need a place to meet; without one, all of them are started here.
@@ -110,7 +108,7 @@ def _job(
         seed=plan.seed,
         addresses=addresses,
         topology=plan.topology,
-        log_folder=folder / "logs" if backend == "sockets" else None,
+        log_folder=folder / "logs" if plan.backend == "sockets" else None,
         faults=[(fault.at_s, "crash", fault.rank) for fault in plan.faults],
         options=options,
         on_progress=on_progress,

@@ -211,7 +211,7 @@ def _repeat(run: Run) -> str:
     return _section(
         "Repeat this run",
         f"Seed {summary['seed']}; {versions}. Trace sha256 {summary['trace_sha256'][:16]}.",
-        f"<pre>simcluster replay {escape(shlex.quote(_folder_words(run)))}</pre>"
+        f"<pre>simcluster run {escape(shlex.quote(_folder_words(run) + '/config.yaml'))}</pre>"
         "<details><summary class='note'>The resolved configuration</summary>"
         f"<pre>{escape(config)}</pre></details>",
     )

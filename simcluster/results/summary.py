@@ -96,10 +96,11 @@ def summarize(
 
 
 def label(block: Mapping[str, Any] | str) -> str:
-    """What to call an algorithm, workload or topology block: its name, or the path it is loaded from."""
+    """What to call an algorithm, workload or topology block: its name, or the file and function it is loaded from."""
     if isinstance(block, str):
         return block
-    return str(block.get("name") or block.get("path") or "unnamed")
+    path = str(block.get("path") or "unnamed").replace("\\", "/")
+    return str(block.get("name") or path.rpartition("/")[2])
 
 
 def _node(node: NodeRecord) -> dict[str, Any]:
