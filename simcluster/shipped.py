@@ -44,7 +44,7 @@ def find(kind: Kind, source: str | Path) -> Path:
     what = {"topologies": "topology", "experiments": "experiment"}[kind]
     if path.suffix or len(path.parts) > 1:
         found = "a folder" if path.is_dir() else "no such file"
-        raise UsageError(Problem(f"{what} {str(source)!r}", found, f"a {what} file"))
+        raise UsageError(Problem(f"{what} {str(source)!r}", found, "the path of a file"))
     raise UsageError(
         Problem(
             f"{what} {str(source)!r}",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import NamedTuple, TypeAlias
 
-from simcluster.topology.labels import Box, Label, place_labels
+from simcluster.topology.labels import Box, place_labels
 from simcluster.topology.layout import Point, Size, place, scale
 from simcluster.topology.model import Link, Node, Topology
 from simcluster.topology.style import SVG_STYLE
@@ -29,6 +29,8 @@ _MOST_LABELS = 60
 _MARGIN = 28.0
 _NAME_SIZE, _SMALL_SIZE = 14.0, 11.0
 _LINE_HEIGHT = 14.0
+# While labels overlap, everything moves apart by this much, so often at most.
+_GROWTH, _ROUNDS = 1.12, 8
 _MARK = 36
 # Busy fractions at which the colour changes.
 _BUSY_STEPS = (0.05, 0.25, 0.5, 0.8)
@@ -39,7 +41,7 @@ class _Drawing(NamedTuple):
     at: dict[str, Point]
     sizes: dict[str, Size]
     labels: list[list[str]]
-    places: list[Label]
+    places: list[Box | None]
 
 
 def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
@@ -51,9 +53,7 @@ def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
     rank = {name: position for position, name in enumerate(topology.workers)}
     parts = _sites(topology, drawing)
     parts += [_line(link, drawing, link_use) for link in topology.links]
-    parts += [
-        _label(lines, where) for lines, where in zip(drawing.labels, drawing.places, strict=True) if lines
-    ]
+    parts += [_label(*label) for label in zip(drawing.labels, drawing.places, strict=True) if label[1]]
     parts += [_box(node, drawing, rank.get(node.name)) for node in topology.nodes.values()]
     width = max(x + drawing.sizes[name][0] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
     height = max(y + drawing.sizes[name][1] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
@@ -84,13 +84,22 @@ def _arrange(topology: Topology, link_use: LinkUse | None) -> _Drawing:
     # Some of the link is to be seen on both sides of its label.
     room = (widest[0] + 40, widest[1] + 32)
     at = scale(place(list(topology.nodes), ends), sizes, ends, (22.0, 16.0), room)
-    at = {name: (x + _MARGIN, y + _MARGIN) for name, (x, y) in at.items()}
-    boxes = {name: Box(*at[name], sizes[name][0] / 2 + 2, sizes[name][1] / 2 + 2) for name in at}
-    lines = [_between(boxes[a], boxes[b]) for a, b in ends]
-    places = place_labels(
-        lines, [_label_size(words) if words else None for words in labels], list(boxes.values())
-    )
-    return _Drawing(at, sizes, labels, places)
+    wanted = [_label_size(words) if words else None for words in labels]
+    for _ in range(_ROUNDS):
+        boxes = {
+            name: Box(*at[name], width / 2 + 2, height / 2 + 2) for name, (width, height) in sizes.items()
+        }
+        places, clear = place_labels(
+            [_between(boxes[a], boxes[b]) for a, b in ends], wanted, list(boxes.values())
+        )
+        if clear:
+            break
+        at = {name: (x * _GROWTH, y * _GROWTH) for name, (x, y) in at.items()}
+    left = min(x - sizes[name][0] / 2 for name, (x, _) in at.items()) - _MARGIN
+    top = min(y - sizes[name][1] / 2 for name, (_, y) in at.items()) - _MARGIN
+    at = {name: (x - left, y - top) for name, (x, y) in at.items()}
+    moved = [place and place._replace(x=place.x - left, y=place.y - top) for place in places]
+    return _Drawing(at, sizes, labels, moved)
 
 
 def _between(a: Box, b: Box) -> tuple[Point, Point]:
@@ -112,9 +121,8 @@ def _size(node: Node) -> Size:
         return max(name + 18, 46), 28.0
     lines = _about(node)
     rank = 30
-    return max(name + rank, *(_width(line, _SMALL_SIZE) for line in lines)) + 20, 30 + _LINE_HEIGHT * len(
-        lines
-    )
+    width = max(name + rank, *(_width(line, _SMALL_SIZE) for line in lines))
+    return width + 20, 30 + _LINE_HEIGHT * len(lines)
 
 
 def _about(node: Node) -> list[str]:
@@ -201,7 +209,8 @@ def _box(node: Node, drawing: _Drawing, rank: int | None) -> str:
     return f'<g class="{node.kind}"><title>{escape(about)}</title>{shape}{words}</g>'
 
 
-def _label(lines: list[str], where: Label) -> str:
+def _label(lines: list[str], where: Box | None) -> str:
+    assert where is not None
     top = -_LINE_HEIGHT * (len(lines) - 1) / 2
     words = "".join(_text(0, top + _LINE_HEIGHT * k, line, "label") for k, line in enumerate(lines))
     turn = f" rotate({where.turn:.1f})" if where.turn else ""

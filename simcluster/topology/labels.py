@@ -12,14 +12,6 @@ from typing import NamedTuple
 from simcluster.topology.layout import Point, Size
 
 
-class Label(NamedTuple):
-    """The middle of a label and by how many degrees it is turned, never upside down."""
-
-    x: float
-    y: float
-    turn: float
-
-
 class Box(NamedTuple):
     """A rectangle by its middle, its half width and half height, and its turn in degrees."""
 
@@ -39,27 +31,27 @@ _OVERLAP_COST = 1000.0
 
 def place_labels(
     lines: Sequence[tuple[Point, Point]], sizes: Sequence[Size | None], nodes: Sequence[Box]
-) -> list[Label]:
-    """A place on each of *lines* for a label of its size (None: no label, the middle), one after another.
+) -> tuple[list[Box | None], bool]:
+    """A place on each of *lines* for a label of its size (None: no label), and whether all are clear.
 
-    A label prefers to be level, in the middle of its line, and off all other lines.
+    A label prefers to be level, in the middle of its line, and off all other lines; it is never upside down.
     """
-    taken: list[Box] = []
-    labels = []
+    placed: list[Box | None] = []
+    clear = True
     for index, (line, size) in enumerate(zip(lines, sizes, strict=True)):
         if size is None:
-            labels.append(Label((line[0][0] + line[1][0]) / 2, (line[0][1] + line[1][1]) / 2, 0.0))
+            placed.append(None)
             continue
+        taken = [*nodes, *(box for box in placed if box is not None)]
         best, cost = None, math.inf
         for box, own_cost in _candidates(line, size):
-            found = own_cost + _OVERLAP_COST * sum(_overlap(box, other) for other in (*nodes, *taken))
+            found = own_cost + _OVERLAP_COST * sum(overlap(box, other) for other in taken)
             found += _ON_LINE_COST * sum(_touches(box, other) for k, other in enumerate(lines) if k != index)
             if found < cost:
                 best, cost = box, found
-        assert best is not None
-        taken.append(best)
-        labels.append(Label(best.x, best.y, best.turn))
-    return labels
+        placed.append(best)
+        clear = clear and best is not None and not any(overlap(best, other) for other in taken)
+    return placed, clear
 
 
 def _candidates(line: tuple[Point, Point], size: Size) -> Iterator[tuple[Box, float]]:
@@ -74,8 +66,8 @@ def _candidates(line: tuple[Point, Point], size: Size) -> Iterator[tuple[Box, fl
             yield Box(x, y, size[0] / 2, size[1] / 2, along), away + _TURNED_COST
 
 
-def _overlap(one: Box, other: Box) -> bool:
-    """Separating axes: two rectangles are apart if they are so along a side of one of them."""
+def overlap(one: Box, other: Box) -> bool:
+    """Whether two rectangles meet. They do not if they are apart along a side of one of them."""
     dx, dy = other.x - one.x, other.y - one.y
     for box in (one, other):
         for extra in (0.0, 90.0):
@@ -98,4 +90,4 @@ def _touches(box: Box, line: tuple[Point, Point]) -> bool:
     (ax, ay), (bx, by) = line
     length = math.hypot(bx - ax, by - ay)
     turn = math.degrees(math.atan2(by - ay, bx - ax))
-    return _overlap(box, Box((ax + bx) / 2, (ay + by) / 2, length / 2, 0.0, turn))
+    return overlap(box, Box((ax + bx) / 2, (ay + by) / 2, length / 2, 0.0, turn))

@@ -7,6 +7,7 @@ This file knows what a topology consists of and how its parts hang together; `pa
 from __future__ import annotations
 
 import copy
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -195,17 +196,13 @@ def _check_twice(
 def _check_reach(
     document: Document, nodes: Mapping[str, ReadNode], links: list[ReadLink], problems: list[Problem]
 ) -> None:
-    """Every worker must reach every other. What could not be read is taken to connect all that it may."""
-    if any(link.ends is None for link in links):
+    """Every worker must reach every other. A misspelt end is taken for the node that it probably means."""
+    ends = [tuple(_meant(end, nodes) for end in link.ends or (None,)) for link in links]
+    if any(None in pair for pair in ends):
         return
-    unknown = ""
-    ends = [
-        (a if a in nodes else unknown, b if b in nodes else unknown)
-        for a, b in (link.ends for link in links if link.ends is not None)
-    ]
-    gateways = frozenset([unknown, *(name for name, node in nodes.items() if node.gateway)])
+    gateways = frozenset(name for name, node in nodes.items() if node.gateway)
     workers = [name for name, node in nodes.items() if node.may_be_worker and not node.may_be_switch]
-    for name in reach.cut_off(workers, ends, gateways):
+    for name in reach.cut_off(workers, [(str(a), str(b)) for a, b in ends], gateways):
         others = [other for other in workers if other != name]
         problems.append(
             document.problem(
@@ -215,6 +212,12 @@ def _check_reach(
                 at_key=True,
             )
         )
+
+
+def _meant(end: str | None, nodes: Mapping[str, ReadNode]) -> str | None:
+    if end is None or end in nodes:
+        return end
+    return next(iter(difflib.get_close_matches(end, nodes, n=1, cutoff=0.5)), None)
 
 
 def _some(names: list[str]) -> str:

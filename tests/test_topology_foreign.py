@@ -1,0 +1,124 @@
+"""GraphML, node-link JSON and networkx graphs give the same topology as the YAML file, or say why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import networkx
+import pytest
+
+from simcluster.errors import UsageError
+from simcluster.topology import Topology, load, loads
+
+YAML = """\
+name: small
+description: Two machines on a switch.
+nodes:
+  a: {device: mac-mini-m4, address: 10.0.0.1, port: 52300}
+  "7": {device: raspberry-pi-4, straggler: {kind: two-point, probability: 0.1, factor: 10}, gateway: false}
+  s: {kind: switch}
+links:
+  - {between: [a, s], bandwidth: 1 Gbps, latency: 50 us}
+  - {between: ["7", s], type: ethernet-100m}
+"""
+
+
+def small() -> Topology:
+    return loads(YAML)
+
+
+def small_graph(flat: bool) -> networkx.Graph[Any]:
+    straggler = {"kind": "two-point", "probability": 0.1, "factor": 10}
+    keys = (
+        {f"straggler.{key}": value for key, value in straggler.items()} if flat else {"straggler": straggler}
+    )
+    graph: networkx.Graph[Any] = networkx.Graph(name="small", description="Two machines on a switch.")
+    graph.add_node("a", device="mac-mini-m4", address="10.0.0.1", port=52300)
+    graph.add_node(7, device="raspberry-pi-4", gateway=False, **keys)
+    graph.add_node("s", kind="switch")
+    graph.add_edge("a", "s", bandwidth="1 Gbps", latency="50 us")
+    graph.add_edge(7, "s", type="ethernet-100m")
+    return graph
+
+
+def test_a_networkx_graph_is_a_topology() -> None:
+    assert load(small_graph(flat=False)) == load(small_graph(flat=True)) == small()
+
+
+def test_graphml_that_networkx_writes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "small.graphml"
+    networkx.write_graphml(small_graph(flat=True), path)
+    assert load(path) == small()
+    faster = load(path, overrides={"links.a-s.bandwidth": "10 Gbps"})
+    assert faster.links[0].bandwidth_Bps == 1.25e9
+
+
+@pytest.mark.parametrize("edges", ["edges", "links"])
+def test_node_link_json_that_networkx_writes_is_read(tmp_path: Path, edges: str) -> None:
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(networkx.node_link_data(small_graph(flat=False), edges=edges)))
+    assert load(path) == small()
+
+
+def test_the_graph_of_a_topology_has_its_nodes_and_links() -> None:
+    graph = small().graph
+    assert list(graph) == ["a", "7", "s"]
+    assert (
+        graph.edges["s", "a"]["link"] is small().links[0] or graph.edges["s", "a"]["link"] == small().links[0]
+    )
+    assert graph.nodes["s"]["node"].kind == "switch"
+
+
+def refused(path: Path, text: str) -> str:
+    path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        load(path)
+    return str(error.value)
+
+
+def test_wrong_json_is_refused_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    assert f"{path}:1:10: JSON: expected JSON" in refused(path, '{"nodes":')
+    assert "found an empty list, expected node-link data" in refused(path, "[]")
+    assert "found a mapping of 1, expected node-link data" in refused(path, '{"nodes": []}')
+    assert "the key 'nodes' stands twice" in refused(path, '{"nodes": [], "nodes": [], "edges": []}')
+    assert "expected JSON: nesting" in refused(path, "[" * 200_000)
+    found = refused(
+        path, '{"directed": true, "nodes": [{"id": "a"}, {"id": "a"}, {}], "edges": [{"source": "a"}]}'
+    )
+    assert "nodes[2]: found an empty mapping, expected an object with id" in found
+    assert "edges[0]: found a mapping of 1, expected an object with source and target" in found
+    assert "found a directed graph" in found
+    assert "nodes[1]: found a second node called a" in found
+
+
+def test_problems_inside_a_json_file_name_the_file_and_the_key(tmp_path: Path) -> None:
+    text = '{"nodes": [{"id": "a", "device": "mac-mini"}], "edges": []}'
+    assert refused(tmp_path / "x.json", text).startswith(
+        f"{tmp_path / 'x.json'}: nodes.a.device: found 'mac-mini'"
+    )
+
+
+def test_wrong_graphml_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "x.graphml"
+    assert f"{path}:1:" in refused(path, "<graphml")
+    assert "expected GraphML" in refused(path, "<html></html>")
+    directed: networkx.DiGraph[str] = networkx.DiGraph([("a", "b")])
+    assert "found a directed graph" in refused(path, "\n".join(networkx.generate_graphml(directed)))
+
+
+def test_graphml_with_entities_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    bomb = '<!DOCTYPE x [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><graphml>&b;</graphml>'
+    assert "found a DOCTYPE or an entity" in refused(tmp_path / "x.graphml", bomb)
+
+
+def test_a_directed_or_doubled_graph_is_refused() -> None:
+    with pytest.raises(UsageError, match="directed graph"):
+        load(networkx.DiGraph([("a", "b")]))
+    doubled: networkx.MultiGraph[str] = networkx.MultiGraph()
+    doubled.add_nodes_from(["a", "b"], device="x86-laptop")
+    doubled.add_edges_from([("a", "b"), ("a", "b")], type="wan")
+    with pytest.raises(UsageError, match="a second link between a and b"):
+        load(doubled)
