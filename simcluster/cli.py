@@ -197,7 +197,7 @@ def node(
     name: Annotated[str, typer.Argument(help="This node's name in the topology file.")],
     join: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where `simcluster run --rendezvous` waits.")],
     key_file: Annotated[Path, typer.Option(help="The shared key, the same file on every machine.")],
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where peers connect to this node; by default its address in the topology.")] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the other nodes reach this one; by default a free port on loopback.")] = None,
 ) -> None:
     """Join a run on the sockets backend by hand, from this machine."""
     from simcluster.experiment.join import join_run

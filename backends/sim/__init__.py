@@ -52,7 +52,7 @@ def run_cluster(job: ClusterJob) -> RunRecord:
         torch.set_num_threads(threads)
     records = [node.recorder.record for node in cluster.nodes]
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
-    lost = [cluster.nodes[rank].name for rank in cluster.crashed]
+    lost = {cluster.nodes[rank].name: "crashed by the fault plan" for rank in cluster.crashed}
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, {"lost": lost} if lost else {})
 
 

@@ -95,7 +95,7 @@ def _job(plan: Experiment, folder: Path, options: dict[str, Any], progress: Prog
     workers = plan.topology.workers
     nodes = [plan.topology.nodes[name] for name in workers]
     # Nodes that somebody starts by hand need a place to meet; without one, all of them are started here.
-    addresses = [(node.address, node.port) if "rendezvous" in options and node.address else None for node in nodes]
+    addresses = [(node.address, node.port or 0) if "rendezvous" in options and node.address else None for node in nodes]
     observed = min(1, len(workers) - 1)  # a parameter server's own steps are its workers' together
 
     def on_progress(rank: int, step: int) -> None:

@@ -87,6 +87,8 @@ def summarize(
         summary["staleness"] = {"mean": fmean(staleness), "max": max(staleness)}
     if record.error is not None:
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
+    if record.extra.get("lost"):
+        summary["lost"] = record.extra["lost"]
     summary["nodes"] = {node.name: _node(node) for node in record.nodes}
     summary["links"] = {
         name: {"bytes": use.bytes, "busy_fraction": use.busy_fraction}

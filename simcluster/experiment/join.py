@@ -1,0 +1,28 @@
+"""What a person at a real node types: joining a run by hand, and making the key for it.
+
+This file knows the name of the backend that has real nodes, and imports it only when one is joined.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+
+def join_run(name: str, rendezvous: str, key_file: Path, listen: str | None) -> int:
+    """Runs as node *name* of the run that waits at *rendezvous* ("host:port"); returns the exit code.
+
+    *listen* is the address and port at which the other nodes reach this one; by default a free port on loopback.
+    """
+    sockets: Any = importlib.import_module("backends.sockets")
+    key = sockets.read_key(key_file)
+    code: int = sockets.join(name, rendezvous, key, *([listen] if listen else []))
+    return code
+
+
+def write_key(file: Path) -> Path:
+    """Writes a new random key into the new *file*, readable by its owner alone."""
+    sockets: Any = importlib.import_module("backends.sockets")
+    sockets.write_key(file, sockets.generate_key())
+    return file
