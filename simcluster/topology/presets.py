@@ -136,10 +136,11 @@ _ETHERNET = "0.941 of the line rate: 1448 bytes of data in each 1538 on the wire
 # 40 Gb/s that the cable and its displays and disks have; and packets cost the hosts more than the lane.
 _THUNDERBOLT = (
     "IP over Thunderbolt runs at 20 Gb/s each way, not at the cable's 40; 16.4 Gb/s of TCP measured from a "
-    "MacBook Pro M2 (jiribrejcha.net, 2023)"
+    "MacBook Pro M2 (jiribrejcha.net)"
 )
 _THUNDERBOLT_LATENCY = (
-    "latency: half of the about 300 us that an exchange over TCP takes between Macs (Apple TN3205 reports)"
+    "latency estimate: half of the about 300 us that articles on RDMA in macOS 26.2 report for an exchange "
+    "between Macs over TCP"
 )
 
 
