@@ -21,6 +21,7 @@ async def ring(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     """Passes a sum around once and tells it to everybody; every node notes it."""
     await node.compute(lambda: None, cost=Cost(1.0))
     right, left = (node.rank + 1) % node.size, (node.rank - 1) % node.size
+    left_behind = asyncio.create_task(asyncio.sleep(3600))  # must not keep anybody from ending
     total = torch.tensor([float(node.rank)])
     if node.size > 1:
         for _ in range(node.size - 1):
@@ -29,6 +30,7 @@ async def ring(node: Any, recorder: Recorder, config: str) -> NodeRecord:
                 got = group.create_task(node.recv(left, "sum"))
             total = got.result().tensor + node.rank
     node.record(step=1, total=float(total))
+    assert not left_behind.done()
     return recorder.finish(f"{json.loads(config)['mark']}-{float(total)}")
 
 
@@ -73,7 +75,8 @@ async def tolerant(node: Any, recorder: Recorder, config: str) -> NodeRecord:
         try:
             await node.recv(ANY, "x")
         except PeerLost as lost:
-            node.record(step=0, lost=lost.rank)
+            if lost.reason != "ended its algorithm":
+                node.record(step=0, lost=lost.rank)
     return recorder.finish("survived")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from backends.sockets.keys import generate_key, read_key, write_key
-from backends.sockets.launch import launch
+from backends.sockets.launch import run_job
 from backends.sockets.node import join
 from backends.sockets.settings import Options, read_options
 from simcluster.experiment.job import ClusterJob
@@ -32,8 +32,8 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(launch(job, options, key))
-    return _run_in_thread(launch(job, options, key))
+        return asyncio.run(run_job(job, options, key))
+    return _run_in_thread(run_job(job, options, key))
 
 
 def _run_in_thread(run: Coroutine[Any, Any, RunRecord]) -> RunRecord:

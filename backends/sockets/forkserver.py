@@ -75,7 +75,8 @@ class ForkServer:
         started: concurrent.futures.Future[int] = concurrent.futures.Future()
         with self._lock:
             self._pids[number], self._on_exit[number] = started, on_exit
-        self._write({"spawn": number, "path": _path(), "folder": os.getcwd(), **request})
+        here = {"path": _path(), "folder": os.getcwd(), "environment": {**os.environ, **_ONE_THREAD}}
+        self._write({"spawn": number, "here": here, **request})
         return started
 
     def kill(self, pid: int) -> None:
@@ -202,14 +203,16 @@ def _obey(
 
 
 def _become_node(
-    private: list[int], path: list[str], folder: str, log_file: str | None, key: str, **request: Any
+    private: list[int], here: dict[str, Any], log_file: str | None, key: str, **request: Any
 ) -> None:
     """The child: never returns."""
     code = 1
     try:
         os.setsid()
-        os.chdir(folder)
-        sys.path[:] = path
+        os.chdir(here["folder"])
+        os.environ.clear()
+        os.environ.update(here["environment"])
+        sys.path[:] = here["path"]
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in private:

@@ -39,7 +39,7 @@ from backends.sockets.member import Member, Verdict
 from backends.sockets.processes import Processes
 from backends.sockets.settings import Options
 from backends.sockets.watch import Watch
-from simcluster.errors import NeverFinished, nearest
+from simcluster.errors import NeverFinished, RunError, nearest
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 
@@ -133,13 +133,17 @@ class Launcher:
     async def _spawn(self) -> None:
         """Starts the nodes that nobody starts by hand."""
         host, port = self._listener.host, self._listener.port
-        await self._processes.start(
-            [member for member in self.members if not member.by_hand],
-            rendezvous=show_endpoint(host, port),
-            listen=show_endpoint(host, 0),
-            key=self._key,
-            program=self.job.program,
-        )
+        try:
+            await self._processes.start(
+                [member for member in self.members if not member.by_hand],
+                rendezvous=show_endpoint(host, port),
+                listen=show_endpoint(host, 0),
+                key=self._key,
+                program=self.job.program,
+            )
+        except RunError as error:
+            self.verdict.own = error
+            raise _GiveUp from None
 
     async def _stop(self) -> None:
         """The run has failed: everyone hands in what there is, soon."""
@@ -333,7 +337,7 @@ class _GiveUp(Exception):
     """The run has failed; the verdict knows why."""
 
 
-async def launch(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
+async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
     """Runs *job*. Raises UsageError if its rendezvous cannot be listened at, or its configuration is too
     long.
     """

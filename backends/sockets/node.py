@@ -46,6 +46,9 @@ from backends.sockets.transport import SocketTransport
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
 from simcluster.results.record import NodeRecord, Recorder
 
+WAITS_SHOWN = 20
+DETAILS_CHARACTERS = 20_000
+
 Program: TypeAlias = Callable[[SocketTransport, Recorder, str], Awaitable[NodeRecord]]
 
 
@@ -110,11 +113,13 @@ class _Node:
         failure = None
         try:
             record = await self._part
+            self._end_tasks()
             self.transport.finish()
         except BaseException as error:
             if not isinstance(error, (Exception, asyncio.CancelledError)):
                 raise
             failure = self._failure_of(error)
+            self._end_tasks()
             record = self.recorder.record
             if not record.digest:
                 record = self.recorder.finish(None)
@@ -139,6 +144,11 @@ class _Node:
             raise TypeError(f"{self.job.program} returned {type(record).__name__}, not a NodeRecord")
         return record
 
+    def _end_tasks(self) -> None:
+        """What the program started and did not await ends with it."""
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
     def _now(self) -> float:
         return 0.0 if self._started_s is None else time.perf_counter() - self._started_s
 
@@ -161,7 +171,7 @@ class _Node:
             Status(
                 transport.progress,
                 transport.computing,
-                transport.waits() if self._started_s is not None else [],
+                transport.waits()[:WAITS_SHOWN] if self._started_s is not None else [],
                 record.steps,
                 sent_to,
                 record.bytes_received,
@@ -197,7 +207,7 @@ class _Node:
 
     def _failure_of(self, error: BaseException) -> Failure:
         """What to tell the launcher of *error*. A group is a lost peer only if nothing else is in it."""
-        details = "".join(traceback.format_exception(error))
+        details = "".join(traceback.format_exception(error))[-DETAILS_CHARACTERS:]
         leaves = _leaves(error)
         first = next((leaf for leaf in leaves if not isinstance(leaf, PeerLost)), leaves[0])
         if self._stopped and isinstance(first, asyncio.CancelledError):

@@ -18,6 +18,8 @@ from backends.sockets.transport import INBOX_BYTES
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.job import ClusterJob
 
+CONFIG_LIMIT_BYTES = 16 * 1024**2
+
 
 @dataclass(frozen=True)
 class Options:
@@ -133,6 +135,9 @@ def _check_nodes(job: ClusterJob, options: Options, problems: list[Problem]) -> 
         )
     if any(job.addresses) and options.key_file is None:
         problems.append(Problem("key_file", "none", "the key file that the nodes started by hand have, too"))
+    size_bytes = len(job.config_json.encode())
+    if size_bytes > CONFIG_LIMIT_BYTES:
+        problems.append(Problem("config_json", f"{size_bytes} bytes", f"at most {CONFIG_LIMIT_BYTES}"))
     for time_s, what, rank in job.faults:
         if what != "crash" or not 0 <= rank < len(job.names) or not time_s >= 0:
             found = f"{what!r} of rank {rank} at {time_s} s"

@@ -298,7 +298,7 @@ class SocketTransport:
         for tensor in payload.tensors:
             if tensor.device.type == "meta" or tensor.layout is not torch.strided:
                 raise TypeError(
-                    f"message {tag!r}: a tensor on {tensor.device.type}, {tensor.layout}, has no bytes to send"
+                    f"message {tag!r}: a {tensor.device.type} {tensor.layout} tensor has no bytes to send"
                 )
         size_bytes = body_bytes(payload)
         if size_bytes > self._body_limit_bytes:
