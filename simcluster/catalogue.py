@@ -21,7 +21,7 @@ def catalogue(kind: str) -> dict[str, str]:
     if kind in ("topologies", "experiments"):
         from simcluster.shipped import shipped_names
 
-        return dict.fromkeys(shipped_names(kind), "")
+        return dict.fromkeys(shipped_names("topologies" if kind == "topologies" else "experiments"), "")
     if kind in ("links", "devices"):
         from simcluster.topology.presets import DEVICES, LINKS
 
@@ -45,4 +45,5 @@ def _in_words(function: Callable[..., Any]) -> str:
     from simcluster.experiment.settings import settings_of
 
     settings = ", ".join(f"{s.name}={s.default!r}" if not s.required else s.name for s in settings_of(function))
-    return f"({settings})  {inspect.getdoc(function).splitlines()[0]}" if function.__doc__ else f"({settings})"
+    text = inspect.getdoc(function)
+    return f"({settings})  {text.splitlines()[0]}" if text else f"({settings})"

@@ -82,15 +82,39 @@ def _root(
 
 @app.command()
 def run(
-    experiment: Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped one.", autocompletion=_names("experiments"))],
-    backend: Annotated[str | None, typer.Option(help="sim (the default) or sockets.", autocompletion=_names("backends"))] = None,
-    topology: Annotated[str | None, typer.Option(help="A topology file or name in place of the experiment's.", autocompletion=_names("topologies"))] = None,
-    algorithm: Annotated[str | None, typer.Option(help="An algorithm, with its defaults, in place of the experiment's.", autocompletion=_names("algorithms"))] = None,
-    sets: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'.")] = None,
+    experiment: Annotated[
+        str,
+        typer.Argument(help="An experiment file, or the name of a shipped one.", autocompletion=_names("experiments")),
+    ],
+    backend: Annotated[
+        str | None, typer.Option(help="sim (the default) or sockets.", autocompletion=_names("backends"))
+    ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(help="A topology file or name in place of the experiment's.", autocompletion=_names("topologies")),
+    ] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            help="An algorithm, with its defaults, in place of the experiment's.",
+            autocompletion=_names("algorithms"),
+        ),
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of everything random.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; by default below runs/.")] = None,
     report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
-    rendezvous: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="sockets: wait here for nodes started by hand with `simcluster node`.")] = None,
+    rendezvous: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="sockets: wait here for nodes started by hand with `simcluster node`."),
+    ] = None,
     key_file: Annotated[Path | None, typer.Option(help="sockets: the shared key; required off loopback.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -100,7 +124,12 @@ def run(
     given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
     options = {name: value for name, value in given.items() if value is not None}
     if options and backend not in ("sockets", None):
-        raise UsageError([Problem(f"--{name.replace('_', '-')}", value, "this only with --backend sockets") for name, value in options.items()])
+        raise UsageError(
+            [
+                Problem(f"--{name.replace('_', '-')}", value, "this only with --backend sockets")
+                for name, value in options.items()
+            ]
+        )
     with _progress_bar(f"{Path(experiment).stem} on {backend or 'its backend'}", silent=as_json) as progress:
         try:
             finished = run_experiment(
@@ -147,7 +176,9 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 
 
 @topology_app.command()
-def check(file: Annotated[str, typer.Argument(help="A topology file or name.", autocompletion=_names("topologies"))]) -> None:
+def check(
+    file: Annotated[str, typer.Argument(help="A topology file or name.", autocompletion=_names("topologies"))],
+) -> None:
     """Check a topology file: all of its errors at once, or what it describes."""
     from simcluster.topology import describe, load
 
@@ -173,7 +204,13 @@ def draw(
 
 @app.command(name="list")
 def list_(
-    kind: Annotated[str | None, typer.Argument(help="algorithms, workloads, topologies, experiments, links, devices or backends.", autocompletion=_names("kinds"))] = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            help="algorithms, workloads, topologies, experiments, links, devices or backends.",
+            autocompletion=_names("kinds"),
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List what there is: algorithms and workloads with their settings, topologies, presets."""
@@ -197,7 +234,13 @@ def node(
     name: Annotated[str, typer.Argument(help="This node's name in the topology file.")],
     join: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where `simcluster run --rendezvous` waits.")],
     key_file: Annotated[Path, typer.Option(help="The shared key, the same file on every machine.")],
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the other nodes reach this one; by default a free port on loopback.")] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where the other nodes reach this one; by default a free port on loopback.",
+        ),
+    ] = None,
 ) -> None:
     """Join a run on the sockets backend by hand, from this machine."""
     from simcluster.experiment.join import join_run
@@ -237,9 +280,12 @@ def _print_summary(finished: Run) -> None:
     clock = "virtual" if summary["backend"] == "sim" else "measured"
     accuracy = "" if summary["accuracy"] is None else f", accuracy {summary['accuracy']:.3f}"
     loss = "" if summary["loss"] is None else f", held-out loss {summary['loss']:.4f}"
-    print(f"{summary['algorithm']} on {summary['topology']} ({summary['backend']}, seed {summary['seed']}): {summary['status']}")
-    print(f"  {summary['steps']} steps in {summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time{loss}{accuracy}")
-    print(f"  {summary['messages_sent']} messages, {summary['bytes_sent']} bytes sent; weights {str(summary['weights_sha256'])[:16]}")
+    where = f"{summary['topology']} ({summary['backend']}, seed {summary['seed']})"
+    took = f"{summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time"
+    sent = f"{summary['messages_sent']} messages, {summary['bytes_sent']} bytes sent"
+    print(f"{summary['algorithm']} on {where}: {summary['status']}")
+    print(f"  {summary['steps']} steps in {took}{loss}{accuracy}")
+    print(f"  {sent}; weights {str(summary['weights_sha256'])[:16]}")
     report = finished.folder / "report.html"
     print(f"  {report if report.exists() else finished.folder}")
 

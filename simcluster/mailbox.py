@@ -24,9 +24,7 @@ class _Waiting(Generic[R]):
 
     def accepts(self, message: Message) -> bool:
         source, tag = self.source, self.tag
-        return (isinstance(source, Any_) or source == message.source) and (
-            isinstance(tag, Any_) or tag == message.tag
-        )
+        return (isinstance(source, Any_) or source == message.source) and (isinstance(tag, Any_) or tag == message.tag)
 
 
 @dataclass(slots=True)

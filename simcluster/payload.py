@@ -101,7 +101,7 @@ def as_payload(content: Sendable) -> Payload:
         return Payload()
     if isinstance(content, (bool, int, float, str)):
         return Payload((), {"value": content})
-    if isinstance(content, Sequence):
+    if isinstance(content, (list, tuple)):
         return Payload(tuple(content))
     raise TypeError(f"a message carries tensors and scalars, not {type(content).__name__}")
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from simcluster.payload import Message, Sendable
     from simcluster.rng import NodeRandom
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -114,7 +113,7 @@ class Transport(Protocol):
         rank that does not exist or is this node's own.
         """
 
-    async def compute(self, work: Callable[P, T], *args: P.args, cost: Cost, **kwargs: P.kwargs) -> T:
+    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         """Runs *work(\\*args)* on this node's device and returns its result.
 
         - The node's other tasks go on meanwhile: messages are received, and may be answered.

@@ -47,15 +47,9 @@ RATES: Units = _scaled(Fraction(1), "FLOP/s kFLOP/s MFLOP/s GFLOP/s TFLOP/s PFLO
 
 # Spellings that people use and that mean one thing; case alone is handled apart.
 _MEANT = {
-    **{
-        f"{p}{bit}": f"{p}bps"
-        for p in ("", "k", "M", "G", "T")
-        for bit in ("bit/s", "b/s", "bits/s", "bit", "b")
-    },
+    **{f"{p}{bit}": f"{p}bps" for p in ("", "k", "M", "G", "T") for bit in ("bit/s", "b/s", "bits/s", "bit", "b")},
     **{f"{p}Bps": f"{p}B/s" for p in ("k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti")},
-    **{
-        f"{p}{flops}": f"{p}FLOP/s" for p in "kMGTP" for flops in ("FLOPS", "FLOPs", "FLOP", "flops", "Flops")
-    },
+    **{f"{p}{flops}": f"{p}FLOP/s" for p in "kMGTP" for flops in ("FLOPS", "FLOPs", "FLOP", "flops", "Flops")},
     **{"sec": "s", "second": "s", "seconds": "s", "msec": "ms", "usec": "us", "nsec": "ns", "minutes": "min"},
     **{"m": "min", "hour": "h", "hours": "h", "byte": "B", "bytes": "B"},
 }
@@ -173,9 +167,7 @@ def _parse(text: object, kind: _Kind) -> Fraction:
     if not unit:
         raise UnitError(f"{text!r} without a unit", expected)
     if unit not in kind.units:
-        raise UnitError(
-            f"{text!r}", f"{expected}; {unit!r} is no unit of {kind.what[2:]}: {_nearest(unit, kind)}"
-        )
+        raise UnitError(f"{text!r}", f"{expected}; {unit!r} is no unit of {kind.what[2:]}: {_nearest(unit, kind)}")
     if exponent and abs(int(exponent)) > _MAX_EXPONENT:
         raise UnitError(repr(text), f"an exponent of at most {_MAX_EXPONENT}")
     value = Fraction(f"{digits}e{exponent or 0}") * kind.units[unit]

@@ -215,9 +215,7 @@ class _Builder:
     def _refuse(self, event: Any, found: str, expected: str) -> UsageError:
         mark = event.start_mark
         key = dotted(self.stack[-1].path[:6]) if self.stack else ""
-        return UsageError(
-            Problem(key or "document", found, expected, self.file, mark.line + 1, mark.column + 1)
-        )
+        return UsageError(Problem(key or "document", found, expected, self.file, mark.line + 1, mark.column + 1))
 
 
 def _extent(value: Any) -> tuple[int, int]:

@@ -56,9 +56,7 @@ class Document:
     duplicates: list[Duplicate] = field(default_factory=list)
     overrides: dict[KeyPath, str] = field(default_factory=dict)
 
-    def problem(
-        self, path: KeyPath, *, expected: str, found: str | None = None, at_key: bool = False
-    ) -> Problem:
+    def problem(self, path: KeyPath, *, expected: str, found: str | None = None, at_key: bool = False) -> Problem:
         """The Problem of the value at *path*, or of its key; of a missing one, at the nearest part above it.
 
         *found* is what stands there unless given; "" leaves it out of the message.
@@ -122,9 +120,7 @@ class Document:
         fits = isinstance(place, dict) and isinstance(part, str)
         if not fits and not (isinstance(place, list) and isinstance(part, int) and 0 <= part < len(place)):
             above = dotted(path[:-1]) or "the document"
-            raise UsageError(
-                Problem(origin, f"{dotted(path)}, but {above} is {describe(place)}", "a mapping there")
-            )
+            raise UsageError(Problem(origin, f"{dotted(path)}, but {above} is {describe(place)}", "a mapping there"))
         place[part] = value
 
     def _override_of(self, path: KeyPath) -> str | None:
@@ -163,9 +159,7 @@ def read_text(path: str | Path) -> str:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(
-            Problem("file", error.strerror or str(error), "one that can be read", str(path))
-        ) from None
+        raise UsageError(Problem("file", error.strerror or str(error), "one that can be read", str(path))) from None
     if len(content) > MAX_BYTES:
         raise UsageError(Problem("file", "a larger one", f"at most {MAX_BYTES} bytes", str(path)))
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from simcluster.topology import Device, Link, Node, Topology
 
 IDEAL = Device("ideal", flops_per_s=1e9)
@@ -20,5 +22,5 @@ def star(
 def chain(size: int, bandwidth_Bps: float = 125e6, latency_s: float = 25e-6) -> Topology:
     """Workers n0-n1-n2-..., each a gateway."""
     names = [f"n{i}" for i in range(size)]
-    links = tuple(Link(a, b, bandwidth_Bps, latency_s) for a, b in zip(names, names[1:], strict=False))
+    links = tuple(Link(a, b, bandwidth_Bps, latency_s) for a, b in pairwise(names))
     return Topology("chain", {name: Node(name, IDEAL) for name in names}, links)

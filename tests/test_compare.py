@@ -21,9 +21,7 @@ TOPOLOGY = load(topology_document())
 
 
 def write(folder: Path, record: RunRecord | None = None, **config: Any) -> Run:
-    return write_run(
-        folder, made_up_config(**config), TOPOLOGY, record or made_up_run(), "0.1.0", report=False
-    )
+    return write_run(folder, made_up_config(**config), TOPOLOGY, record or made_up_run(), "0.1.0", report=False)
 
 
 @pytest.fixture(scope="module")

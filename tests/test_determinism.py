@@ -1,4 +1,4 @@
-"""The same experiment and seed give the same bits in other processes, under any hash seed, with any number of threads."""
+"""The same experiment and seed give the same bits in other processes, whatever the hash seed and number of threads."""
 
 from __future__ import annotations
 

@@ -39,9 +39,7 @@ def experiment(size: int, algorithm: dict[str, Any], steps: int = 12, **workload
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize(("name", "settings"), SYNCHRONOUS, ids=IDS)
-def test_simulator_and_sockets_agree_to_the_bit(
-    name: str, settings: dict[str, Any], size: int, tmp_path: Path
-) -> None:
+def test_simulator_and_sockets_agree_to_the_bit(name: str, settings: dict[str, Any], size: int, tmp_path: Path) -> None:
     source = experiment(size, {"name": name, **settings})
     simulated = simcluster.run(source, out=tmp_path / "sim", report=False)
     real = simcluster.run(source, backend="sockets", out=tmp_path / "sockets", report=False)
@@ -58,7 +56,13 @@ def test_momentum_adam_and_uneven_shards_agree_too(tmp_path: Path) -> None:
     for index, workload in enumerate(
         [
             {"optimizer": "adamw", "learning_rate": 0.001},
-            {"momentum": 0.9, "learning_rate": 0.02, "partition": "dirichlet", "alpha": 0.3, "clip_norm": 1.0},
+            {
+                "momentum": 0.9,
+                "learning_rate": 0.02,
+                "partition": "dirichlet",
+                "alpha": 0.3,
+                "clip_norm": 1.0,
+            },
         ]
     ):
         source = experiment(3, {"name": "sync_ps"}, **workload)

@@ -26,7 +26,12 @@ def problems_of(source: Any, **options: Any) -> list[str]:
 
 def test_the_resolved_document_has_every_default_and_reads_back_to_the_same() -> None:
     plan = read_experiment(GOOD)
-    assert plan.document["algorithm"] == {"name": "sync_ps", "pull_interval": 1, "polyak": 1.0, "timeout_s": None}
+    assert plan.document["algorithm"] == {
+        "name": "sync_ps",
+        "pull_interval": 1,
+        "polyak": 1.0,
+        "timeout_s": None,
+    }
     assert plan.document["workload"]["learning_rate"] == 0.1
     assert plan.document["seed"] == 0
     again = read_experiment(plan.document)
@@ -62,7 +67,12 @@ def test_overrides_reach_every_part() -> None:
 
 def test_an_algorithm_option_brings_its_own_defaults() -> None:
     plan = read_experiment({**GOOD, "algorithm": {"name": "sync_ps", "pull_interval": 3}}, algorithm="edp")
-    assert plan.document["algorithm"] == {"name": "edp", "pull_interval": 1, "max_staleness": None, "damping": "none"}
+    assert plan.document["algorithm"] == {
+        "name": "edp",
+        "pull_interval": 1,
+        "max_staleness": None,
+        "damping": "none",
+    }
 
 
 def test_all_errors_of_a_file_are_shown_at_once_with_their_lines(tmp_path: Path) -> None:
@@ -87,7 +97,9 @@ def test_all_errors_of_a_file_are_shown_at_once_with_their_lines(tmp_path: Path)
         6: "at least 0",
         7: "real",
     }.items():
-        assert any(f"wrong.yaml:{line}:" in problem and words in problem for problem in found), f"line {line} in\n{text}"
+        assert any(f"wrong.yaml:{line}:" in problem and words in problem for problem in found), (
+            f"line {line} in\n{text}"
+        )
     assert any("less than or equal to 1" in problem for problem in found), text
 
 

@@ -55,7 +55,9 @@ def test_every_flow_is_bound_or_has_a_full_link_on_which_none_is_faster(
     capacities, flows = network
     routes, bounds = [route for route, _ in flows], [bound for _, bound in flows]
     rates = max_min_rates(routes, capacities, bounds)
-    load = [sum(rate for route, rate in zip(routes, rates, strict=True) if link in route) for link in range(len(capacities))]
+    load = [
+        sum(rate for route, rate in zip(routes, rates, strict=True) if link in route) for link in range(len(capacities))
+    ]
     for link, capacity in enumerate(capacities):
         assert load[link] <= capacity * (1 + 1e-9), "a link carries more than it can"
     for route, bound, rate in zip(routes, bounds, rates, strict=True):

@@ -76,9 +76,7 @@ def test_metrics_come_by_time_and_then_by_rank(tmp_path: Path) -> None:
 
 def test_a_run_without_metrics_can_be_written_and_read(tmp_path: Path) -> None:
     a, b = Recorder(0, "a", lambda: 0.0), Recorder(1, "b", lambda: 0.0)
-    run = write_run(
-        tmp_path, made_up_config(), load(two_nodes()), record_of(a, b, elapsed_s=0.0), "0.1.0", report=True
-    )
+    run = write_run(tmp_path, made_up_config(), load(two_nodes()), record_of(a, b, elapsed_s=0.0), "0.1.0", report=True)
     assert len(run.metrics) == 0
     assert "neither loss nor accuracy" in (tmp_path / "report.html").read_text()
 

@@ -23,7 +23,8 @@ def finish_times(flows: list[tuple[float, tuple[Channel, ...], float]]) -> list[
 
     for index, (start_s, route, size) in enumerate(flows):
         clock.alarm_at(
-            start_s, lambda _, i=index, r=route, s=size: network.start(r, s, lambda: finish(i))  # type: ignore[misc]
+            start_s,
+            lambda _, i=index, r=route, s=size: network.start(r, s, lambda: finish(i)),  # type: ignore[misc]
         )
     while clock.drop_cancelled():
         clock.step()
@@ -110,7 +111,11 @@ def test_a_transfer_shorter_than_the_clocks_resolution_ends() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 5), st.integers(0, 2), st.integers(0, 2), st.floats(1, 1e6)), min_size=1, max_size=8),
+    st.lists(
+        st.tuples(st.floats(0, 5), st.integers(0, 2), st.integers(0, 2), st.floats(1, 1e6)),
+        min_size=1,
+        max_size=8,
+    ),
     st.floats(0.5, 8.0),
 )
 def test_bytes_times_k_take_times_k(flows: list[tuple[float, int, int, float]], k: float) -> None:

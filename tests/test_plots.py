@@ -59,9 +59,7 @@ def test_evaluations_stand_where_their_step_ended(run: Run, x: Any, per_step: fl
     """Evaluations follow steps 10, 20, ... 50; a step ends with the last byte of its last message."""
     figure = run.plot.convergence(x)
     for name in ("evaluated at rank 0", "accuracy of rank 0"):
-        assert line(figure, name)[0] == pytest.approx(
-            [per_step * step for step in (10, 20, 30, 40, 50)], abs=1e-9
-        )
+        assert line(figure, name)[0] == pytest.approx([per_step * step for step in (10, 20, 30, 40, 50)], abs=1e-9)
     evaluated = run.metrics[run.metrics["name"] == "eval_loss"]["value"]
     assert line(figure, "evaluated at rank 0")[1] == list(evaluated)
 
@@ -138,9 +136,7 @@ def test_a_limit_on_bars_cuts_the_timeline_in_time_and_says_where(run: Run) -> N
 def test_a_window_shows_what_touches_it_and_nothing_else(run: Run) -> None:
     figure = run.plot.timeline(start_s=1.0, end_s=1.1)
     for trace in figure.data:
-        assert all(
-            base < 1.1 and base + length > 1.0 for base, length in zip(trace.base, trace.x, strict=True)
-        )
+        assert all(base < 1.1 and base + length > 1.0 for base, length in zip(trace.base, trace.x, strict=True))
     assert "1.00 s to 1.10 s of 1.90 s" in figure.layout.xaxis.title.text
 
 
@@ -151,8 +147,7 @@ def test_a_cluster_of_300_nodes_stays_light(tmp_path: Path) -> None:
         "name": "star",
         "nodes": {name: {"device": "raspberry-pi-5"} for name in names},
         "links": [
-            {"between": ["n0", name], "bandwidth": "1 Gbps", "latency": "1 ms", "duplex": "full"}
-            for name in names[1:]
+            {"between": ["n0", name], "bandwidth": "1 Gbps", "latency": "1 ms", "duplex": "full"} for name in names[1:]
         ],
     }
     run = write(tmp_path, made_up_run(steps=10, names=names), load(document))

@@ -94,9 +94,7 @@ def test_ranks_use_samples_of_their_own_and_together_all():
     seen = []
     numbered = (torch.arange(40.0).reshape(40, 1), torch.zeros(40, 1))
     for rank in range(4):
-        replica = replica_of(
-            lambda: nn.Linear(1, 1), train=numbered, rank=rank, size=4, batch_size=5, steps=2
-        )
+        replica = replica_of(lambda: nn.Linear(1, 1), train=numbered, rank=rank, size=4, batch_size=5, steps=2)
         seen += torch.cat([batch.inputs for batch in replica.batches()]).flatten().tolist()
     assert sorted(seen) == list(range(40))
 
@@ -229,9 +227,7 @@ def test_clipping_scales_the_joint_norm_down_and_never_up():
         replica = replica_of(clip_norm=clip_norm)
         before = replica.snapshot()
         replica.apply([torch.ones_like(parameter) for parameter in replica.parameters])
-        return math.sqrt(
-            sum((a - b).square().sum().item() for a, b in zip(before, replica.parameters, strict=True))
-        )
+        return math.sqrt(sum((a - b).square().sum().item() for a, b in zip(before, replica.parameters, strict=True)))
 
     assert moved(1.0) == pytest.approx(0.1, rel=1e-5)
     assert moved(None) == pytest.approx(0.1 * math.sqrt(21), rel=1e-5)
@@ -338,9 +334,7 @@ def test_evaluation_sees_running_means_and_the_weights_it_is_given():
 
 def test_there_is_no_accuracy_without_classes_and_nothing_without_held_out_samples():
     inputs, _ = some_data()
-    regression = replica_of(
-        loss=nn.functional.mse_loss, train=(inputs, inputs[:, :3]), test=(inputs, inputs[:, :3])
-    )
+    regression = replica_of(loss=nn.functional.mse_loss, train=(inputs, inputs[:, :3]), test=(inputs, inputs[:, :3]))
     assert list(regression.evaluate()) == ["loss"]
     assert replica_of().evaluate() == {}
 

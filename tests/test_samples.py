@@ -23,9 +23,7 @@ class Pairs(Dataset):
         return INPUTS[index][:1].expand(width) if self.ragged else INPUTS[index], int(TARGETS[index])
 
 
-@pytest.mark.parametrize(
-    "data", [Samples(INPUTS, TARGETS), (INPUTS, TARGETS), TensorDataset(INPUTS, TARGETS), Pairs()]
-)
+@pytest.mark.parametrize("data", [Samples(INPUTS, TARGETS), (INPUTS, TARGETS), TensorDataset(INPUTS, TARGETS), Pairs()])
 def test_every_form_of_data_becomes_the_same_two_tensors(data):
     samples = as_samples(data)
     assert len(samples) == 6

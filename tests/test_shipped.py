@@ -34,9 +34,7 @@ def test_files_inside_a_wheel_come_first(tmp_path: Path, monkeypatch: pytest.Mon
     assert shipped.shipped_path("experiments", "x") is None
 
 
-def test_a_file_of_that_path_comes_before_a_shipped_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_that_path_comes_before_a_shipped_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "smolcluster").write_text("")
     assert shipped.find("topologies", "smolcluster") == Path("smolcluster")

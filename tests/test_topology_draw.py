@@ -84,9 +84,7 @@ def test_a_drawing_names_nodes_with_ranks_devices_and_the_numbers_of_links() -> 
     } <= set(words)
 
 
-@pytest.mark.parametrize(
-    ("busy", "step"), [(0.0, 0), (0.049, 0), (0.05, 1), (0.3, 2), (0.5, 3), (0.8, 4), (1.0, 4)]
-)
+@pytest.mark.parametrize(("busy", "step"), [(0.0, 0), (0.049, 0), (0.05, 1), (0.3, 2), (0.5, 3), (0.8, 4), (1.0, 4)])
 def test_use_of_a_link_is_coloured_and_written_on_it(busy: float, step: int) -> None:
     svg = draw_svg(chain(2), {"n0-n1": (busy, 2.5e6)})
     assert f'class="link full busy{step}" x1=' in svg
@@ -165,9 +163,7 @@ def test_a_browser_draws_the_page(tmp_path: Path) -> None:
         pytest.skip("no Chromium here")
     page = tmp_path / "page.html"
     page.write_text(draw_html(load("smolcluster")), encoding="utf-8")
-    flags = (
-        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    )
+    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     flags += " --disable-component-update --disable-sync --dump-dom"
     done = subprocess.run(
         [chromium, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()],

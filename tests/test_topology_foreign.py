@@ -31,9 +31,7 @@ def small() -> Topology:
 
 def small_graph(flat: bool) -> networkx.Graph[Any]:
     straggler = {"kind": "two-point", "probability": 0.1, "factor": 10}
-    keys = (
-        {f"straggler.{key}": value for key, value in straggler.items()} if flat else {"straggler": straggler}
-    )
+    keys = {f"straggler.{key}": value for key, value in straggler.items()} if flat else {"straggler": straggler}
     graph: networkx.Graph[Any] = networkx.Graph(name="small", description="Two machines on a switch.")
     graph.add_node("a", device="mac-mini-m4", address="10.0.0.1", port=52300)
     graph.add_node(7, device="raspberry-pi-4", gateway=False, **keys)
@@ -65,9 +63,7 @@ def test_node_link_json_that_networkx_writes_is_read(tmp_path: Path, edges: str)
 def test_the_graph_of_a_topology_has_its_nodes_and_links() -> None:
     graph = small().graph
     assert list(graph) == ["a", "7", "s"]
-    assert (
-        graph.edges["s", "a"]["link"] is small().links[0] or graph.edges["s", "a"]["link"] == small().links[0]
-    )
+    assert graph.edges["s", "a"]["link"] is small().links[0] or graph.edges["s", "a"]["link"] == small().links[0]
     assert graph.nodes["s"]["node"].kind == "switch"
 
 
@@ -85,9 +81,7 @@ def test_wrong_json_is_refused_with_its_file(tmp_path: Path) -> None:
     assert "found a mapping of 1, expected node-link data" in refused(path, '{"nodes": []}')
     assert "the key 'nodes' stands twice" in refused(path, '{"nodes": [], "nodes": [], "edges": []}')
     assert "expected JSON: nesting" in refused(path, "[" * 200_000)
-    found = refused(
-        path, '{"directed": true, "nodes": [{"id": "a"}, {"id": "a"}, {}], "edges": [{"source": "a"}]}'
-    )
+    found = refused(path, '{"directed": true, "nodes": [{"id": "a"}, {"id": "a"}, {}], "edges": [{"source": "a"}]}')
     assert "nodes[2]: found an empty mapping, expected an object with id" in found
     assert "edges[0]: found a mapping of 1, expected an object with source and target" in found
     assert "found a directed graph" in found
@@ -96,9 +90,7 @@ def test_wrong_json_is_refused_with_its_file(tmp_path: Path) -> None:
 
 def test_problems_inside_a_json_file_name_the_file_and_the_key(tmp_path: Path) -> None:
     text = '{"nodes": [{"id": "a", "device": "mac-mini"}], "edges": []}'
-    assert refused(tmp_path / "x.json", text).startswith(
-        f"{tmp_path / 'x.json'}: nodes.a.device: found 'mac-mini'"
-    )
+    assert refused(tmp_path / "x.json", text).startswith(f"{tmp_path / 'x.json'}: nodes.a.device: found 'mac-mini'")
 
 
 def test_wrong_graphml_is_refused_with_its_place(tmp_path: Path) -> None:

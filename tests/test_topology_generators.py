@@ -41,9 +41,7 @@ def test_numbers_may_be_text_or_plain_and_hold_for_every_link() -> None:
     as_text = ring(4, bandwidth="2.5 Gbps", latency="75 us", duplex="half", device={"flops": "1 TFLOP/s"})
     as_numbers = ring(4, bandwidth=312.5e6, latency=75e-6, duplex="half", device={"flops": "1 TFLOP/s"})
     assert as_text == as_numbers
-    assert {(link.bandwidth_Bps, link.latency_s, link.duplex) for link in as_text.links} == {
-        (312.5e6, 75e-6, "half")
-    }
+    assert {(link.bandwidth_Bps, link.latency_s, link.duplex) for link in as_text.links} == {(312.5e6, 75e-6, "half")}
     device = as_text.nodes["n3"].device
     assert device is not None
     assert device.flops_per_s == 1e12
@@ -75,9 +73,7 @@ def test_a_generated_topology_goes_through_the_checks_of_a_file() -> None:
 
 
 @given(st.integers(3, 12), st.floats(1.0, 1e12), st.floats(1e-9, 1.0))
-def test_the_document_of_a_generated_topology_reads_back_equal(
-    size: int, bandwidth: float, latency: float
-) -> None:
+def test_the_document_of_a_generated_topology_reads_back_equal(size: int, bandwidth: float, latency: float) -> None:
     topology = ring(size, bandwidth=bandwidth, latency=latency)
     assert topology.links[0].bandwidth_Bps == bandwidth
     assert topology.links[0].latency_s == latency
@@ -107,9 +103,7 @@ def test_halves_meet_their_textbook_bandwidth() -> None:
 
 
 def test_the_description_says_what_a_user_wants_to_know() -> None:
-    text = describe(
-        two_sites(2, 1, bandwidth="1 Gbps", latency="50 us", wan_bandwidth="8 Mbps", wan_latency="20 ms")
-    )
+    text = describe(two_sites(2, 1, bandwidth="1 Gbps", latency="50 us", wan_bandwidth="8 Mbps", wan_latency="20 ms"))
     lines = text.splitlines()
     assert lines[0] == "two-sites-2-1: 3 workers, 2 switches, 4 links"
     assert "0     n0    x86-laptop  300 GFLOP/s, memory 16 GB at 38 GB/s, site 0" in lines
@@ -132,7 +126,5 @@ def test_the_description_of_a_large_cluster_says_that_it_looked_at_a_part(
 def test_stragglers_count_in_the_description() -> None:
     topology = star(2).with_overrides({"nodes.n1.straggler.factor": 4})
     # 300 + 300 / 4 GFLOP/s
-    assert "compute: 375 GFLOP/s together, the fastest worker 4 times as fast as the slowest" in describe(
-        topology
-    )
+    assert "compute: 375 GFLOP/s together, the fastest worker 4 times as fast as the slowest" in describe(topology)
     assert "4 times slower" in describe(topology)

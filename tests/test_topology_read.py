@@ -122,9 +122,7 @@ def test_a_link_type_gives_its_numbers_and_the_file_may_override_each() -> None:
         wifi.latency_s,
         "half",
     )
-    changed = loads(
-        TWO.replace("bandwidth: 1 Gbps, latency: 150 us", "type: wifi-6, latency: 1 us, duplex: free")
-    )
+    changed = loads(TWO.replace("bandwidth: 1 Gbps, latency: 150 us", "type: wifi-6, latency: 1 us, duplex: free"))
     assert changed.links == (
         Link(
             "a",
@@ -249,9 +247,7 @@ def test_every_fault_is_named_once_with_its_place(wrong: str, right: str, words:
 
 
 def test_a_switch_computes_nothing() -> None:
-    problems = problems_of(
-        "nodes: {a: {device: mac-mini-m4}, s: {kind: switch, device: mac-mini-m4, port: 1}}"
-    )
+    problems = problems_of("nodes: {a: {device: mac-mini-m4}, s: {kind: switch, device: mac-mini-m4, port: 1}}")
     assert [problem.split(": found")[0] for problem in problems] == [
         "t.yaml:1:53: nodes.s.device",
         "t.yaml:1:74: nodes.s.port",
@@ -266,9 +262,7 @@ def test_names_of_nodes_fit_into_paths_keys_and_commands(name: str) -> None:
 def test_a_link_to_itself_twice_or_under_a_taken_name_is_refused() -> None:
     nodes = {name: {"device": "x86-laptop"} for name in ("a", "b", "a-b", "b-c", "c")}
     pairs = [("a", "b"), ("b", "a"), ("a", "a"), ("a-b", "c"), ("a", "b-c")]
-    problems = problems_of(
-        {"nodes": nodes, "links": [{"between": list(pair), "type": "wan"} for pair in pairs]}
-    )
+    problems = problems_of({"nodes": nodes, "links": [{"between": list(pair), "type": "wan"} for pair in pairs]})
     assert problems[0].startswith(
         "t.yaml: links[1].between: found a second link between b and a, expected one (the first"
     )
@@ -281,9 +275,7 @@ def test_a_cluster_without_a_worker_or_without_nodes_is_refused() -> None:
     assert "nodes: found nothing, expected a mapping of nodes" in one_problem("name: x")
     assert "expected a mapping with name" in one_problem("[1, 2]")
     assert "expected a mapping with name" in one_problem("")
-    assert "links: found 'none', expected a list" in one_problem(
-        "nodes: {a: {device: x86-laptop}}\nlinks: none"
-    )
+    assert "links: found 'none', expected a list" in one_problem("nodes: {a: {device: x86-laptop}}\nlinks: none")
 
 
 def test_one_worker_alone_is_a_cluster() -> None:

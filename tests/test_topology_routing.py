@@ -159,9 +159,7 @@ def test_every_route_is_the_first_of_the_shortest_simple_paths(topology: Topolog
             with pytest.raises(ValueError, match="no way"):
                 topology.route(a, b)
             continue
-        best = min(
-            paths, key=lambda path: (packet_s(topology, path), len(path), [order.index(n) for n in path])
-        )
+        best = min(paths, key=lambda path: (packet_s(topology, path), len(path), [order.index(n) for n in path]))
         assert [a, *(hop.target for hop in topology.route(a, b))] == best
 
 

@@ -107,9 +107,7 @@ def test_spans_read_back_to_the_nanosecond() -> None:
     read = spans_of(chrome_trace(record, {}))
     for node in record.nodes:
         written = sorted((span for span in node.spans), key=lambda span: (span.kind, *span[1:]))
-        back = sorted(
-            (span for rank, span in read if rank == node.rank), key=lambda span: (span.kind, *span[1:])
-        )
+        back = sorted((span for rank, span in read if rank == node.rank), key=lambda span: (span.kind, *span[1:]))
         assert [(s.kind, s.peer, s.tag, s.size_bytes) for s in written] == [
             (s.kind, s.peer, s.tag, s.size_bytes) for s in back
         ]

@@ -100,16 +100,26 @@ def test_an_unknown_unit_is_answered_with_the_one_meant(
 
 @pytest.mark.parametrize("value", ["1", 1000, 1.5, "1e9"])
 def test_a_missing_unit_is_never_guessed(value: object) -> None:
-    with pytest.raises(
-        ValueError, match=r"without a unit, expected a bandwidth with its unit, such as 1 Gbps"
-    ):
+    with pytest.raises(ValueError, match=r"without a unit, expected a bandwidth with its unit, such as 1 Gbps"):
         parse_bandwidth(value)
 
 
 @pytest.mark.parametrize(
     "value",
-    ["-1 Gbps", "0 Gbps", "nan Gbps", "inf Gbps", "inf", math.nan, math.inf, None, True, [], {}, "", "Gbps"]
-    + [
+    [
+        "-1 Gbps",
+        "0 Gbps",
+        "nan Gbps",
+        "inf Gbps",
+        "inf",
+        math.nan,
+        math.inf,
+        None,
+        True,
+        [],
+        {},
+        "",
+        "Gbps",
         "1 Gbps x",
         "1,5 Gbps",
         "1_0 Gbps",

@@ -126,9 +126,7 @@ def test_epochs_become_steps_rounded_up(samples, size, epochs, steps):
     assert workload.replica(0, size, 0, epochs=epochs).steps == steps
 
 
-@pytest.mark.parametrize(
-    "stop", [{}, {"steps": 1, "epochs": 1}, {"steps": 0}, {"epochs": 0}, {"epochs": float("nan")}]
-)
+@pytest.mark.parametrize("stop", [{}, {"steps": 1, "epochs": 1}, {"steps": 0}, {"epochs": 0}, {"epochs": float("nan")}])
 def test_a_stop_that_is_missing_double_or_not_positive_is_refused(stop):
     with pytest.raises(UsageError):
         a_workload().replica(0, 1, 0, **stop)
@@ -136,9 +134,7 @@ def test_a_stop_that_is_missing_double_or_not_positive_is_refused(stop):
 
 def test_a_batch_larger_than_the_smallest_shard_is_refused_with_rank_and_size():
     # 30 samples by 4 ranks are shards of 8, 8, 7 and 7.
-    with pytest.raises(
-        UsageError, match=r"batch_size: found 8, expected at most 7, .* of rank 2 of 4, the smallest"
-    ):
+    with pytest.raises(UsageError, match=r"batch_size: found 8, expected at most 7, .* of rank 2 of 4, the smallest"):
         a_workload(batch_size=8).replica(0, 4, 0, 1)
     assert a_workload(batch_size=7).replica(3, 4, 0, 1).shard_size == 7
 
@@ -174,9 +170,7 @@ def _batches(replica):
 
 
 def test_dirichlet_over_targets_that_are_no_classes_is_refused():
-    workload = a_workload(
-        partition=partial(dirichlet, alpha=0.5), train=(torch.ones(30, 2), torch.ones(30, 1))
-    )
+    workload = a_workload(partition=partial(dirichlet, alpha=0.5), train=(torch.ones(30, 2), torch.ones(30, 1)))
     with pytest.raises(UsageError, match="integer class labels"):
         workload.replica(0, 2, 0, 1)
 

@@ -28,7 +28,7 @@ class Cluster:
 
     def __init__(self, topology: Topology, seed: int = 0, *, inbox_bytes: int = INBOX_BYTES) -> None:
         self.topology, self.seed, self.inbox_bytes = topology, seed, inbox_bytes
-        self.loop = SimLoop()
+        self.loop = SimLoop()  # type: ignore[abstract]  # refuses by name what leaves the simulated world
         self.network = Network(self.loop.clock)
         self._channels: dict[tuple[str, bool], Channel] = {}
         self._streams: dict[tuple[int, int], Stream] = {}
@@ -149,9 +149,7 @@ class Cluster:
         """Cancels what is left, so that nothing is destroyed while pending."""
         self._ending = True
         for _ in range(100):  # a task may refuse once or twice; one that always does is left alone
-            left = sorted(
-                (t for t in asyncio.all_tasks(self.loop) if isinstance(t, SimTask)), key=lambda t: t.number
-            )
+            left = sorted((t for t in asyncio.all_tasks(self.loop) if isinstance(t, SimTask)), key=lambda t: t.number)
             if not left:
                 break
             for task in left:
@@ -172,7 +170,8 @@ def _outcome(task: SimTask[Any]) -> Any:
 
 def _place(task: SimTask[Any]) -> str:
     """' at file:line' of the innermost frame that is the algorithm's own."""
-    place, awaited = "", task.get_coro()
+    place = ""
+    awaited: Any = task.get_coro()
     while isinstance(awaited, CoroutineType):
         frame = awaited.cr_frame
         if frame is not None and not _is_plumbing(frame.f_code.co_filename):

@@ -57,7 +57,8 @@ class Clock(simpy.Environment):
 
     def alarm_at(self, when: float, callback: Callable[[Alarm], object]) -> Alarm:
         alarm = Alarm(callback)
-        heappush(self._queue, (max(when, self._now), 1, next(self._eid), alarm))  # type: ignore[arg-type]
+        queue: list[Any] = self._queue  # ours holds alarms beside SimPy's events
+        heappush(queue, (max(when, self._now), 1, next(self._eid), alarm))
         return alarm
 
     def drop_cancelled(self) -> bool:
@@ -128,12 +129,20 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def call_later(  # type: ignore[override]
-        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
-        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         timer = Timer(when, callback, args, self, context)
         timer.alarm = self.clock.alarm_at(when, lambda _: self._ready.append(timer))
@@ -150,7 +159,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         return SimFuture(next(self._numbers), self)
 
     def create_task(  # type: ignore[override]
-        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
     ) -> SimTask[T]:
         number = next(self._numbers)
         return SimTask(coro, number, loop=self, name=name or f"task-{number}", context=context)
@@ -217,7 +230,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.pop(id(generator), None)
         if not self._closed:
-            self.create_task(generator.aclose())  # type: ignore[arg-type]
+            self.create_task(generator.aclose())
 
     async def shutdown_asyncgens(self) -> None:
         generators, self._generators = list(self._generators.values()), {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.errors import PeerLost
 from simcluster.mailbox import Mailbox
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from backends.sim.network import Channel, Flow
     from simcluster.results.record import Recorder
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 INBOX_BYTES = 64 * 1024 * 1024
@@ -89,7 +88,7 @@ class Stream:
         elif outgoing in self._queue:
             self._queue.remove(outgoing)
 
-    def break_off(self, error: Callable[[], Exception]) -> None:
+    def break_off(self, error: Callable[[], BaseException]) -> None:
         """One end is gone: nothing more leaves, and whoever waits to send is told."""
         waiting = ([self._current] if self._current else []) + list(self._queue)
         if self._current is not None and self._current.flow is not None:
@@ -157,9 +156,7 @@ class SimTransport:
             raise self._peer_lost(to)
         start_s = self._loop.time()
         frozen: Payload = freeze(payload)
-        outgoing = Outgoing(
-            Message(self.rank, tag, frozen, header_B + body_B), body_B, self._loop.create_future()
-        )
+        outgoing = Outgoing(Message(self.rank, tag, frozen, header_B + body_B), body_B, self._loop.create_future())
         stream = self._cluster.stream(self.rank, to)
         stream.put(outgoing)
         self._sends += 1
@@ -192,7 +189,7 @@ class SimTransport:
         self.recorder.span("recv", start_s, self._loop.time(), message.source, message.tag, message.size_bytes)
         return message
 
-    async def compute(self, work: Callable[P, T], *args: P.args, cost: Cost, **kwargs: P.kwargs) -> T:
+    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         async with self._device_lock:
             start_s = self._loop.time()
             # Run at the start, as a real device would: what changes later is not seen, and cancelling comes too late.

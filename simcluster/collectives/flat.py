@@ -18,5 +18,5 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
 
 def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """The pieces of *vector* in the shapes of *like*: views, no copies."""
-    pieces = vector.split([tensor.numel() for tensor in like])
+    pieces = torch.split(vector, [tensor.numel() for tensor in like])
     return [piece.view(tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]

@@ -57,9 +57,7 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
     file = inspect.getsourcefile(function)
     if not inspect.iscoroutinefunction(function):
         problems.append(Problem(what, f"{function.__name__}", "an `async def` function", file))
-    positional = [
-        p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
-    ]
+    positional = [p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != 2:
         problems.append(
             Problem(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ class _Reader:
             elif first not in KEYS:
                 self.problems.append(Problem(f"--set {key}", repr(key), f"a key: {nearest(first, KEYS)}"))
             else:
-                self._collect(lambda key=key, value=value: self.document.override(tuple(key.split(".")), value, "--set"))  # type: ignore[misc]
+                self._collect(partial(self.document.override, tuple(key.split(".")), value, "--set"))
         return of_topology
 
     # one key each
@@ -210,7 +211,9 @@ class _Reader:
             # What is wrong with the name of the file is wrong in this file.
             here = self.document.problem(("topology",), expected="")
             self.problems += [
-                replace(problem, file=here.file, line=here.line, column=here.column) if problem.file is None else problem
+                replace(problem, file=here.file, line=here.line, column=here.column)
+                if problem.file is None
+                else problem
                 for problem in error.problems
             ]
             return None
@@ -245,7 +248,10 @@ class _Reader:
         for problem in wrong:
             self.problems.append(
                 self.document.problem(
-                    (key, problem.name), expected=problem.expected, found=problem.found or None, at_key=problem.unknown
+                    (key, problem.name),
+                    expected=problem.expected,
+                    found=problem.found or None,
+                    at_key=problem.unknown,
                 )
             )
         return function, identity | settings, settings
@@ -268,7 +274,11 @@ class _Reader:
             return {"epochs": 1}, None
         for key in stop:
             if key not in STOP_KEYS:
-                self._bad(("stop", key), f"one of {', '.join(STOP_KEYS)}: {nearest(str(key), STOP_KEYS)}", at_key=True)
+                self._bad(
+                    ("stop", key),
+                    f"one of {', '.join(STOP_KEYS)}: {nearest(str(key), STOP_KEYS)}",
+                    at_key=True,
+                )
         if ("steps" in stop) == ("epochs" in stop):
             self._bad(("stop",), "either steps or epochs")
         time_s = None
@@ -280,9 +290,7 @@ class _Reader:
         resolved = {key: stop[key] for key in ("steps", "epochs") if key in stop}
         return resolved | ({"time": write_latency(time_s)} if time_s else {}), time_s
 
-    def _steps(
-        self, workload: Workload | None, cluster: Topology | None, seed: int, stop: dict[str, Any]
-    ) -> int:
+    def _steps(self, workload: Workload | None, cluster: Topology | None, seed: int, stop: dict[str, Any]) -> int:
         """The steps of every rank; asks for one replica, so that data which cannot be dealt out is found now."""
         if workload is None or cluster is None or self.problems:
             return 1

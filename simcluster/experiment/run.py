@@ -52,13 +52,13 @@ def run(
         experiment = {"topology": topology, "algorithm": _block(algorithm), **keys}
         topology = algorithm = None
     elif keys:
-        raise UsageError([Problem(key, repr(value), "no other key beside an experiment") for key, value in keys.items()])
+        raise UsageError(
+            [Problem(key, repr(value), "no other key beside an experiment") for key, value in keys.items()]
+        )
     if algorithm is not None and not isinstance(algorithm, str):
         overrides = {**(overrides or {}), "algorithm": _block(algorithm)}
         algorithm = None
-    plan = read_experiment(
-        experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend
-    )
+    plan = read_experiment(experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend)
     return run_plan(plan, out=out, options=options, report=report, progress=progress)
 
 
@@ -71,11 +71,7 @@ def run_plan(
     progress: Progress | None = None,
 ) -> Run:
     """Runs a *plan* that has been read already: see `run`."""
-    folder = (
-        Path(out)
-        if out is not None
-        else default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
-    )
+    folder = Path(out) if out is not None else default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
     check_folder(folder)
     job = _job(plan, folder, dict(options or {}), progress)
     try:
@@ -85,9 +81,9 @@ def run_plan(
         raise
     finished = write_run(folder, plan.document, plan.topology, record, simcluster.__version__, report=report)
     if record.error is not None:
-        error = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
-        error.seed, error.folder = plan.seed, str(folder)
-        raise error
+        failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
+        failure.seed, failure.folder = plan.seed, str(folder)
+        raise failure
     return finished
 
 
@@ -124,6 +120,10 @@ def _block(algorithm: str | Callable[..., Any] | Mapping[str, Any] | None) -> An
     file = inspect.getsourcefile(algorithm) if module is not None else None
     if file is None or not Path(file).is_file() or not name.isidentifier():
         raise UsageError(
-            Problem("algorithm", name, "a function in a file, since every node reads it there: %%writefile my_algo.py")
+            Problem(
+                "algorithm",
+                name,
+                "a function in a file, since every node reads it there: %%writefile my_algo.py",
+            )
         )
     return {"path": f"{Path(file).resolve()}:{name}"}

@@ -115,10 +115,7 @@ class Pair:
         import pandas as pd
 
         keys = ["step", "node", "name", "again"]
-        a, b = (
-            (frame := run.metrics).assign(again=frame.groupby(keys[:3]).cumcount())
-            for run in (self.a, self.b)
-        )
+        a, b = ((frame := run.metrics).assign(again=frame.groupby(keys[:3]).cumcount()) for run in (self.a, self.b))
         both = pd.merge(a, b, on=keys, suffixes=("_a", "_b"))
         equal = (both["value_a"] == both["value_b"]) | (both["value_a"].isna() & both["value_b"].isna())
         differing = both[~equal].sort_values("step", kind="stable")
@@ -211,8 +208,7 @@ def _identity(summary: Mapping[str, Any]) -> dict[str, Any]:
 def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
     """*numbers* with None for NaN and infinities, which JSON lacks."""
     return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in numbers.items()
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in numbers.items()
     }
 
 

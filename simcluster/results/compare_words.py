@@ -120,9 +120,7 @@ def _short(value: Any, limit: int = 40) -> str:
 def _metrics(pair: Pair) -> str:
     found = pair.metrics
     one_sided = [
-        f"{words.count(amount)} only in {side}"
-        for amount, side in ((found.only_a, "a"), (found.only_b, "b"))
-        if amount
+        f"{words.count(amount)} only in {side}" for amount, side in ((found.only_a, "a"), (found.only_b, "b")) if amount
     ]
     ending = f" ({', '.join(one_sided)})" if one_sided else ""
     numbers = words.plural(found.in_both, "number")

@@ -116,9 +116,7 @@ def default_folder(name: str, algorithm: str, backend: str, seed: int, root: str
     """Where a run goes if nobody says otherwise: runs/<name>-<algorithm>-<backend>-seed<seed>."""
     # An algorithm may be a path such as my/algo.py:train; its last part says enough and makes one folder.
     parts = (name, algorithm.replace("\\", "/").rsplit("/", 1)[-1], backend, f"seed{seed}")
-    return Path(root) / "-".join(
-        "".join(c if c.isalnum() or c in "._+" else "_" for c in part) for part in parts
-    )
+    return Path(root) / "-".join("".join(c if c.isalnum() or c in "._+" else "_" for c in part) for part in parts)
 
 
 def check_folder(folder: str | os.PathLike[str]) -> None:
@@ -246,10 +244,7 @@ def _write_metrics(record: RunRecord, path: Path) -> None:
     columns = list(zip(*(row[3] for row in rows), strict=True)) or [()] * 5
     kinds = {"time_s": "float64", "step": "int64", "node": "str", "name": "str", "value": "float64"}
     frame = pd.DataFrame(
-        {
-            name: pd.Series(list(column), dtype=kind)
-            for (name, kind), column in zip(kinds.items(), columns, strict=True)
-        }
+        {name: pd.Series(list(column), dtype=kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)}
     )
     frame.to_parquet(path, index=False)
 
@@ -284,9 +279,7 @@ def _check_complete(folder: Path) -> None:
         raise UsageError(Problem("run", f"no folder {folder}", "a run folder"))
     missing = [name for name in NEEDED if not (folder / name).is_file()]
     if missing:
-        raise UsageError(
-            [Problem(name, f"nothing in {folder}", "this file of a run folder") for name in missing]
-        )
+        raise UsageError([Problem(name, f"nothing in {folder}", "this file of a run folder") for name in missing])
 
 
 def _damaged(path: Path, expected: str) -> UsageError:

@@ -68,9 +68,7 @@ class RunPlots:
     @cached_property
     def _activity(self) -> timelines.Activity:
         run = self._run
-        return timelines.Activity(
-            [escape(name) for name in run.summary["nodes"]], run.spans, run.summary["elapsed_s"]
-        )
+        return timelines.Activity([escape(name) for name in run.summary["nodes"]], run.spans, run.summary["elapsed_s"])
 
     def _end_of_first_steps(self, start_s: float) -> float:
         metrics = self._run.metrics
@@ -83,9 +81,7 @@ class RunPlots:
         return float(self._run.summary["elapsed_s"] if missing or first_s.empty else first_s.max())
 
 
-def convergence(
-    runs: Sequence[Run], x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")
-) -> go.Figure:
+def convergence(runs: Sequence[Run], x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")) -> go.Figure:
     """One line per run: evaluated loss or accuracy, or else the mean training loss; one panel each, side by
     side.
 
@@ -100,9 +96,7 @@ def convergence(
     if not shown:
         found = sorted({str(name) for run in runs for name in run.metrics["name"].unique()})
         raise UsageError(
-            Problem(
-                "metrics", words.listing(found) or "none", f"{LOSS}, {ACCURACY} or loss to have been recorded"
-            )
+            Problem("metrics", words.listing(found) or "none", f"{LOSS}, {ACCURACY} or loss to have been recorded")
         )
     figure = make_subplots(rows=1, cols=len(shown), horizontal_spacing=0.12)
     for column, panel in enumerate(shown, start=1):
@@ -130,9 +124,7 @@ def _curves(runs: Sequence[Run], axis: XScale, panel: Panel) -> list[go.Scatter]
         if len(runs) == 1:
             traces += _node_lines(run, axis, training)
         if not evaluated.empty:
-            traces += _line(
-                run, axis, evaluated, _name(runs, run, "evaluated at rank 0"), LINES[1], index, runs
-            )
+            traces += _line(run, axis, evaluated, _name(runs, run, "evaluated at rank 0"), LINES[1], index, runs)
         else:
             traces += _line(
                 run, axis, _mean_by_step(training), _name(runs, run, "training, mean"), LINES[1], index, runs
@@ -155,8 +147,7 @@ def _line(
             x=axis.of(run, rows),
             y=rows["value"].to_numpy(),
             customdata=[
-                [step, words.seconds(time_s)]
-                for step, time_s in zip(rows["step"], rows["time_s"], strict=True)
+                [step, words.seconds(time_s)] for step, time_s in zip(rows["step"], rows["time_s"], strict=True)
             ],
             name=name,
             legendgroup=name,
@@ -238,11 +229,7 @@ def staleness(run: Run) -> go.Figure:
         raise UsageError(Problem(STALENESS, "none recorded", "an algorithm that records staleness"))
     values = rows["value"].to_numpy()
     whole = bool(np.all(values == np.round(values))) and values.max() - values.min() <= 60
-    edges = (
-        np.arange(values.min() - 0.5, values.max() + 1.5)
-        if whole
-        else np.linspace(values.min(), values.max(), 31)
-    )
+    edges = np.arange(values.min() - 0.5, values.max() + 1.5) if whole else np.linspace(values.min(), values.max(), 31)
     figure = go.Figure()
     for index, node in enumerate(dict.fromkeys(rows["node"])):
         counts, _ = np.histogram(rows.loc[rows["node"] == node, "value"], bins=edges)

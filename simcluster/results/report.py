@@ -51,8 +51,7 @@ def render(run: Run, topology: Topology) -> str:
     )
     scripts = [get_plotlyjs(), _asset("report.js")]
     policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-        for script in scripts
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
     )
     return f"""<!doctype html>
 <html lang="en">
@@ -102,12 +101,8 @@ def _figures_json(figures: dict[str, go.Figure]) -> str:
 def _header(run: Run, topology: Topology) -> str:
     summary = run.summary
     failed = summary["status"] != "done"
-    backend = {"sim": "simulated", "sockets": "measured on sockets"}.get(
-        summary["backend"], summary["backend"]
-    )
-    pills = (
-        f'<span class="pill">{escape(backend)}</span>' + '<span class="pill failed">failed</span>' * failed
-    )
+    backend = {"sim": "simulated", "sockets": "measured on sockets"}.get(summary["backend"], summary["backend"])
+    pills = f'<span class="pill">{escape(backend)}</span>' + '<span class="pill failed">failed</span>' * failed
     return f"""<header>
 <div class="title"><h1>{escape(summary["name"])}</h1>{pills}<span>seed {summary["seed"]:d}</span></div>
 <p class="headline">{escape(headline(run, topology))}</p>
@@ -154,12 +149,10 @@ def _convergence(figures: dict[str, go.Figure]) -> str:
     if not stems:
         return _section("Convergence", "This run recorded neither loss nor accuracy.")
     buttons = "".join(
-        f'<button data-value="{x}" aria-pressed="{"true" if x == "time" else "false"}">{x}</button>'
-        for x in AXES
+        f'<button data-value="{x}" aria-pressed="{"true" if x == "time" else "false"}">{x}</button>' for x in AXES
     )
     places = "".join(
-        f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="x"></div>'
-        for stem in stems
+        f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="x"></div>' for stem in stems
     )
     return f"""<section><div class="heading"><h2>Convergence</h2>
 <div class="choice" role="group" aria-label="horizontal axis" data-for="x">{buttons}</div></div>

@@ -80,8 +80,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: se
 
     def cells(tag: str, row: Sequence[str]) -> str:
         return "".join(
-            f"<{tag}{' class=text' if index in text_columns else ''}>{cell}</{tag}>"
-            for index, cell in enumerate(row)
+            f"<{tag}{' class=text' if index in text_columns else ''}>{cell}</{tag}>" for index, cell in enumerate(row)
         )
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)

@@ -57,9 +57,7 @@ def link_use(topology: Topology, record: RunRecord) -> dict[str, LinkUse]:
     return use
 
 
-def summarize(
-    config: Mapping[str, Any], topology: Topology, record: RunRecord, version: str
-) -> dict[str, Any]:
+def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, version: str) -> dict[str, Any]:
     """The content of summary.json, in its order. Times in seconds, sizes in bytes, absent numbers None."""
     metrics = [metric for node in record.nodes for metric in node.metrics]
     summary: dict[str, Any] = {
@@ -120,9 +118,7 @@ def _node(node: NodeRecord) -> dict[str, Any]:
 
 def _last(metrics: list[Metric], name: str) -> float | None:
     """The latest value called *name*; of several at one time, the one of the highest step."""
-    found = [
-        (metric.time_s, metric.step, index) for index, metric in enumerate(metrics) if metric.name == name
-    ]
+    found = [(metric.time_s, metric.step, index) for index, metric in enumerate(metrics) if metric.name == name]
     return metrics[max(found)[2]].value if found else None
 
 

@@ -40,15 +40,11 @@ class Activity:
 
 def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go.Figure:
     """One row per node and one bar per span between *start_s* and *end_s*, of which the first *max_bars*."""
-    window = [
-        (rank, span) for rank, span in activity.spans if rank < MAX_NODES and _touches(span, start_s, end_s)
-    ]
+    window = [(rank, span) for rank, span in activity.spans if rank < MAX_NODES and _touches(span, start_s, end_s)]
     window.sort(key=lambda row: (row[1].start_s, row[0]))
     if len(window) > max_bars:
         end_s = max(window[max_bars][1].start_s, start_s)
-        window = [
-            (rank, span) for rank, span in window[:max_bars] if span.start_s < end_s or end_s == start_s
-        ]
+        window = [(rank, span) for rank, span in window[:max_bars] if span.start_s < end_s or end_s == start_s]
     scale = time_scale(end_s)
     figure = go.Figure()
     for kind in KINDS:

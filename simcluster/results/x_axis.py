@@ -61,9 +61,7 @@ class _Sent:
     def __init__(self, run: Run) -> None:
         sends = sorted((nanoseconds(s.end_s), s.size_bytes) for _, s in run.spans if s.kind == "send")
         self._ends_ns = np.array([end_ns for end_ns, _ in sends], dtype=np.int64)
-        self._bytes = np.concatenate(
-            [[0], np.cumsum([size_bytes for _, size_bytes in sends], dtype=np.int64)]
-        )
+        self._bytes = np.concatenate([[0], np.cumsum([size_bytes for _, size_bytes in sends], dtype=np.int64)])
 
     def by(self, times_s: FloatArray) -> FloatArray:
         asked_ns = np.array([nanoseconds(time_s) for time_s in times_s], dtype=np.int64)

@@ -86,12 +86,8 @@ def _arrange(topology: Topology, link_use: LinkUse | None) -> _Drawing:
     at = scale(place(list(topology.nodes), ends), sizes, ends, (22.0, 16.0), room)
     wanted = [_label_size(words) if words else None for words in labels]
     for _ in range(_ROUNDS):
-        boxes = {
-            name: Box(*at[name], width / 2 + 2, height / 2 + 2) for name, (width, height) in sizes.items()
-        }
-        places, clear = place_labels(
-            [_between(boxes[a], boxes[b]) for a, b in ends], wanted, list(boxes.values())
-        )
+        boxes = {name: Box(*at[name], width / 2 + 2, height / 2 + 2) for name, (width, height) in sizes.items()}
+        places, clear = place_labels([_between(boxes[a], boxes[b]) for a, b in ends], wanted, list(boxes.values()))
         if clear:
             break
         at = {name: (x * _GROWTH, y * _GROWTH) for name, (x, y) in at.items()}
@@ -107,9 +103,7 @@ def _between(a: Box, b: Box) -> tuple[Point, Point]:
     dx, dy = b.x - a.x, b.y - a.y
 
     def exit_of(box: Box) -> float:
-        return min(
-            box.half_width / abs(dx) if dx else math.inf, box.half_height / abs(dy) if dy else math.inf, 0.5
-        )
+        return min(box.half_width / abs(dx) if dx else math.inf, box.half_height / abs(dy) if dy else math.inf, 0.5)
 
     start, end = exit_of(a), exit_of(b)
     return (a.x + dx * start, a.y + dy * start), (b.x - dx * end, b.y - dy * end)
@@ -145,8 +139,7 @@ def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
     common = _commonest(topology)
     if common is not None:
         labels = [
-            lines[2:] if _numbers(link) == common else lines
-            for link, lines in zip(topology.links, labels, strict=True)
+            lines[2:] if _numbers(link) == common else lines for link, lines in zip(topology.links, labels, strict=True)
         ]
     if sum(bool(lines) for lines in labels) > _MOST_LABELS:
         return [[] for _ in labels]
@@ -257,9 +250,7 @@ def _inside(point: Point, ground: tuple[float, float, float, float]) -> bool:
 
 def _ground_svg(site: str, ground: tuple[float, float, float, float]) -> str:
     left, top, right, bottom = ground
-    rect = (
-        f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}" rx="12"/>'
-    )
+    rect = f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}" rx="12"/>'
     return f'<g class="site">{rect}{_text(left + 10, top + 11, site, "small start")}</g>'
 
 

@@ -55,9 +55,7 @@ def halves_Bps(topology: Topology) -> float:
     """
     workers = topology.workers
     half = len(workers) // 2
-    routes = (
-        [topology.route(a, b) for a, b in zip(workers[:half], workers[-half:], strict=True)] if half else []
-    )
+    routes = [topology.route(a, b) for a, b in zip(workers[:half], workers[-half:], strict=True)] if half else []
     users: dict[tuple[str, bool], int] = {}
     for hop in (hop for route in routes for hop in route):
         users[_lane(hop)] = users.get(_lane(hop), 0) + 1
@@ -83,9 +81,7 @@ def describe(topology: Topology) -> str:
     ]
     if topology.description:
         lines.append(" ".join(topology.description.split()))
-    return "\n".join(
-        [*lines, "", *_node_lines(topology), "", *_link_lines(topology), "", *_route_lines(topology)]
-    )
+    return "\n".join([*lines, "", *_node_lines(topology), "", *_link_lines(topology), "", *_route_lines(topology)])
 
 
 def _node_lines(topology: Topology) -> list[str]:
@@ -96,9 +92,7 @@ def _node_lines(topology: Topology) -> list[str]:
             rows.append(("-", node.name, "switch", node.site or ""))
             continue
         about = [str(node.device), *([] if node.gateway else ["forwards nothing"])]
-        about += [f"at {node.address}" if node.port is None else f"at {node.address}:{node.port}"] * bool(
-            node.address
-        )
+        about += [f"at {node.address}" if node.port is None else f"at {node.address}:{node.port}"] * bool(node.address)
         about += [node.site] * bool(node.site)  # type: ignore[list-item]
         rows.append((str(ranks[node.name]), node.name, node.device.name, ", ".join(about)))
     return _table(("rank", "node", "device", ""), rows)
@@ -120,9 +114,7 @@ def _link_lines(topology: Topology) -> list[str]:
 
 def _route_lines(topology: Topology) -> list[str]:
     devices = [node.device for node in topology.nodes.values() if node.device is not None]
-    rates = [
-        device.flops_per_s / (device.straggler.mean_factor if device.straggler else 1) for device in devices
-    ]
+    rates = [device.flops_per_s / (device.straggler.mean_factor if device.straggler else 1) for device in devices]
     spread = max(rates) / min(rates)
     equal = "all workers equally fast"
     compared = equal if spread == 1 else f"the fastest worker {spread:.3g} times as fast as the slowest"
@@ -145,8 +137,7 @@ def _route_lines(topology: Topology) -> list[str]:
         f"{format_size(_EXAMPLE_BYTES)} takes {format_latency(seconds)}"
     )
     lines.append(
-        "lower to upper half of the ranks, all at once: "
-        f"{format_bandwidth(halves_Bps(topology))} together each way"
+        f"lower to upper half of the ranks, all at once: {format_bandwidth(halves_Bps(topology))} together each way"
     )
     return lines
 
@@ -162,6 +153,5 @@ def _count(number: int, one: str, many: str = "") -> str:
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [head, *rows]
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [head, *rows]
     ]

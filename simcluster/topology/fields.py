@@ -23,9 +23,7 @@ class Fields:
     Every getter returns None for what is absent or wrong; only the wrong is a problem.
     """
 
-    def __init__(
-        self, document: Document, path: KeyPath, known: Sequence[str], problems: list[Problem]
-    ) -> None:
+    def __init__(self, document: Document, path: KeyPath, known: Sequence[str], problems: list[Problem]) -> None:
         self.document, self.path, self.problems = document, path, problems
         found = document.get(path)
         self.is_mapping = isinstance(found, dict)
@@ -37,9 +35,7 @@ class Fields:
                 self.unknown(key, known)
 
     def problem(self, *key: str, expected: str, found: str | None = None, at_key: bool = False) -> None:
-        self.problems.append(
-            self.document.problem((*self.path, *key), expected=expected, found=found, at_key=at_key)
-        )
+        self.problems.append(self.document.problem((*self.path, *key), expected=expected, found=found, at_key=at_key))
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
         self.problem(key, found="an unknown key", expected=f"a known one: {nearest(key, known)}", at_key=True)

@@ -37,9 +37,7 @@ def star(
     """*workers* around one switch: a message crosses two links."""
     names = _names(workers, at_least=1)
     nodes = _workers(names, device) | {"sw": {"kind": "switch"}}
-    return _topology(
-        f"star-{workers}", nodes, _links(((name, "sw") for name in names), bandwidth, latency, duplex)
-    )
+    return _topology(f"star-{workers}", nodes, _links(((name, "sw") for name in names), bandwidth, latency, duplex))
 
 
 def ring(

@@ -108,9 +108,7 @@ def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
     }
 
 
-def _place_core(
-    core: Sequence[str], beside: Mapping[str, Sequence[str]], reach: Mapping[str, float]
-) -> Array:
+def _place_core(core: Sequence[str], beside: Mapping[str, Sequence[str]], reach: Mapping[str, float]) -> Array:
     """Points of *core* around (0, 0), as far apart as they are in the graph, leaving room for leaves."""
     count = len(core)
     if count == 1:

@@ -77,6 +77,4 @@ def _link_index(document: Document, key: str, name: str) -> int:
 
 
 def _unknown(key: str, word: str, known: Iterable[str]) -> UsageError:
-    return UsageError(
-        Problem(f"override {key}", f"the unknown {word!r}", f"a known key: {nearest(word, known)}")
-    )
+    return UsageError(Problem(f"override {key}", f"the unknown {word!r}", f"a known key: {nearest(word, known)}"))

@@ -34,9 +34,7 @@ NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the start"
 # What goes to the ssh command must never look like one of its options.
 _SSH = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_HOST = re.compile(
-    r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
-)
+_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 _SITE = re.compile(r"[^\x00-\x1f]{1,64}")
 
 
@@ -71,9 +69,7 @@ def read_node(document: Document, name: str, problems: list[Problem]) -> ReadNod
     if kind == "switch":
         for key in fields.data:
             if key in NODE_KEYS and key not in SWITCH_KEYS:
-                fields.problem(
-                    key, found="it on a switch", expected="none: a switch only forwards", at_key=True
-                )
+                fields.problem(key, found="it on a switch", expected="none: a switch only forwards", at_key=True)
         site = fields.text("site", _SITE, "the name of a place")
         node = Node(name, site=site) if len(problems) == before else None
         return ReadNode(node, True, False, True)

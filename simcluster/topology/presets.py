@@ -21,9 +21,7 @@ _MEMORY = "memory 0.86 of Apple's figure, as the M4 reaches 103 of 120 GB/s"
 
 
 def _device(name: str, flops: str, memory_bandwidth: str, memory: str, source: str) -> Device:
-    return Device(
-        name, parse_rate(flops), parse_bandwidth(memory_bandwidth), parse_size(memory), source=source
-    )
+    return Device(name, parse_rate(flops), parse_bandwidth(memory_bandwidth), parse_size(memory), source=source)
 
 
 _DEVICES = [
@@ -55,8 +53,7 @@ _DEVICES = [
         "4.64 TFLOP/s",
         "235 GB/s",
         "24 GB",
-        "GPU of 16 cores; estimate: 1.6 times the measured M4 of 10 cores (arXiv:2502.05317); "
-        f"{_MEMORY} (273 GB/s)",
+        f"GPU of 16 cores; estimate: 1.6 times the measured M4 of 10 cores (arXiv:2502.05317); {_MEMORY} (273 GB/s)",
     ),
     _device(
         "macbook-air-m1",

@@ -121,9 +121,7 @@ def _read_nodes(fields: Fields, problems: list[Problem]) -> dict[str, ReadNode]:
         return {}
     read = {name: read_node(fields.document, name, problems) for name in nodes}
     if not any(node.may_be_worker for node in read.values()):
-        fields.problem(
-            "nodes", found="switches only", expected="a worker at least: a node with a device", at_key=True
-        )
+        fields.problem("nodes", found="switches only", expected="a worker at least: a node with a device", at_key=True)
     return read
 
 
@@ -188,9 +186,7 @@ def _check_twice(
         earlier, found = (called, f"a second link called {name}")
     line = document.mark(("links", earlier))
     place = f"line {line[0]}" if line else f"links[{earlier}]"
-    problems.append(
-        document.problem(("links", index, "between"), found=found, expected=f"one (the first is {place})")
-    )
+    problems.append(document.problem(("links", index, "between"), found=found, expected=f"one (the first is {place})"))
 
 
 def _check_reach(

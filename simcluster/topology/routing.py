@@ -56,10 +56,7 @@ class Routes:
         # A node with one link leaves no choice. Searching from its neighbour instead answers every question
         # about a star or a tree with one search for each switch, however many nodes hang on it.
         inner_start, inner_end = self._only_exit(start), self._only_exit(end)
-        if any(
-            gate != node and not self._through[gate]
-            for gate, node in ((inner_start, start), (inner_end, end))
-        ):
+        if any(gate != node and not self._through[gate] for gate, node in ((inner_start, start), (inner_end, end))):
             return None
         tree = self._tree(inner_start)
         if inner_end not in tree:
@@ -103,8 +100,7 @@ class Routes:
         return [
             previous
             for previous, step in self._neighbours[node].items()
-            if (previous == start or self._through[previous])
-            and distances.get(previous) == (length - step, hops - 1)
+            if (previous == start or self._through[previous]) and distances.get(previous) == (length - step, hops - 1)
         ]
 
     def _distances(self, start: int) -> dict[int, tuple[int, int]]:

@@ -49,9 +49,7 @@ def read_mnist_folder(folder: Path) -> tuple[Bytes, Bytes, Bytes, Bytes]:
     paths = [_find(folder, name) for name in names]
     missing = [name for name, path in zip(names, paths, strict=True) if path is None]
     if missing:
-        raise UsageError(
-            [Problem("data", f"no {name} in {folder}", f"{name} or {name}.gz") for name in missing]
-        )
+        raise UsageError([Problem("data", f"no {name} in {folder}", f"{name} or {name}.gz") for name in missing])
     arrays = []
     for images_path, labels_path in (paths[:2], paths[2:]):
         assert images_path is not None

@@ -159,9 +159,7 @@ class Replica:
             gradients = [torch.ones_like(parameter) for parameter in self.parameters]
             # The first step also sets up the optimizer's state; the second is like all that follow.
             _step(optimizer, copies, gradients, self._clip_norm)
-            self._costs["apply"] = elementwise_cost(
-                lambda: _step(optimizer, copies, gradients, self._clip_norm)
-            )
+            self._costs["apply"] = elementwise_cost(lambda: _step(optimizer, copies, gradients, self._clip_norm))
         return self._costs["apply"]
 
     def evaluate(self) -> dict[str, float]:
@@ -215,9 +213,7 @@ def _differentiate(
 ) -> tuple[Tensor, list[Tensor]]:
     loss = loss_function(model(batch.inputs), batch.targets)
     if loss.dim() != 0:
-        raise ValueError(
-            f"the loss has shape {tuple(loss.shape)}; expected a scalar, the mean over the batch"
-        )
+        raise ValueError(f"the loss has shape {tuple(loss.shape)}; expected a scalar, the mean over the batch")
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     # Autograd may hand out one tensor twice (of a + b), or one number for a whole tensor (of a.sum()).
     shared = len({gradient.data_ptr() for gradient in gradients}) < len(gradients)

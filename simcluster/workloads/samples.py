@@ -50,9 +50,7 @@ def as_samples(data: Data, name: str = "train") -> Samples:
     """
     samples = _pair(data, name)
     if samples.inputs.dim() == 0 or samples.targets.dim() == 0 or len(samples.inputs) != len(samples.targets):
-        shapes = (
-            f"inputs of shape {tuple(samples.inputs.shape)} and targets of {tuple(samples.targets.shape)}"
-        )
+        shapes = f"inputs of shape {tuple(samples.inputs.shape)} and targets of {tuple(samples.targets.shape)}"
         raise UsageError(Problem(name, shapes, "as many inputs as targets, counted by their first dimension"))
     if len(samples) == 0:
         raise UsageError(Problem(name, "0 samples", "at least one"))

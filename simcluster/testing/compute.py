@@ -1,0 +1,92 @@
+"""Checks of compute: results, order, messages meanwhile, cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+
+import torch
+
+from simcluster.testing.harness import RunBodies, run
+from simcluster.transport import Cost, Transport
+
+
+def compute_returns_and_raises_what_the_work_does(run_bodies: RunBodies) -> None:
+    async def body(node: Transport) -> None:
+        assert await node.compute(lambda a, b: a + b, 2, b=3, cost=Cost(10.0)) == 5
+        try:
+            await node.compute(lambda: 1 // 0, cost=Cost(10.0))
+        except ZeroDivisionError:
+            return
+        raise AssertionError("compute swallowed an exception")
+
+    run(run_bodies, body)
+
+
+def messages_are_answered_while_work_runs(run_bodies: RunBodies) -> None:
+    def work() -> float:
+        product = torch.eye(300)
+        for _ in range(60):
+            product = product @ product
+        return float(product.sum())
+
+    async def busy(node: Transport) -> None:
+        async def answer() -> None:
+            await node.recv(1, "question")
+            await node.send(1, "answer", None)
+
+        answering = asyncio.create_task(answer())
+        computing = asyncio.create_task(node.compute(work, cost=Cost(1e12)))
+        await node.send(1, "busy", None)
+        await answering
+        await node.send(1, "done", int(computing.done()))
+        assert await computing == 300.0
+
+    async def asker(node: Transport) -> None:
+        await node.recv(0, "busy")
+        await node.send(0, "question", None)
+        await node.recv(0, "answer")
+        await node.recv(0, "done")
+
+    run(run_bodies, busy, asker)
+
+
+def a_device_does_one_piece_at_a_time_in_order(run_bodies: RunBodies) -> None:
+    async def body(node: Transport) -> None:
+        order: list[int] = []
+        async with asyncio.TaskGroup() as group:
+            for number in range(5):
+                group.create_task(node.compute(order.append, number, cost=Cost(1e6)))
+        assert order == [0, 1, 2, 3, 4], order
+
+    run(run_bodies, body)
+
+
+def work_that_waits_can_be_cancelled(run_bodies: RunBodies) -> None:
+    async def body(node: Transport) -> None:
+        ran: list[str] = []
+
+        def slow() -> None:
+            product = torch.eye(200)
+            for _ in range(50):
+                product = product @ product
+            ran.append("first")
+
+        first = asyncio.create_task(node.compute(slow, cost=Cost(1e9)))
+        second = asyncio.create_task(node.compute(ran.append, "second", cost=Cost(1e9)))
+        await asyncio.sleep(0)
+        second.cancel()
+        await first
+        await asyncio.gather(second, return_exceptions=True)
+        assert second.cancelled()
+        assert await node.compute(lambda: 42, cost=Cost(1.0)) == 42
+        assert ran == ["first"], f"cancelled work ran: {ran}"
+
+    run(run_bodies, body)
+
+
+CHECKS = [
+    compute_returns_and_raises_what_the_work_does,
+    messages_are_answered_while_work_runs,
+    a_device_does_one_piece_at_a_time_in_order,
+    work_that_waits_can_be_cancelled,
+]

@@ -1,0 +1,94 @@
+"""Checks that what is sent arrives as it was, and that what cannot travel is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import torch
+
+from simcluster.payload import pack, sizes_of
+from simcluster.testing.harness import A_MOMENT_S, RunBodies, run
+from simcluster.transport import Transport
+
+
+def a_payload_arrives_as_it_was_sent(run_bodies: RunBodies) -> None:
+    tensors = [
+        torch.arange(6, dtype=torch.float32).reshape(2, 3),
+        torch.tensor(3.5, dtype=torch.float64),
+        torch.zeros(0, 4),
+        torch.tensor([True, False]),
+        torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
+        torch.arange(10).reshape(2, 5).t(),
+        torch.tensor([-128, 127], dtype=torch.int8),
+    ]
+    values: dict[str, Any] = {"step": -3, "loss": 0.1, "text": "grüße", "flag": True, "none": None}
+
+    async def sender(node: Transport) -> None:
+        await node.send(1, "all", pack(*tensors, **values))
+        await node.send(1, "scalar", 7)
+        await node.send(1, "nothing", None)
+
+    async def receiver(node: Transport) -> None:
+        message = await node.recv(0, "all")
+        assert (message.source, message.tag) == (0, "all")
+        assert dict(message.payload.values) == values, message.payload.values
+        assert len(message.tensors) == len(tensors)
+        for got, sent in zip(message.tensors, tensors, strict=True):
+            assert got.dtype == sent.dtype
+            assert got.shape == sent.shape
+            assert torch.equal(got, sent)
+        header, body = sizes_of("all", pack(*tensors, **values))
+        assert message.size_bytes == header + body, "size_bytes must be what sizes_of says"
+        assert (await node.recv(0, "scalar"))["value"] == 7
+        assert (await node.recv(0, "nothing")).tensors == ()
+
+    run(run_bodies, sender, receiver)
+
+
+def a_tensor_changed_after_send_arrives_unchanged(run_bodies: RunBodies) -> None:
+    async def sender(node: Transport) -> None:
+        weights = torch.ones(200_000)
+        sending = asyncio.create_task(node.send(1, "w", weights))
+        await asyncio.sleep(0)
+        weights.fill_(-1.0)
+        await sending
+        weights.fill_(-2.0)
+
+    async def receiver(node: Transport) -> None:
+        await asyncio.sleep(A_MOMENT_S)
+        message = await node.recv(0, "w")
+        assert torch.equal(message.tensor, torch.ones(200_000)), "send must snapshot"
+        message.tensor.add_(1.0)  # and what arrives belongs to the receiver
+
+    run(run_bodies, sender, receiver)
+
+
+def what_cannot_travel_is_refused(run_bodies: RunBodies) -> None:
+    async def body(node: Transport) -> None:
+        other = 1 - node.rank
+        for content in (object(), [object()], {"a": [1]}, torch.zeros(2, dtype=torch.complex64)):
+            try:
+                await node.send(other, "bad", content)  # type: ignore[arg-type]
+            except TypeError:
+                continue
+            raise AssertionError(f"send took {content!r}")
+        for rank in (node.rank, node.size, -1):
+            for attempt in (node.send(rank, "t", None), node.recv(rank, "t")):
+                try:
+                    await attempt
+                except ValueError:
+                    continue
+                raise AssertionError(f"rank {rank} was accepted")
+        # The stream is still whole.
+        await node.send(other, "good", None)
+        await node.recv(other, "good")
+
+    run(run_bodies, body, body)
+
+
+CHECKS = [
+    a_payload_arrives_as_it_was_sent,
+    a_tensor_changed_after_send_arrives_unchanged,
+    what_cannot_travel_is_refused,
+]
