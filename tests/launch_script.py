@@ -10,6 +10,4 @@ from simcluster.experiment.job import ClusterJob
 
 if __name__ == "__main__":
     program, folder = sys.argv[1:]
-    run_cluster(
-        ClusterJob(["a", "b"], json.dumps({"folder": folder}), program=f"tests.node_programs:{program}")
-    )
+    run_cluster(ClusterJob(["a", "b"], json.dumps({"folder": folder}), program=f"tests.node_programs:{program}"))

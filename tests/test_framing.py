@@ -49,8 +49,7 @@ def reseal(data: bytes, **fields: Any) -> bytes:
     header = data[PREAMBLE_BYTES : PREAMBLE_BYTES + preamble.header_len]
     layout = struct.Struct("<4sBBHIQQIII")
     return (
-        layout.pack(*preamble._replace(header_crc=header_crc(layout.pack(*preamble), header)))
-        + data[PREAMBLE_BYTES:]
+        layout.pack(*preamble._replace(header_crc=header_crc(layout.pack(*preamble), header))) + data[PREAMBLE_BYTES:]
     )
 
 
@@ -68,9 +67,7 @@ CONTENTS = {
     "nothing": pack(),
     "values": pack(step=-3, loss=0.1, text="grüße", flag=True, none=None),
     "every dtype": pack(*(torch.arange(6).reshape(2, 3).to(dtype) for dtype in DTYPES.values())),
-    "odd shapes": pack(
-        torch.tensor(1.5), torch.zeros(0, 4), torch.zeros(1, 1, 1, 1, 1, 1, 1, 1), torch.tensor(True)
-    ),
+    "odd shapes": pack(torch.tensor(1.5), torch.zeros(0, 4), torch.zeros(1, 1, 1, 1, 1, 1, 1, 1), torch.tensor(True)),
     "only empty": pack(torch.zeros(0), torch.zeros(3, 0)),
 }
 
@@ -116,9 +113,7 @@ def test_a_large_tensor_is_read_into_its_own_memory() -> None:
     reader.received(5000)
     assert reader.next_frame() is None
     place = reader.buffer()
-    assert len(place) == sent.numel() * 8 - (
-        5000 - PREAMBLE_BYTES - len(encode_header("w", pack(sent, torch.ones(3))))
-    )
+    assert len(place) == sent.numel() * 8 - (5000 - PREAMBLE_BYTES - len(encode_header("w", pack(sent, torch.ones(3)))))
     place[:] = data[5000 : 5000 + len(place)]
     reader.received(len(place))
     frames = reader.feed(data[5000 + len(place) :])
@@ -246,9 +241,7 @@ def test_a_smaller_limit_on_bodies_holds() -> None:
 
 def test_before_the_handshake_only_short_handshake_frames_are_read() -> None:
     longest = HANDSHAKE_LIMIT_BYTES - PREAMBLE_BYTES
-    assert [f.header for f in FrameReader().feed(wire(Outgoing(Kind.HANDSHAKE, b"x" * longest)))] == [
-        b"x" * longest
-    ]
+    assert [f.header for f in FrameReader().feed(wire(Outgoing(Kind.HANDSHAKE, b"x" * longest)))] == [b"x" * longest]
     with pytest.raises(ProtocolError, match="handshake frame of 257 bytes; at most 256"):
         FrameReader().feed(wire(Outgoing(Kind.HANDSHAKE, b"x" * (longest + 1)))[:PREAMBLE_BYTES])
     for frame in (data_frame("t", pack()), Outgoing(Kind.CONTROL), Outgoing(Kind.GOODBYE)):
@@ -272,12 +265,8 @@ def test_no_bytes_raise_anything_but_a_protocol_error(data: bytes) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    st.binary(max_size=80), st.binary(max_size=40), st.sampled_from([Kind.DATA, Kind.CONTROL, Kind.GOODBYE])
-)
-def test_no_header_under_a_right_checksum_raises_anything_else(
-    header: bytes, body: bytes, kind: Kind
-) -> None:
+@given(st.binary(max_size=80), st.binary(max_size=40), st.sampled_from([Kind.DATA, Kind.CONTROL, Kind.GOODBYE]))
+def test_no_header_under_a_right_checksum_raises_anything_else(header: bytes, body: bytes, kind: Kind) -> None:
     data = reseal(wire(Outgoing(Kind.DATA, header, [as_octets(body)])), kind=kind)
     try:
         frames = opened().feed(data)

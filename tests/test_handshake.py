@@ -177,9 +177,7 @@ def test_every_changed_byte_of_a_conversation_ends_it() -> None:
                     if number == message:
                         position_here = position % len(header)
                         header = (
-                            header[:position_here]
-                            + bytes([header[position_here] ^ 0x01])
-                            + header[position_here + 1 :]
+                            header[:position_here] + bytes([header[position_here] ^ 0x01]) + header[position_here + 1 :]
                         )
                     number += 1
                     try:
@@ -190,9 +188,7 @@ def test_every_changed_byte_of_a_conversation_ends_it() -> None:
             assert not a.done
 
 
-@pytest.mark.parametrize(
-    "header", [b"", b"\xc1", msgspec.msgpack.encode([3]), msgspec.msgpack.encode([2, b"x"])]
-)
+@pytest.mark.parametrize("header", [b"", b"\xc1", msgspec.msgpack.encode([3]), msgspec.msgpack.encode([2, b"x"])])
 def test_what_is_out_of_turn_is_a_protocol_error(header: bytes) -> None:
     for side in (acceptor(), connector()):
         with pytest.raises(ProtocolError):

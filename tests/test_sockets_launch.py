@@ -121,9 +121,7 @@ def test_a_run_brings_home_the_record_of_every_node(names: str, uvloop: bool, tm
     assert [(node.rank, node.name) for node in record.nodes] == list(enumerate(names))
     for node in record.nodes:
         assert node.weights_sha256 == f"m-{total}"
-        assert [(row.node, row.step, row.name, row.value) for row in node.metrics] == [
-            (node.name, 1, "total", total)
-        ]
+        assert [(row.node, row.step, row.name, row.value) for row in node.metrics] == [(node.name, 1, "total", total)]
         # One piece of work; then each of the n - 1 rounds sends and receives once.
         assert len(node.spans) == 1 + 2 * (len(names) - 1)
         assert node.messages_sent == len(names) - 1
@@ -192,13 +190,9 @@ def test_a_worker_that_falls_silent_is_lost(tmp_path: Path) -> None:
     assert all(gone(pid) for pid in pids.values())
 
 
-def test_a_node_that_is_only_busy_is_not_taken_for_dead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_is_only_busy_is_not_taken_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "STOP_S", 0.3)
-    running = Running(
-        job("busy_forever", folder=tmp_path, options={"heartbeat_s": 0.1, "dead_s": 0.5, "limit_s": 1.5})
-    )
+    running = Running(job("busy_forever", folder=tmp_path, options={"heartbeat_s": 0.1, "dead_s": 0.5, "limit_s": 1.5}))
     pids = pids_in(tmp_path, "abc")
     record = running.result()
     assert isinstance(record.error, NeverFinished)
@@ -262,9 +256,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
 
 def test_garbage_at_every_port_does_not_disturb_a_run(tmp_path: Path) -> None:
     port = free_port()
-    running = Running(
-        job("goes_on_when_told", "ab", folder=tmp_path, options={"rendezvous": f"127.0.0.1:{port}"})
-    )
+    running = Running(job("goes_on_when_told", "ab", folder=tmp_path, options={"rendezvous": f"127.0.0.1:{port}"}))
     pids = pids_in(tmp_path, "ab")
     listening = {
         connection.laddr.port
@@ -334,9 +326,7 @@ def test_nodes_end_when_their_launcher_is_gone_even_without_the_fork_server(tmp_
     )
     where = f"127.0.0.1:{port}"
     with (
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path), where, str(key_file)], cwd=ROOT
-        ) as launcher,
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), where, str(key_file)], cwd=ROOT) as launcher,
         hand_started("a", where, key_file) as node,
     ):
         pids_in(tmp_path, "a")

@@ -222,9 +222,7 @@ class Door:
 
     def __init__(self) -> None:
         self.joined: list[Connection] = []
-        self.listener = Listener(
-            lambda: Handshake(KEY, Identity("data", "a", 0), accepts=True), self.joined.append
-        )
+        self.listener = Listener(lambda: Handshake(KEY, Identity("data", "a", 0), accepts=True), self.joined.append)
 
     async def __aenter__(self) -> Door:
         await self.listener.start(open_socket("127.0.0.1", 0, "listen"))
@@ -300,8 +298,7 @@ def test_a_client_that_says_nothing_is_dropped_when_its_time_is_up(monkeypatch: 
 def test_more_strangers_than_the_limit_are_dropped_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     async def visit(door: Door) -> None:
         strangers = [
-            await asyncio.open_connection(door.listener.host, door.listener.port)
-            for _ in range(PENDING_LIMIT)
+            await asyncio.open_connection(door.listener.host, door.listener.port) for _ in range(PENDING_LIMIT)
         ]
         await until(lambda: len(door.listener._pending) == PENDING_LIMIT)
         assert await door.throw(b"") == b""  # dropped, although its five seconds have hardly begun

@@ -31,15 +31,11 @@ log = logging.getLogger("simcluster.sockets")
 
 
 class Sending:
-    """A frame in the queue. *left* ends when its last byte has left this process, or fails with
-    ConnectionError.
-    """
+    """A frame in the queue. *left* ends when its last byte has left this process, or fails with ConnectionError."""
 
     __slots__ = ("chunks", "frame", "left", "on_left")
 
-    def __init__(
-        self, frame: Outgoing, left: asyncio.Future[None] | None, on_left: Callable[[], None] | None
-    ) -> None:
+    def __init__(self, frame: Outgoing, left: asyncio.Future[None] | None, on_left: Callable[[], None] | None) -> None:
         self.frame, self.left, self.on_left = frame, left, on_left
         self.chunks: Iterator[bytes | memoryview] | None = None
 
@@ -121,9 +117,7 @@ class Connection(asyncio.BufferedProtocol):
             self._queue.remove(sending)
 
     def break_off(self, reason: str) -> None:
-        """The peer takes nothing more: whoever waits to send is told. A frame that was begun is still
-        finished.
-        """
+        """The peer takes nothing more: whoever waits to send is told. A frame that was begun is still finished."""
         waiting, self._queue = self._queue, deque(s for s in self._queue if s.chunks is not None)
         for sending in waiting:
             if sending.left is not None and not sending.left.done():
@@ -148,9 +142,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     async def end(self, grace_s: float = 1.0) -> None:
-        """Closes, and aborts if what is queued has not left after *grace_s*. Returns when the socket is
-        closed.
-        """
+        """Closes, and aborts if what is queued has not left after *grace_s*. Returns when the socket is closed."""
         self.close()
         if self._transport is not None:
             await asyncio.wait([self._closed], timeout=grace_s)
@@ -208,9 +200,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
-        self._reason = self._reason or (
-            f"{type(exc).__name__}: {exc}" if exc else "the connection was closed"
-        )
+        self._reason = self._reason or (f"{type(exc).__name__}: {exc}" if exc else "the connection was closed")
         if self._deadline is not None:
             self._deadline.cancel()
         if not self._closed.done():

@@ -202,9 +202,7 @@ def _obey(
     _answer(private[0], {"of": number, "pid": pid})
 
 
-def _become_node(
-    private: list[int], here: dict[str, Any], log_file: str | None, key: str, **request: Any
-) -> None:
+def _become_node(private: list[int], here: dict[str, Any], log_file: str | None, key: str, **request: Any) -> None:
     """The child: never returns."""
     code = 1
     try:

@@ -82,9 +82,7 @@ class OtherVersion(ProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A whole frame that arrived. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all
-    of it.
-    """
+    """A whole frame that arrived. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it."""
 
     kind: Kind
     header: bytes
@@ -126,9 +124,7 @@ def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any
 
 
 class Outgoing:
-    """One frame on its way out. Its number is given when its first chunk is asked for: what never left has
-    none.
-    """
+    """One frame on its way out. Its number is given when its first chunk is asked for: what never left has none."""
 
     def __init__(self, kind: Kind, header: bytes = b"", body: Sequence[Bytes] = ()) -> None:
         self.kind, self.header = kind, header

@@ -40,9 +40,7 @@ _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 
 @dataclass(slots=True)
 class Limits:
-    """What a reader accepts: only short handshake frames until *open* is set, then all kinds up to these
-    sizes.
-    """
+    """What a reader accepts: only short handshake frames until *open* is set, then all kinds up to these sizes."""
 
     open: bool = False
     body_bytes: int = BODY_LIMIT_BYTES
@@ -144,18 +142,14 @@ class FrameReader:
             return None
         self._body = None
         if body.crc != body.crc_expected:
-            raise ProtocolError(
-                f"a {body.frame.kind.name} frame whose body has another checksum than it says"
-            )
+            raise ProtocolError(f"a {body.frame.kind.name} frame whose body has another checksum than it says")
         self._seq += 1
         if body.frame.kind is Kind.CONTROL:
             return Frame(Kind.CONTROL, b"", bytes(body.owned), size_bytes=body.frame.size_bytes)
         return body.frame
 
     def _begin(self) -> bool:
-        """Reads preamble and header, checks both, and prepares the body's memory; False if they are not all
-        here.
-        """
+        """Reads preamble and header, checks both, and prepares the body's memory; False if they are not all here."""
         have = self._end - self._start
         magic = bytes(self._ahead[self._start : self._start + min(have, 4)])
         if not MAGIC.startswith(magic):
@@ -165,9 +159,7 @@ class FrameReader:
         raw = bytes(self._ahead[self._start : self._start + PREAMBLE_BYTES])
         preamble = Preamble.read(raw)
         if preamble.version != PROTOCOL_VERSION:
-            raise OtherVersion(
-                f"the peer speaks protocol version {preamble.version}, this node {PROTOCOL_VERSION}"
-            )
+            raise OtherVersion(f"the peer speaks protocol version {preamble.version}, this node {PROTOCOL_VERSION}")
         self._check_lengths(preamble.kind, preamble.header_len, preamble.body_len)
         first = self._start + PREAMBLE_BYTES
         if have < PREAMBLE_BYTES + preamble.header_len:
@@ -233,9 +225,7 @@ def _allocate(headers: list[TensorHeader], body_len: int) -> tuple[Tensor, ...]:
     total = 0
     for header in headers:
         if header.dtype not in DTYPES:
-            raise ProtocolError(
-                f"a tensor of dtype {header.dtype[:40]!r}; expected one of {', '.join(DTYPES)}"
-            )
+            raise ProtocolError(f"a tensor of dtype {header.dtype[:40]!r}; expected one of {', '.join(DTYPES)}")
         if len(header.shape) > MAX_DIMENSIONS:
             raise ProtocolError(f"a tensor of {len(header.shape)} dimensions; at most {MAX_DIMENSIONS}")
         if any(not 0 <= length < 2**31 for length in header.shape):

@@ -23,15 +23,11 @@ def generate_key() -> bytes:
 
 
 def write_key(path: Path, key: bytes) -> None:
-    """Writes *key* as hexadecimal text into a new file of mode 0600. Raises UsageError if there is one
-    already.
-    """
+    """Writes *key* as hexadecimal text into a new file of mode 0600. Raises UsageError if there is one already."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise UsageError(
-            Problem("key_file", str(path), f"a file that can be made ({error.strerror})")
-        ) from None
+        raise UsageError(Problem("key_file", str(path), f"a file that can be made ({error.strerror})")) from None
     with os.fdopen(descriptor, "w") as file:
         file.write(key.hex() + "\n")
 
@@ -42,13 +38,9 @@ def read_key(path: Path) -> bytes:
         mode = path.stat().st_mode
         text = path.read_text(encoding="ascii").strip()
     except UnicodeDecodeError:
-        raise UsageError(
-            Problem("key_file", f"{path}, which is not text", "hexadecimal or base64 text")
-        ) from None
+        raise UsageError(Problem("key_file", f"{path}, which is not text", "hexadecimal or base64 text")) from None
     except OSError as error:
-        raise UsageError(
-            Problem("key_file", str(path), f"a file that can be read ({error.strerror})")
-        ) from None
+        raise UsageError(Problem("key_file", str(path), f"a file that can be read ({error.strerror})")) from None
     if stat.S_IMODE(mode) & 0o077:
         raise UsageError(
             Problem(
@@ -60,9 +52,7 @@ def read_key(path: Path) -> bytes:
     key = _decoded(text)
     if key is None or len(key) < KEY_BYTES:
         found = f"{path} with {len(key)} bytes" if key is not None else f"{path} with something else"
-        raise UsageError(
-            Problem("key_file", found, f"hexadecimal or base64 text of at least {KEY_BYTES} bytes")
-        )
+        raise UsageError(Problem("key_file", found, f"hexadecimal or base64 text of at least {KEY_BYTES} bytes"))
     return key
 
 

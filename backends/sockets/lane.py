@@ -72,9 +72,7 @@ class ControlLane:
         on_lost: Callable[[str], None],
         report: Callable[[], list[FromNode]],
     ) -> None:
-        """From now on *on_message* is called, *on_lost* once, and *report* at every heartbeat for what to
-        send.
-        """
+        """From now on *on_message* is called, *on_lost* once, and *report* at every heartbeat for what to send."""
         with self._lock:
             self._on_message, self._on_lost, self._report = on_message, on_lost, report
             for message in self._early:
@@ -86,9 +84,7 @@ class ControlLane:
         self._call(lambda: self._put(message))
 
     def hand_in(self, outcome: Callable[[int], Outcome]) -> None:
-        """The last words: one more report, then *outcome*, made from the bytes that this lane has sent so
-        far.
-        """
+        """The last words: one more report, then *outcome*, made from the bytes that this lane has sent so far."""
 
         def last() -> None:
             for message in self._report():

@@ -338,7 +338,5 @@ class _GiveUp(Exception):
 
 
 async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
-    """Runs *job*. Raises UsageError if its rendezvous cannot be listened at, or its configuration is too
-    long.
-    """
+    """Runs *job*. Raises UsageError if its rendezvous cannot be listened at, or its configuration is too long."""
     return await Launcher(job, options, key).run()

@@ -36,9 +36,7 @@ def parse_endpoint(text: str, key: str) -> tuple[str, int]:
     elif ":" in host:
         colon = ""
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(
-            Problem(key, repr(text), "host:port, like 10.0.0.1:7000 or [::1]:0, port 0 to 65535")
-        )
+        raise UsageError(Problem(key, repr(text), "host:port, like 10.0.0.1:7000 or [::1]:0, port 0 to 65535"))
     return host, int(port)
 
 
@@ -62,9 +60,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def open_socket(host: str, port: int, key: str) -> socket.socket:
-    """A socket that listens on *host*:*port*, 0 for any free port. Raises UsageError, naming *key* and the
-    port.
-    """
+    """A socket that listens on *host*:*port*, 0 for any free port. Raises UsageError, naming *key* and the port."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server((str(address[0]), port), family=family, backlog=256)
@@ -147,9 +143,7 @@ async def connect(
         except (OSError, TimeoutError) as error:
             if loop.time() + RETRY_S > end_s:
                 reason = str(error) or type(error).__name__
-                raise RunError(
-                    f"no answer from {show_endpoint(host, port)} within {timeout_s:g} s: {reason}"
-                ) from None
+                raise RunError(f"no answer from {show_endpoint(host, port)} within {timeout_s:g} s: {reason}") from None
         except (HandshakeRefused, ProtocolError) as error:
             raise type(error)(f"{show_endpoint(host, port)}: {error}") from None
         await asyncio.sleep(RETRY_S)
@@ -174,9 +168,7 @@ async def _connect_once(
         if not opened.done():
             opened.set_exception(error)
 
-    connection = Connection(
-        make_handshake(), on_open=succeed, on_fail=fail, limits=replace(limits) if limits else None
-    )
+    connection = Connection(make_handshake(), on_open=succeed, on_fail=fail, limits=replace(limits) if limits else None)
     try:
         async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
             await loop.create_connection(lambda: connection, host, port)

@@ -51,12 +51,9 @@ def run_bodies(
 async def _run(bodies: Sequence[Body], seed: int, inbox_bytes: int) -> list[Any]:
     names = [f"node{rank}" for rank in range(len(bodies))]
     key, run, started_s = generate_key(), secrets.token_bytes(16), time.perf_counter()
-    recorders = [
-        Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(names)
-    ]
+    recorders = [Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(names)]
     transports = [
-        SocketTransport(rank, names, seed, recorders[rank], inbox_bytes=inbox_bytes)
-        for rank in range(len(names))
+        SocketTransport(rank, names, seed, recorders[rank], inbox_bytes=inbox_bytes) for rank in range(len(names))
     ]
     meshes = [Mesh(transport, names, key, run, b"") for transport in transports]
     tasks: dict[int, list[asyncio.Task[Any]]] = {rank: [] for rank in range(len(names))}

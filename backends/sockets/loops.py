@@ -16,9 +16,7 @@ def loop_factory(uvloop: bool | None = None) -> Callable[[], asyncio.AbstractEve
     """Makes loops for asyncio.Runner. None takes uvloop if it is there; True insists or raises UsageError."""
     present = importlib.util.find_spec("uvloop") is not None
     if uvloop and not present:
-        raise UsageError(
-            Problem("uvloop", "true", "uvloop to be installed: pip install 'simcluster[uvloop]'")
-        )
+        raise UsageError(Problem("uvloop", "true", "uvloop to be installed: pip install 'simcluster[uvloop]'"))
     if present and uvloop is not False:
         import uvloop as module
 

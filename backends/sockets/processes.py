@@ -33,9 +33,7 @@ class Processes:
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", member.name)
         return str(self._log_folder.absolute() / f"{plain}.log")
 
-    async def start(
-        self, members: list[Member], rendezvous: str, listen: str, key: bytes, program: str
-    ) -> None:
+    async def start(self, members: list[Member], rendezvous: str, listen: str, key: bytes, program: str) -> None:
         """Forks a node for each of *members*. Raises RunError if there is nobody to fork it."""
         if not members:
             return

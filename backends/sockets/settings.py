@@ -62,9 +62,7 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
             Problem("dead_s", repr(options.dead_s), f"at least two heartbeats, {2 * options.heartbeat_s:g}")
         )
     if options.body_limit_bytes > BODY_LIMIT_BYTES:
-        problems.append(
-            Problem("body_limit_bytes", str(options.body_limit_bytes), f"at most {BODY_LIMIT_BYTES}")
-        )
+        problems.append(Problem("body_limit_bytes", str(options.body_limit_bytes), f"at most {BODY_LIMIT_BYTES}"))
     _collect(problems, lambda: _check_endpoint(options, problems))
     _check_nodes(job, options, problems)
     key = generate_key()
@@ -90,9 +88,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
     for name, value in given.items():
         expected = types.get(name, (int, float))
         if name not in names:
-            problems.append(
-                Problem(name, "an option that the sockets backend does not have", nearest(name, names))
-            )
+            problems.append(Problem(name, "an option that the sockets backend does not have", nearest(name, names)))
         elif not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
             words = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in expected)
             problems.append(Problem(name, repr(value), words))
@@ -104,9 +100,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
 def _check_endpoint(options: Options, problems: list[Problem]) -> None:
     host, _ = options.endpoint
     if is_wildcard(host):
-        problems.append(
-            Problem("rendezvous", options.rendezvous, "one address, at which the nodes reach the launcher")
-        )
+        problems.append(Problem("rendezvous", options.rendezvous, "one address, at which the nodes reach the launcher"))
     elif not is_loopback(host) and options.key_file is None:
         problems.append(
             Problem(

@@ -113,9 +113,7 @@ class SocketTransport:
         if self.mailbox.queued_bytes(message.source) < self._inbox_bytes:
             self._links[message.source].resume_reading()
         self.recorder.received(message.size_bytes)
-        self.recorder.span(
-            "recv", start_s, self.recorder.now(), message.source, message.tag, message.size_bytes
-        )
+        self.recorder.span("recv", start_s, self.recorder.now(), message.source, message.tag, message.size_bytes)
         return message
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
@@ -290,21 +288,16 @@ class SocketTransport:
     def _check_peer(self, rank: int) -> None:
         if not 0 <= rank < self.size or rank == self.rank:
             raise ValueError(
-                f"rank {rank} is no peer of rank {self.rank}: "
-                f"expected 0 to {self.size - 1} without {self.rank}"
+                f"rank {rank} is no peer of rank {self.rank}: expected 0 to {self.size - 1} without {self.rank}"
             )
 
     def _check_sizes(self, tag: str, payload: Payload) -> None:
         for tensor in payload.tensors:
             if tensor.device.type == "meta" or tensor.layout is not torch.strided:
-                raise TypeError(
-                    f"message {tag!r}: a {tensor.device.type} {tensor.layout} tensor has no bytes to send"
-                )
+                raise TypeError(f"message {tag!r}: a {tensor.device.type} {tensor.layout} tensor has no bytes to send")
         size_bytes = body_bytes(payload)
         if size_bytes > self._body_limit_bytes:
-            raise ValueError(
-                f"message {tag!r}: {size_bytes} bytes of tensors, at most {self._body_limit_bytes}"
-            )
+            raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {self._body_limit_bytes}")
 
     def _peer_lost(self, rank: int) -> PeerLost:
         return PeerLost(rank, self._names[rank], self._lost.get(rank, ""))
