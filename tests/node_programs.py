@@ -99,7 +99,7 @@ async def fails(node: Any, recorder: Recorder, config: str) -> NodeRecord:
 async def goes_on_when_told(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     """Waits until the test makes a file called `go`, then exchanges a message with the other node."""
     folder = say_where(node, config)
-    while not os.path.exists(folder / "go"):  # noqa: ASYNC110, ASYNC240 - the test is another process
+    while not os.path.exists(folder / "go"):  # noqa: ASYNC240 - the test is another process
         await asyncio.sleep(0.02)
     other = 1 - node.rank
     async with asyncio.TaskGroup() as group:

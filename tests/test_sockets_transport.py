@@ -256,7 +256,7 @@ class Door:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nobody sets an event for it
+    while not condition():
         await asyncio.sleep(0.01)
 
 
