@@ -46,9 +46,6 @@ def main() -> None:
         if error.folder is not None:
             print(f"run folder: {error.folder}", file=sys.stderr)
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
 
 
 def _names(kind: str) -> Any:
@@ -136,6 +133,10 @@ def run(
                 experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=_overrides(sets or []),
                 seed=seed, out=out, options=options, report=report, progress=progress,
             )  # fmt: skip
+        except KeyboardInterrupt:
+            # Here, since the command-line library would end without a word.
+            print("interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
         except RunError as error:
             if as_json and error.folder is not None:
                 print((Path(error.folder) / "summary.json").read_text(), end="")

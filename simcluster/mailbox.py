@@ -31,31 +31,29 @@ class _Waiting(Generic[R]):
 class Mailbox(Generic[R]):
     """Messages queue by (source, tag) and carry their number of arrival, so ANY finds the earliest of all."""
 
-    _queues: dict[tuple[int, str], deque[tuple[int, Message]]] = field(default_factory=dict)
+    _queues: dict[tuple[int, str], deque[Message]] = field(default_factory=dict)
     _waiting: list[_Waiting[R]] = field(default_factory=list)
     _queued_bytes: dict[int, int] = field(default_factory=dict)
     _arrivals: int = 0
 
     def deliver(self, message: Message) -> R | None:
         """Hands *message* to the first receiver that accepts it and returns that receiver; else queues it."""
-        for index, waiting in enumerate(self._waiting):
-            if waiting.accepts(message):
-                del self._waiting[index]
-                return waiting.receiver
         self._arrivals += 1
-        self._queues.setdefault((message.source, message.tag), deque()).append((self._arrivals, message))
-        self._count(message, +1)
-        return None
+        message.arrival = self._arrivals
+        return self.restore(message)
 
     def restore(self, message: Message) -> R | None:
-        """Undoes a match whose receiver was cancelled: *message* goes to the next one, or back to its queue's head."""
+        """Undoes a match whose receiver was cancelled: *message* goes to the next one, or to its place in the queue."""
         for index, waiting in enumerate(self._waiting):
             if waiting.accepts(message):
                 del self._waiting[index]
                 return waiting.receiver
         queue = self._queues.setdefault((message.source, message.tag), deque())
-        # Number 0 comes before every arrival: what was matched once was the earliest of its kind.
-        queue.appendleft((0, message))
+        # Behind what came earlier: several that are given back in one turn keep their order.
+        place = len(queue)
+        while place and queue[place - 1].arrival > message.arrival:
+            place -= 1
+        queue.insert(place, message)
         self._count(message, +1)
         return None
 
@@ -65,7 +63,7 @@ class Mailbox(Generic[R]):
         if key is None:
             return None
         queue = self._queues[key]
-        _, message = queue.popleft()
+        message = queue.popleft()
         if not queue:
             del self._queues[key]
         self._count(message, -1)
@@ -109,11 +107,11 @@ class Mailbox(Generic[R]):
         if not isinstance(source, Any_) and not isinstance(tag, Any_):
             return (source, tag) if (source, tag) in self._queues else None
         best: tuple[int, str] | None = None
-        best_number = 0
+        best_arrival = 0
         for key, queue in self._queues.items():
             matches = (isinstance(source, Any_) or key[0] == source) and (isinstance(tag, Any_) or key[1] == tag)
-            if matches and (best is None or queue[0][0] < best_number):
-                best, best_number = key, queue[0][0]
+            if matches and (best is None or queue[0].arrival < best_arrival):
+                best, best_arrival = key, queue[0].arrival
         return best
 
     def _count(self, message: Message, sign: int) -> None:

@@ -51,14 +51,15 @@ Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar]
 """What `send` takes: anything else than a Payload is the short form of one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
-    """A payload that arrived: *source* is the sender's rank."""
+    """A payload that arrived: *source* is the sender's rank. The mailbox numbers messages by *arrival*."""
 
     source: int
     tag: str
     payload: Payload
     size_bytes: int
+    arrival: int = field(default=0, compare=False, repr=False)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -129,9 +130,9 @@ def encode_header(tag: str, content: Payload) -> bytes:
     headers = []
     for tensor in content.tensors:
         name = DTYPE_NAMES.get(tensor.dtype) if isinstance(tensor, Tensor) else None
-        if name is None:
-            what = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise TypeError(f"message {tag!r}: cannot send {what}; expected a tensor of {', '.join(DTYPES)}")
+        if name is None or tensor.layout is not torch.strided:
+            what = f"{tensor.dtype} {tensor.layout}" if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise TypeError(f"message {tag!r}: cannot send {what}; expected a dense tensor of {', '.join(DTYPES)}")
         if tensor.dim() > MAX_DIMENSIONS:
             raise ValueError(f"message {tag!r}: {tensor.dim()} dimensions, at most {MAX_DIMENSIONS}")
         headers.append(TensorHeader(name, list(tensor.shape)))
@@ -140,7 +141,10 @@ def encode_header(tag: str, content: Payload) -> bytes:
             raise TypeError(
                 f"message {tag!r}: value {key!r} is a {type(value).__name__}; expected a number, string or None"
             )
-    return _encoder.encode(MessageHeader(tag, dict(content.values), headers))
+    try:
+        return _encoder.encode(MessageHeader(tag, dict(content.values), headers))
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise ValueError(f"message {tag!r}: {error}; expected integers of 64 bits and valid text") from None
 
 
 def body_bytes(content: Payload) -> int:

@@ -107,9 +107,7 @@ def _play_step(recorders: list[Recorder], step: int, start_s: float, stretch: fl
         server.span("send", start_s, ready_s, rank, "weights", WEIGHTS_BYTES)
         recorder.span("recv", start_s, ready_s, 0, "weights", WEIGHTS_BYTES)
         recorder.span("send", done_s, done_s + wire_s, 0, "gradients", GRADIENT_BYTES)
-        server.span(
-            "recv", start_s + compute_s(0) * stretch, done_s + wire_s, rank, "gradients", GRADIENT_BYTES
-        )
+        server.span("recv", start_s + compute_s(0) * stretch, done_s + wire_s, rank, "gradients", GRADIENT_BYTES)
         server.sent(rank, WEIGHTS_BYTES)
         recorder.received(WEIGHTS_BYTES)
         recorder.sent(0, GRADIENT_BYTES)

@@ -58,6 +58,19 @@ def test_a_restored_message_is_the_next_of_its_kind() -> None:
     assert [box.take(ANY, ANY) for _ in range(3)] == [message(1, "a", number) for number in range(3)]
 
 
+def test_messages_given_back_in_one_turn_keep_their_order() -> None:
+    box: Mailbox[str] = Mailbox()
+    matched = [message(1, "a", number) for number in range(3)]
+    for receiver, item in zip("xyz", matched, strict=True):
+        box.wait(1, "a", receiver)
+        assert box.deliver(item) == receiver
+    box.deliver(message(1, "a", 3))
+    for item in (matched[1], matched[0], matched[2]):
+        assert box.restore(item) is None
+    numbers = [taken["number"] for _ in range(4) if (taken := box.take(1, "a")) is not None]
+    assert numbers == [0, 1, 2, 3]
+
+
 def test_a_restored_message_goes_to_a_receiver_that_waits() -> None:
     box: Mailbox[str] = Mailbox()
     box.wait(1, "a", "next")

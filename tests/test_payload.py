@@ -75,6 +75,8 @@ def test_a_transposed_tensor_is_frozen_in_its_own_order() -> None:
     [
         (pack(torch.zeros(1, dtype=torch.complex64)), TypeError, "complex64"),
         (Payload(("text",)), TypeError, "str"),  # type: ignore[arg-type]
+        (pack(torch.zeros(2, 2).to_sparse()), TypeError, "sparse"),
+        (Payload((), {"a": 2**64}), ValueError, "64 bits"),
         (pack(torch.zeros([1] * 9)), ValueError, "9 dimensions, at most 8"),
         (Payload((), {"a": [1]}), TypeError, "'a' is a list"),  # type: ignore[dict-item]
     ],

@@ -216,7 +216,7 @@ class SimTransport:
             receiver = self.mailbox.deliver(message)
             while receiver is not None and receiver.done():
                 # Cancelled while it waited, and not yet run: the next one is served.
-                receiver = self.mailbox.deliver(message)
+                receiver = self.mailbox.restore(message)
             if receiver is not None:
                 receiver.set_result(message)
 

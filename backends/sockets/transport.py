@@ -226,7 +226,7 @@ class SocketTransport:
         receiver = self.mailbox.deliver(message)
         while receiver is not None and receiver.done():
             # Cancelled while it waited, and not yet run: the next one is served.
-            receiver = self.mailbox.deliver(message)
+            receiver = self.mailbox.restore(message)
         if receiver is not None:
             receiver.set_result(message)
         elif self.mailbox.queued_bytes(rank) >= self._inbox_bytes:

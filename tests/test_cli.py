@@ -1,0 +1,199 @@
+"""The command: output for people and machines, exit codes, and nothing written for a wrong request."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from simcluster import cli
+
+SHORT = ("--set", "stop.steps=6", "--no-report")
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Runs the command in an empty folder; returns (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["simcluster", *arguments])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as leave:
+            code = int(leave.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_run_prints_the_summary_in_words_or_as_json(command: Any, tmp_path: Path) -> None:
+    code, out, err = command("run", "quickstart", *SHORT)
+    assert (code, err) == (0, "")
+    assert "sync_ps on smolcluster (sim, seed 0): done" in out
+    folder = tmp_path / "runs" / "quickstart-sync_ps-sim-seed0"
+    assert folder.name in out
+    code, out, err = command("run", "quickstart", *SHORT, "--json", "--seed", "3", "--out", "elsewhere")
+    assert (code, err) == (0, "")
+    summary = json.loads(out)
+    assert summary == json.loads((tmp_path / "elsewhere" / "summary.json").read_text())
+    keys = (
+        "name backend algorithm topology seed status elapsed_s wall_s steps loss accuracy messages_sent bytes_sent "
+        "weights_sha256 trace_sha256 version nodes links"
+    )
+    for key in keys.split():
+        assert key in summary, key
+    assert (summary["seed"], summary["status"], summary["steps"]) == (3, "done", 6)
+
+
+def test_a_topology_with_four_faults_prints_four_errors_with_lines_and_writes_nothing(
+    command: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.yaml").write_text(
+        "name: bad\n"
+        "nodes:\n"
+        "  a: {device: mac-mini-m4}\n"
+        "  b: {device: mac-mini-m5000}\n"
+        "  c: {device: raspberry-pi-5}\n"
+        "  d: {device: raspberry-pi-4}\n"
+        "  a: {device: raspberry-pi-4}\n"
+        "links:\n"
+        "  - {between: [a, b], bandwidth: 100, latency: 1 ms}\n"
+        "  - {between: [b, c], type: ethernet-1g}\n"
+    )
+    for arguments in (["topology", "check", "bad.yaml"], ["run", "quickstart", "--topology", "bad.yaml"]):
+        code, out, err = command(*arguments)
+        assert (code, out) == (2, "")
+        lines = err.strip().splitlines()
+        assert len(lines) == 4, err
+        for number in (4, 6, 7, 9):
+            assert any(f"bad.yaml:{number}:" in line for line in lines), f"line {number} in {err}"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "quickstart", "--set", "algorithm.pull_intervall=2"], "did you mean 'pull_interval'?"),
+        (["run", "quickstart", "--algorithm", "sync_pss"], "did you mean 'sync_ps'?"),
+        (["run", "quickstart", "--backend", "simm"], "sim or sockets"),
+        (["run", "quickstart", "--set", "stop.steps"], "KEY=VALUE"),
+        (["run", "nothing-like-it.yaml"], "quickstart"),
+        (["run", "quickstart", "--backend", "sim", "--rendezvous", "127.0.0.1:1"], "--backend sockets"),
+        (["compare", "a"], "at least two"),
+        (["compare", "a", "b"], "no folder a"),
+        (["list", "algoritms"], "did you mean 'algorithms'?"),
+        (["topology", "check", "smolclustr"], "did you mean 'smolcluster'?"),
+        (["topology", "draw", "smolcluster", "--out", "no/such/folder.html"], "can be written"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_request_is_explained_exits_2_and_writes_nothing(
+    command: Any, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    code, _, err = command(*arguments)
+    assert code == 2
+    assert words in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_run_names_its_error_seed_and_folder_and_exits_1(command: Any, tmp_path: Path) -> None:
+    crash = ("--set", "faults=[{kind: crash, node: pi4, at: 10 ms}]")
+    code, out, err = command("run", "quickstart", *crash, "--no-report", "--seed", "4", "--out", "failed", "--json")
+    assert code == 1
+    assert "PeerLost: rank 4 (pi4) is lost" in err
+    assert "seed: 4\nrun folder: failed" in err
+    summary = json.loads(out)
+    assert summary["status"] == "failed"
+    assert summary["error"]["type"] == "PeerLost"
+
+
+def test_a_folder_with_something_else_is_left_alone(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
+    code, _, err = command("run", "quickstart", *SHORT, "--out", "mine")
+    assert code == 2
+    assert "thesis.txt" in err
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_compare_says_where_runs_differ(command: Any) -> None:
+    for seed in ("0", "1"):
+        assert command("run", "quickstart", *SHORT, "--seed", seed, "--out", f"run{seed}")[0] == 0
+    code, out, _ = command("compare", "run0", "run1")
+    assert code == 0
+    assert "seed" in out
+    assert "different" in out
+    code, out, _ = command("compare", "run0", "run1", "--json")
+    assert code == 0
+    assert isinstance(json.loads(out), list)
+
+
+def test_list_names_everything_with_its_settings(command: Any) -> None:
+    code, out, _ = command("list")
+    assert code == 0
+    for name in ("sync_ps", "pull_interval=1", "mnist_mlp", "halos-4-regions", "thunderbolt-5", "raspberry-pi-5"):
+        assert name in out, name
+    code, out, _ = command("list", "algorithms", "--json")
+    assert list(json.loads(out)["algorithms"]) == ["all_reduce_dp", "edp", "sync_ps"]
+
+
+def test_topology_check_and_draw_work_on_every_shipped_file(command: Any, tmp_path: Path) -> None:
+    for name in json.loads(command("list", "topologies", "--json")[1])["topologies"]:
+        code, out, _ = command("topology", "check", name)
+        assert code == 0
+        assert name in out
+        assert command("topology", "draw", name)[:2] == (0, f"{name}.html\n")
+        assert "<svg" in (tmp_path / f"{name}.html").read_text()
+
+
+def test_report_is_written_again(command: Any, tmp_path: Path) -> None:
+    command("run", "quickstart", *SHORT, "--out", "run")
+    assert not (tmp_path / "run" / "report.html").exists()
+    assert command("report", "run")[0] == 0
+    assert (tmp_path / "run" / "report.html").stat().st_size > 1_000_000
+
+
+def test_version_and_help_need_no_torch() -> None:
+    script = """
+import sys
+sys.argv = ["simcluster", "--version"]
+from simcluster import cli
+try:
+    cli.main()
+except SystemExit:
+    assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("simcluster ")
+
+
+@pytest.mark.parametrize("backend", ["sim", "sockets"])
+def test_ctrl_c_ends_a_run_and_all_its_processes(backend: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "simcluster", "run", "quickstart", "--backend", backend]
+    process = subprocess.Popen(
+        [*command, "--set", "stop.steps=1000000", "--out", str(tmp_path / "run")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    time.sleep(6)
+    assert process.poll() is None, process.communicate()
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= (6 if backend == "sockets" else 0), "the fork server and five nodes"
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert err.strip().splitlines()[-1] == "interrupted"
+    assert "Traceback" not in err
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert alive == []
