@@ -108,6 +108,22 @@ def test_the_same_settings_give_the_same_trace() -> None:
         assert len(set(traces(name, SLOW, {}, {}))) == 1
 
 
+# all_reduce_dp
+
+
+def test_a_broadcast_makes_replicas_agree_that_were_not_born_equal() -> None:
+    steps = 3
+
+    async def body(node: Transport, replica: Replica) -> None:
+        replica.load([parameter + node.rank for parameter in replica.parameters])
+        await ALGORITHMS["all_reduce_dp"](node, replica, initial_weights="broadcast")
+
+    replicas = [WORKLOAD.replica(rank, 3, SEED, steps) for rank in range(3)]
+    done(Cluster(star(3)).run([lambda node: body(node, replicas[node.rank])] * 3))
+    for replica in replicas:  # rank 0 had added nothing
+        torch.testing.assert_close(replica.parameters, train_alone(WORKLOAD, 3, SEED, steps), rtol=1e-12, atol=1e-12)
+
+
 # sync_ps
 
 
@@ -177,6 +193,32 @@ def test_staleness_is_counted_from_the_download_to_the_arrival() -> None:
     assert len(staleness) == 3 * STEPS
     assert staleness[0] == 0.0
     assert 2.0 - 6 / STEPS <= sum(staleness) / len(staleness) <= 2.0 - 1 / STEPS
+
+
+@pytest.mark.parametrize(("damping", "divisor"), [("none", 1), ("inverse", STEPS)])
+def test_a_stale_gradient_is_divided_by_its_staleness_if_asked_for(damping: str, divisor: int) -> None:
+    # n1 computes for more than all STEPS of the server take: its first gradient is STEPS versions stale. From its first
+    # pull on it is alone, and never stale again.
+    results, replicas, records = run("edp", star(2, n1=Device("slow", 1.0)), damping=damping)
+    done(results)
+    assert values(records[0], "staleness") == [0.0] * STEPS + [STEPS] + [0.0] * (STEPS - 1)
+    server, worker = (WORKLOAD.replica(rank, 2, SEED, STEPS) for rank in range(2))
+    for batch in server.batches():
+        server.apply(server.loss_and_gradients(batch)[1])
+    for step, batch in enumerate(worker.batches()):
+        gradients = worker.loss_and_gradients(batch)[1]
+        server.apply([gradient / (1 if step else divisor) for gradient in gradients])
+        worker.load(server.parameters)
+    torch.testing.assert_close(replicas[0].parameters, server.parameters, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(replicas[1].parameters, server.parameters, rtol=1e-12, atol=1e-12)
+
+
+def test_between_pulls_an_asynchronous_worker_takes_its_own_gradients_step_once() -> None:
+    _, replicas, _ = run("edp", star(2), pull_interval=STEPS + 1)
+    alone = WORKLOAD.replica(1, 2, SEED, STEPS)
+    for batch in alone.batches():
+        alone.apply(alone.loss_and_gradients(batch)[1])
+    assert torch.equal(replicas[1].parameters[0], alone.parameters[0])
 
 
 def test_a_bound_on_staleness_rejects_what_is_staler_and_every_push_is_accounted_for() -> None:
