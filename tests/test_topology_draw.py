@@ -37,7 +37,7 @@ def texts(svg: str) -> list[str]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_two_nodesoverlap(shape: str) -> None:
+def test_no_two_nodes_overlap(shape: str) -> None:
     drawing = _arrange(SHAPES[shape](), None)
     boxes = [(*drawing.at[name], *drawing.sizes[name]) for name in drawing.at]
     for (ax, ay, aw, ah), (bx, by, bw, bh) in itertools.combinations(boxes, 2):

@@ -84,9 +84,32 @@ def work_that_waits_can_be_cancelled(run_bodies: RunBodies) -> None:
     run(run_bodies, body)
 
 
+def work_that_runs_can_be_cancelled(run_bodies: RunBodies) -> None:
+    async def body(node: Transport) -> None:
+        order: list[str] = []
+
+        def slow() -> None:
+            product = torch.eye(200)
+            for _ in range(50):
+                product = product @ product
+            order.append("ran to its end")
+
+        running = asyncio.create_task(node.compute(slow, cost=Cost(1e9)))
+        for _ in range(5):  # it is alone, so its device has begun
+            await asyncio.sleep(0)
+        running.cancel()
+        outcome = (await asyncio.gather(running, return_exceptions=True))[0]
+        assert isinstance(outcome, asyncio.CancelledError), f"cancelled work gave {outcome!r}"
+        assert await node.compute(lambda: 42, cost=Cost(1.0)) == 42, "the device must be free again"
+        assert order in ([], ["ran to its end"]), f"the work ran {len(order)} times"
+
+    run(run_bodies, body)
+
+
 CHECKS = [
     compute_returns_and_raises_what_the_work_does,
     messages_are_answered_while_work_runs,
     a_device_does_one_piece_at_a_time_in_order,
     work_that_waits_can_be_cancelled,
+    work_that_runs_can_be_cancelled,
 ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import torch
+
 from simcluster.errors import PeerLost
-from simcluster.testing.harness import Crash, RunBodies, nothing, run
+from simcluster.testing.harness import A_MOMENT_S, Crash, RunBodies, nothing, run
 from simcluster.transport import ANY, Transport
 
 
@@ -67,6 +69,75 @@ def a_peer_that_ended_is_not_waited_for(run_bodies: RunBodies) -> None:
     run(run_bodies, waiter, leaver)
 
 
+def a_send_that_is_blocked_is_told_of_the_loss(run_bodies: RunBodies) -> None:
+    # 32 messages of 4 MB: more than the 64 MiB inbox and any socket buffer together, so the last ones cannot leave.
+    async def sender(node: Transport) -> None:
+        sends = [asyncio.create_task(node.send(1, "t", torch.zeros(1_000_000))) for _ in range(32)]
+        sends[0].add_done_callback(lambda _: sends.append(asyncio.create_task(node.send(2, "begun", None))))
+        outcomes = await asyncio.gather(*sends[:32], return_exceptions=True)
+        await sends[32]
+        last = outcomes[-1]
+        assert isinstance(last, PeerLost), f"a send to a peer that is gone gave {last!r}"
+        assert last.rank == 1
+        lost = [isinstance(outcome, PeerLost) for outcome in outcomes]
+        assert lost == sorted(lost), "one ordered stream: what was sent earlier is not lost alone"
+
+    async def victim(node: Transport) -> None:
+        await node.recv(2, "die")
+        raise Crash
+
+    async def witness(node: Transport) -> None:
+        await node.recv(0, "begun")
+        await asyncio.sleep(A_MOMENT_S)
+        await node.send(1, "die", None)
+
+    run(run_bodies, sender, victim, witness)
+
+
+def recv_from_any_is_told_of_each_loss_once_and_of_no_good_end(run_bodies: RunBodies) -> None:
+    async def waiter(node: Transport) -> None:
+        assert (await node.recv(3, "only"))["value"] == 3
+        await node.send(1, "die", None)
+        await node.send(2, "die", None)
+        told = []
+        for _ in range(2):
+            try:
+                message = await node.recv(ANY, "never")
+            except PeerLost as lost:
+                told.append(lost.rank)
+            else:
+                raise AssertionError(f"recv returned {message!r} although nobody sent it")
+        assert sorted(told) == [1, 2], f"told of the loss of {told}; 3 ended well, 4 lives"
+        await node.send(4, "last", None)
+        assert (await node.recv(ANY, "last"))["value"] == 4
+
+    async def dies(node: Transport) -> None:
+        await node.recv(0, "die")
+        raise Crash
+
+    async def ends(node: Transport) -> None:
+        await node.send(0, "only", 3)
+
+    async def lives(node: Transport) -> None:
+        await node.recv(0, "last")
+        await node.send(0, "last", 4)
+
+    run(run_bodies, waiter, dies, dies, ends, lives)
+
+
+def recv_from_any_ends_when_nobody_is_left(run_bodies: RunBodies) -> None:
+    async def waiter(node: Transport) -> None:
+        for _ in range(2):  # every time, not once
+            try:
+                await node.recv(ANY, "never")
+            except PeerLost:
+                continue
+            raise AssertionError("recv returned although nobody is left")
+        assert list(node.peers) == []
+
+    run(run_bodies, waiter, nothing, nothing)
+
+
 def an_exception_of_a_body_is_its_own(run_bodies: RunBodies) -> None:
     async def fails(node: Transport) -> None:
         await asyncio.sleep(0)
@@ -80,5 +151,8 @@ def an_exception_of_a_body_is_its_own(run_bodies: RunBodies) -> None:
 CHECKS = [
     a_crashed_peer_is_lost_to_whoever_waits,
     a_peer_that_ended_is_not_waited_for,
+    a_send_that_is_blocked_is_told_of_the_loss,
+    recv_from_any_is_told_of_each_loss_once_and_of_no_good_end,
+    recv_from_any_ends_when_nobody_is_left,
     an_exception_of_a_body_is_its_own,
 ]

@@ -77,7 +77,7 @@ def a_cancelled_recv_loses_no_message(run_bodies: RunBodies) -> None:
     run(run_bodies, sender, receiver)
 
 
-def a_cancelled_send_delivers_all_ornothing(run_bodies: RunBodies) -> None:
+def a_cancelled_send_delivers_all_or_nothing(run_bodies: RunBodies) -> None:
     async def sender(node: Transport) -> None:
         for turns in range(12):
             task = asyncio.create_task(node.send(1, "t", pack(torch.full((300_000,), float(turns)), turn=turns)))
@@ -133,6 +133,6 @@ def a_receiver_that_does_not_receive_pushes_back(run_bodies: RunBodies) -> None:
 CHECKS = [
     every_verb_yields,
     a_cancelled_recv_loses_no_message,
-    a_cancelled_send_delivers_all_ornothing,
+    a_cancelled_send_delivers_all_or_nothing,
     a_receiver_that_does_not_receive_pushes_back,
 ]
