@@ -213,6 +213,14 @@ def test_a_stale_gradient_is_divided_by_its_staleness_if_asked_for(damping: str,
     torch.testing.assert_close(replicas[1].parameters, server.parameters, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(("max_staleness", "rejected"), [(STEPS, 0), (STEPS - 1, 1)])
+def test_a_gradient_exactly_at_the_bound_is_taken(max_staleness: int, rejected: int) -> None:
+    # As above: one push is STEPS versions stale, all others are fresh.
+    _, _, records = run("edp", star(2, n1=Device("slow", 1.0)), max_staleness=max_staleness)
+    assert len(values(records[0], "rejected")) == rejected
+    assert len(values(records[0], "loss")) == 2 * STEPS - rejected
+
+
 def test_between_pulls_an_asynchronous_worker_takes_its_own_gradients_step_once() -> None:
     _, replicas, _ = run("edp", star(2), pull_interval=STEPS + 1)
     alone = WORKLOAD.replica(1, 2, SEED, STEPS)
