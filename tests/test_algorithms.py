@@ -175,6 +175,15 @@ def test_polyak_moves_towards_the_weights_after_the_servers_step() -> None:
     torch.testing.assert_close(replicas[1].parameters, worker.parameters, rtol=1e-12, atol=1e-12)
 
 
+def test_the_order_in_which_gradients_arrive_changes_no_bit() -> None:
+    weights = []
+    for last in ("n1", "n3"):
+        results, replicas, _ = run("sync_ps", star(4, **{last: Device("slow", 1e5)}))
+        done(results)
+        weights.append(replicas[0].weights_sha256())
+    assert weights[0] == weights[1]
+
+
 def test_a_lost_worker_ends_a_synchronous_run() -> None:
     for name in ("sync_ps", "all_reduce_dp"):
         results, _, _ = run(name, SLOW, crashes=[(1e-3, 2)])

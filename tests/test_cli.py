@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from simcluster import cli
+from simcluster.results.folder import load_run
 
 SHORT = ("--set", "stop.steps=6", "--no-report")
 
@@ -169,6 +171,7 @@ def test_version_and_help_need_no_torch() -> None:
 import sys
 sys.argv = ["simcluster", "--version"]
 from simcluster import cli
+from simcluster.results.folder import load_run
 try:
     cli.main()
 except SystemExit:
@@ -197,3 +200,33 @@ def test_ctrl_c_ends_a_run_and_all_its_processes(backend: str, tmp_path: Path) -
     assert "Traceback" not in err
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
+
+
+@pytest.mark.parametrize("algorithm", ["sync_ps", "edp"])
+def test_a_killed_worker_is_named_and_what_was_measured_is_kept(
+    algorithm: str, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # sync_ps ends at once; edp goes on with the rest, and tells at its end of the loss that nobody planned.
+    nodes: list[psutil.Process] = []
+    began_s: list[float] = []
+
+    def kill_one(done: int, total: int) -> None:
+        began_s.append(time.monotonic())
+        # Metrics are streamed with the heartbeats, every 0.5 s: the victim gets time for some.
+        if not nodes and began_s[-1] > began_s[0] + 1.5:
+            (fork_server,) = [child for child in psutil.Process().children() if len(child.children()) == 5]
+            nodes.extend(fork_server.children())
+            nodes[-1].kill()
+
+    monkeypatch.setattr(cli, "_progress_bar", lambda *_, **__: nullcontext(kill_one))
+    short = ["workload.hidden=4", "stop={time: 4 s, steps: 1000000}", "evaluate_every=1000000"]
+    sets = [word for text in short for word in ("--set", text)]
+    asked = ("run", "quickstart", "--backend", "sockets", "--algorithm", algorithm, "--no-report", "--out", "run")
+    code, _, err = command(*asked, *sets)
+    assert code == 1, err
+    assert "error: PeerLost: rank 4 (pi4) is lost: its process is gone" in err
+    assert len(nodes) == 5
+    assert psutil.wait_procs(nodes, timeout=10)[1] == [], "a process is left behind"
+    run = load_run(tmp_path / "run")
+    assert run.summary["status"] == "failed"
+    assert set(run.metrics[run.metrics.name == "loss"].node) >= {"mini1", "pi4"}, "metrics so far are kept"
