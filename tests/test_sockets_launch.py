@@ -399,3 +399,15 @@ def test_the_verdict_on_those_who_were_stopped_is_nothing() -> None:
     verdict.failed(1, Failure("start", "no answer"))
     assert isinstance(verdict.error, RunError)
     assert "rank 1 (b) could not start: no answer" in str(verdict.error)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_program_prepares_before_the_clock_starts(missing: bool) -> None:
+    program = "tests.prepared_program:needs_it"
+    record = run_cluster(ClusterJob(list("ab"), json.dumps({"missing": missing}), program=program))
+    if missing:  # on a node's own machine, say, which nobody could check before
+        assert "could not start: " in str(record.error)
+        assert "the data on every node" in str(record.error)
+    else:
+        assert record.error is None
+        assert [node.weights_sha256 for node in record.nodes] == ["prepared", "prepared"]

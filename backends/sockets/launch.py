@@ -112,7 +112,7 @@ class Launcher:
                 await self._wait_until(lambda: all(member.connected for member in self.members))
         except TimeoutError:
             missing = [
-                f"{m.label} has not {'connected to its peers' if listening else 'joined'}"
+                f"{m.label} has not {'got ready' if listening else 'joined'}"
                 for m in self.members
                 if not (m.connected if listening else m.listening)
             ]

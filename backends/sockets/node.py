@@ -136,6 +136,7 @@ class _Node:
         self.lane.send(Listening(self.mesh.listener.host, self.mesh.listener.port))
         addresses = (await self._addresses).addresses
         await self.mesh.connect(addresses, self.job.start_s)
+        _prepare(self.job)
         self.lane.send(Connected())
         await self._go.wait()
         self._started_s = time.perf_counter()
@@ -224,6 +225,12 @@ def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for part in error.exceptions for leaf in _leaves(part)]
     return [error]
+
+
+def _prepare(job: Job) -> None:
+    prepare = getattr(importlib.import_module(job.program.partition(":")[0]), "prepare", None)
+    if prepare is not None:
+        prepare(job.config_json)
 
 
 def _load(program: str) -> Program:

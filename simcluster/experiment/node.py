@@ -9,6 +9,8 @@ import asyncio
 import json
 from functools import lru_cache
 
+import pydantic
+import torch
 from torch import Tensor
 
 from simcluster.experiment.read import Experiment, read_experiment
@@ -19,6 +21,17 @@ from simcluster.workloads import Replica
 
 OBSERVED_RANK = 0
 """Whose replica is evaluated: a parameter server's, or any one of equals."""
+
+
+# torch's optimizers and pydantic's validators import for a second when the first of them is made. It is made here, so
+# that the process which nodes are forked from pays once, rather than each of them during its run.
+torch.optim.SGD([torch.zeros(1)], lr=1.0)
+pydantic.TypeAdapter(int)
+
+
+def prepare(config_json: str) -> None:
+    """Reads the experiment, own code and data included, before the clock starts: see `ClusterJob.program`."""
+    _experiment(config_json)
 
 
 async def run_node(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
