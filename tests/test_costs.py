@@ -1,3 +1,5 @@
+"""What work costs: FLOPs and bytes, against arithmetic by hand and against torch's own count."""
+
 import pytest
 import torch
 from torch import nn

@@ -1,3 +1,5 @@
+"""Torch's global generator is lent out and comes back as it was."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""IDX files: read whole, or refused with what is wrong with them."""
+
 import gzip
 import struct
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The digits in the package: which they are, how they are dealt, and that they can be learnt."""
+
 import hashlib
 
 import numpy as np

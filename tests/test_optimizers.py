@@ -1,3 +1,5 @@
+"""Optimizers do what torch's do, and refuse what they would ignore."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""Shards: disjoint, complete, never empty, the same for the same seed."""
+
 from functools import partial
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The workload whose answer is known."""
+
 import torch
 
 from simcluster.workloads import Batch, quadratic

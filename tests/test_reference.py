@@ -1,3 +1,5 @@
+"""The one process that clusters are compared with does what a textbook would."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""A node's replica: gradients, steps, batches, costs, evaluation, hashes."""
+
 import math
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,3 +1,5 @@
+"""Data in all forms that people bring becomes two tensors, or is refused."""
+
 import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset

@@ -1,3 +1,5 @@
+"""Workloads: the same initial weights everywhere, equal numbers of steps, all errors at once."""
+
 import os
 import subprocess
 import sys

@@ -1,6 +1,8 @@
 """Broadcast by direct sends from the root.
 
 With p ranks, M bytes, latency a and bandwidth B: a + (p-1) M/B on a star, since all copies share the root's link.
+
+This file knows ranks and tags. It must not know a backend, nor what the tensors are for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """All-reduce by sending everything to everyone: the reference that other schedules are compared with.
 
 With p ranks, M bytes, latency a and bandwidth B: a + (p-1) M/B on a full-duplex star, (p-1) M bytes sent by every rank.
+
+This file knows ranks and one vector. It must not know a backend, nor what the vector is for.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 With p ranks, M bytes, latency a and bandwidth B: 2 (p-1) (a + M/(pB)) on a full-duplex star, 2 (p-1)/p M bytes sent
 by every rank.
+
+This file knows ranks and one vector. It must not know a backend, nor what the vector is for.
 """
 
 from __future__ import annotations

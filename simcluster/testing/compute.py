@@ -1,4 +1,7 @@
-"""Checks of compute: results, order, messages meanwhile, cancelling."""
+"""Checks of compute: results, order, messages meanwhile, cancelling.
+
+This file knows the interface only. It must not know a backend, nor pytest.
+"""
 
 from __future__ import annotations
 

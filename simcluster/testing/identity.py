@@ -1,4 +1,7 @@
-"""Checks that a node knows who it is, and that its generators are its own."""
+"""Checks that a node knows who it is, and that its generators are its own.
+
+This file knows the interface only. It must not know a backend, nor pytest.
+"""
 
 from __future__ import annotations
 

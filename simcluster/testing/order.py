@@ -1,4 +1,7 @@
-"""Checks of order and matching: first come, first served, one ordered stream per pair."""
+"""Checks of order and matching: first come, first served, one ordered stream per pair.
+
+This file knows the interface only. It must not know a backend, nor pytest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks that what is sent arrives as it was, and that what cannot travel is refused."""
+"""Checks that what is sent arrives as it was, and that what cannot travel is refused.
+
+This file knows the interface only. It must not know a backend, nor pytest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks of waiting: yielding, cancelling, pushing back."""
+"""Checks of waiting: yielding, cancelling, pushing back.
+
+This file knows the interface only. It must not know a backend, nor pytest.
+"""
 
 from __future__ import annotations
 
