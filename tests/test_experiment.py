@@ -137,3 +137,28 @@ def test_a_crash_needs_a_worker_and_a_time() -> None:
         }
     )
     assert len(found) == 3
+
+
+def test_what_is_wrong_with_stop_is_told_beside_all_else() -> None:
+    for stop, key in (({"steps": -4}, "stop.steps"), ({"epochs": float("nan")}, "stop.epochs")):
+        found = problems_of({**GOOD, "numerics": "none", "stop": {**stop, "time": "0 s"}})
+        assert len(found) == 3, found
+        assert any(problem.startswith(key) for problem in found)
+        assert any("stop.time: found '0 s', expected a time above zero" in problem for problem in found)
+
+
+def test_a_quantity_that_cannot_be_read_is_told_once() -> None:
+    found = problems_of({**GOOD, "stop": {"steps": 5, "time": 120}})
+    assert found[0].startswith("stop.time: found 120 without a unit, expected a time with its unit")
+
+
+def test_an_override_may_be_as_short_as_the_file() -> None:
+    assert read_experiment(GOOD, {"algorithm": "edp"}).algorithm_name == "edp"
+    plan = read_experiment(GOOD, {"algorithm": "edp", "algorithm.pull_interval": 3})
+    assert plan.algorithm_settings["pull_interval"] == 3
+
+
+def test_an_experiment_without_a_name_has_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("{topology: star-8-gigabit, algorithm: edp, workload: quadratic, stop: {steps: 1}}")
+    assert read_experiment(path).name == "mine"

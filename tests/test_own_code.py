@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.errors import UsageError
+import simcluster
+from simcluster.errors import NodeFailed, UsageError
 from simcluster.experiment.own_code import check_algorithm, load_function
 
 GOOD = """
@@ -87,3 +88,25 @@ def test_an_algorithm_is_async_and_takes_node_and_replica(tmp_path: Path) -> Non
         check_algorithm(function, "algorithm")
     assert "`async def`" in str(caught.value)
     assert "1 positional" in str(caught.value)
+
+
+def test_a_file_that_exits_does_not_take_the_command_with_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "import sys\nsys.exit('bye')\n")
+    with pytest.raises(UsageError) as caught:
+        load_function("algo.py:f", tmp_path, "algorithm.path")
+    assert f"{path}:2: own code: found SystemExit: bye" in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", ["sim", "sockets"])
+def test_an_algorithm_that_exits_is_a_node_that_failed(tmp_path: Path, backend: str) -> None:
+    path = write(tmp_path, "import sys\nasync def mine(node, replica):\n    sys.exit(3)\n")
+    with pytest.raises(NodeFailed, match=r"sys\.exit\(3\)") as caught:
+        simcluster.run(
+            topology="thunderbolt-mesh-4",
+            algorithm={"path": f"{path}:mine"},
+            workload="quadratic",
+            backend=backend,
+            out=tmp_path / "run",
+            report=False,
+        )
+    assert (caught.value.seed, caught.value.folder) == (0, str(tmp_path / "run"))

@@ -20,11 +20,11 @@ NODE_PROGRAM = "simcluster.experiment.node:run_node"
 class ClusterJob:
     """One run. Index i of *names* and *addresses* is rank i; an address of None means: start that node here.
 
-    *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which
-    every node awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, a node's process
-    calls that first, and the clock starts when all have: reading data is no part of a run. *faults* are (seconds after the start, "crash", rank).
-    *options* are the backend's own settings; it names those that it does not know. *on_progress* is called
-    with (rank, its last step).
+    *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every
+    node awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, a node's process
+    calls that first, and the clock starts when all have: reading data is no part of a run. *faults* are (seconds
+    after the start, "crash", rank). *options* are the backend's own settings; it names those that it does not know.
+    *on_progress* is called with (rank, its last step).
     """
 
     names: list[str]

@@ -49,6 +49,8 @@ async def run_node(node: Transport, recorder: Recorder, config_json: str) -> Nod
     except TimeoutError:
         if not limit.expired():
             raise
+    except SystemExit as leave:  # would end the process, and with it, in a simulator, the run without a word
+        raise RuntimeError(f"the algorithm called sys.exit({leave.code!r})") from leave
     except BaseExceptionGroup as group:
         raise _first(group) from group
     finally:

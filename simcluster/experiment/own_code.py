@@ -103,7 +103,7 @@ def _module(path: Path, digest: str) -> ModuleType:
     sys.path.insert(0, folder)  # its neighbours can be imported, as from a script
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, path)
         raise UsageError(
@@ -114,7 +114,7 @@ def _module(path: Path, digest: str) -> ModuleType:
     return module
 
 
-def _line_in(error: Exception, path: Path) -> int | None:
+def _line_in(error: BaseException, path: Path) -> int | None:
     line, traceback = None, error.__traceback__
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == str(path):

@@ -6,6 +6,7 @@ command lines; a value that a command line sets comes in as an override.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +20,7 @@ from simcluster.experiment.settings import validate
 from simcluster.shipped import shipped_names, shipped_path
 from simcluster.topology import Topology
 from simcluster.topology import load as load_topology
-from simcluster.units import parse_latency, write_latency
+from simcluster.units import UnitError, parse_latency, write_latency
 from simcluster.workloads import Workload
 from simcluster.yaml_lines import MISSING, Document
 
@@ -118,7 +119,7 @@ class _Reader:
         for key in self.document.data:
             if key not in KEYS:
                 self._bad((key,), f"one of the keys {', '.join(KEYS)}: {nearest(str(key), KEYS)}", at_key=True)
-        name = self._value("name", str, "a short text", default="experiment")
+        name = self._value("name", str, "a short text", default=self._stem())
         seed = self._value("seed", int, "a whole number of at least 0", default=0, least=0)
         self._numerics()
         backend = self._value("backend", str, " or ".join(BACKENDS), default="sim", one_of=BACKENDS)
@@ -131,7 +132,7 @@ class _Reader:
         stop, time_s = self._stop()
         steps = self._steps(workload, cluster, seed, stop)
         evaluate_every = self._value(
-            "evaluate_every", int, "a number of steps", default=max(1, -(-steps // EVALUATIONS)), least=1
+            "evaluate_every", int, "a whole number of at least 1", default=max(1, -(-steps // EVALUATIONS)), least=1
         )
         if self.problems:
             raise UsageError(self.problems)
@@ -165,6 +166,10 @@ class _Reader:
             document=resolved,
         )
 
+    def _stem(self) -> str:
+        """The name of an experiment that has none: its file's."""
+        return Path(self.document.file).stem if self.document.file else "experiment"
+
     # overrides
 
     def _override(self, overrides: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -179,9 +184,7 @@ class _Reader:
             if key == "algorithm":
                 value = {"name": value}
             self.document.override((key,), value, f"--{key}")
-        for key in ("algorithm", "workload"):
-            if isinstance(data.get(key), str):
-                data[key] = {"name": data[key]}
+        self._write_out(data)
         of_topology = {}
         for key, value in overrides.items():
             first, _, rest = key.partition(".")
@@ -191,7 +194,14 @@ class _Reader:
                 self.problems.append(Problem(f"--set {key}", repr(key), f"a key: {nearest(first, KEYS)}"))
             else:
                 self._collect(partial(self.document.override, tuple(key.split(".")), value, "--set"))
+                self._write_out(data)
         return of_topology
+
+    def _write_out(self, data: dict[str, Any]) -> None:
+        """`algorithm: edp` is short for `algorithm: {name: edp}`, wherever it stands."""
+        for key in ("algorithm", "workload"):
+            if isinstance(data.get(key), str):
+                data[key] = {"name": data[key]}
 
     # one key each
 
@@ -285,8 +295,15 @@ class _Reader:
         if stop.get("time") is not None:
             try:
                 time_s = parse_latency(stop["time"])
-            except ValueError as error:
-                self._bad(("stop", "time"), str(error))
+            except UnitError as error:
+                self._bad(("stop", "time"), *_words_of(error))
+            else:
+                if time_s == 0:
+                    self._bad(("stop", "time"), "a time above zero")
+        if "steps" in stop and not _is_number(stop["steps"], int):
+            self._bad(("stop", "steps"), "a whole number of at least 1")
+        if "epochs" in stop and not _is_number(stop["epochs"], (int, float)):
+            self._bad(("stop", "epochs"), "a finite number above 0")
         resolved = {key: stop[key] for key in ("steps", "epochs") if key in stop}
         return resolved | ({"time": write_latency(time_s)} if time_s else {}), time_s
 
@@ -295,10 +312,6 @@ class _Reader:
         if workload is None or cluster is None or self.problems:
             return 1
         steps, epochs = stop.get("steps"), stop.get("epochs")
-        for key, value, kinds in (("steps", steps, (int,)), ("epochs", epochs, (int, float))):
-            if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
-                self._bad(("stop", key), "a number above 0")
-                return 1
         replica = self._collect(lambda: workload.replica(0, len(cluster.workers), seed, steps, epochs))
         return replica.steps if replica is not None else 1
 
@@ -319,8 +332,8 @@ class _Reader:
                 continue
             try:
                 crashes.append(Crash(workers.index(fault["node"]), parse_latency(fault["at"])))
-            except ValueError as error:
-                self._bad((*path, "at"), str(error))
+            except UnitError as error:
+                self._bad((*path, "at"), *_words_of(error))
         return tuple(crashes)
 
     def _numerics(self) -> None:
@@ -346,8 +359,8 @@ class _Reader:
             return default
         return value
 
-    def _bad(self, path: tuple[Any, ...], expected: str, *, at_key: bool = False) -> None:
-        self.problems.append(self.document.problem(path, expected=expected, at_key=at_key))
+    def _bad(self, path: tuple[Any, ...], expected: str, found: str | None = None, *, at_key: bool = False) -> None:
+        self.problems.append(self.document.problem(path, expected=expected, found=found, at_key=at_key))
 
     def _collect(self, step: Callable[[], Any]) -> Any:
         """What *step* returns, or None, having noted what is wrong."""
@@ -356,6 +369,14 @@ class _Reader:
         except UsageError as error:
             self.problems.extend(error.problems)
             return None
+
+
+def _is_number(value: Any, kinds: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool) and 0 < value < math.inf  # type: ignore[operator]
+
+
+def _words_of(error: UnitError) -> tuple[str, str]:
+    return error.expected, error.found
 
 
 def _algorithms() -> Mapping[str, Callable[..., Any]]:
