@@ -99,10 +99,6 @@ class Mailbox(Generic[R]):
         """What is waited for, in words, in order: for a report of a deadlock."""
         return [f"recv(source={w.source!r}, tag={w.tag!r})" for w in self._waiting]
 
-    def unreceived(self) -> list[tuple[int, str, int]]:
-        """(source, tag, count) of what is queued, sorted."""
-        return sorted((source, tag, len(queue)) for (source, tag), queue in self._queues.items())
-
     def _earliest(self, source: int | Any_, tag: str | Any_) -> tuple[int, str] | None:
         if not isinstance(source, Any_) and not isinstance(tag, Any_):
             return (source, tag) if (source, tag) in self._queues else None

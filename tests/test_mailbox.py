@@ -86,7 +86,6 @@ def test_queued_bytes_count_what_nobody_received() -> None:
     assert [box.queued_bytes(source) for source in (0, 1, 2)] == [0, 120, 3]
     box.take(1, "a")
     assert box.queued_bytes(1) == 20
-    assert box.unreceived() == [(1, "b", 1), (2, "a", 1)]
 
 
 def test_waiting_for_a_lost_peer_leaves_the_others_alone() -> None:

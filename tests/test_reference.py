@@ -6,14 +6,6 @@ import torch
 from simcluster.workloads import joined_batches, mnist_mlp, quadratic, train_alone
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def averaged(workload, size: int, seed: int, steps: int) -> list[torch.Tensor]:
     """Synchronous training without a cluster: every rank applies the mean of all ranks' gradients."""
     replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]

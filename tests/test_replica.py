@@ -64,14 +64,6 @@ class Spread(nn.Module):
 # Batches
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def test_every_iterator_yields_the_same_batches_and_exactly_as_many_as_there_are_steps():
     replica = replica_of(steps=7)
     first, second = list(replica.batches()), list(replica.batches())

@@ -422,7 +422,7 @@ def test_regions_of_the_shipped_halos_topology_talk_directly() -> None:
     assert len(topology.workers) == 16
     regions = ("r1", "r2", "r3", "r4")
     assert all(len(topology.route(a, b)) == 1 for a in regions for b in regions if a != b)
-    assert topology.links_by_name["r2-r4"].bandwidth_Bps == 0.117e9 / 8
+    assert next(link for link in topology.links if link.name == "r2-r4").bandwidth_Bps == 0.117e9 / 8
 
 
 def test_order_of_nodes_makes_topologies_differ() -> None:

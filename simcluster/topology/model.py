@@ -192,10 +192,6 @@ class Topology:
         return [node.name for node in self.nodes.values() if node.is_worker]
 
     @cached_property
-    def links_by_name(self) -> dict[str, Link]:
-        return {link.name: link for link in self.links}
-
-    @cached_property
     def graph(self) -> networkx.Graph[str]:
         """The cluster as a networkx graph: node attribute `node`, edge attribute `link`."""
         graph: networkx.Graph[str] = networkx.Graph(name=self.name)
