@@ -6,7 +6,9 @@ the commands, so that `--help` and completion stay quick.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +36,16 @@ app.add_typer(topology_app, name="topology")
 def main() -> None:
     """The console script: turns every typed error into its message and exit code."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk can still be told in a sentence
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO, errno.EPIPE):
+            raise
+        _discard_output()
+        print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
+        raise SystemExit(1) from None
     except UsageError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
@@ -46,6 +57,11 @@ def main() -> None:
         if error.folder is not None:
             print(f"run folder: {error.folder}", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def _discard_output() -> None:
+    """What could not be written is not tried again when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _names(kind: str) -> Any:
@@ -116,8 +132,6 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run an experiment on a backend and write its run folder."""
-    from simcluster.experiment import run as run_experiment
-
     given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
     options = {name: value for name, value in given.items() if value is not None}
     if options and backend not in ("sockets", None):
@@ -127,8 +141,10 @@ def run(
                 for name, value in options.items()
             ]
         )
-    with _progress_bar(f"{Path(experiment).stem} on {backend or 'its backend'}", silent=as_json) as progress:
+    with _progress_bar(f"{Path(experiment).stem}{f' on {backend}' if backend else ''}", silent=as_json) as progress:
         try:
+            from simcluster.experiment import run as run_experiment
+
             finished = run_experiment(
                 experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=_overrides(sets or []),
                 seed=seed, out=out, options=options, report=report, progress=progress,
@@ -283,7 +299,7 @@ def _print_summary(finished: Run) -> None:
     loss = "" if summary["loss"] is None else f", held-out loss {summary['loss']:.4f}"
     where = f"{summary['topology']} ({summary['backend']}, seed {summary['seed']})"
     took = f"{summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time"
-    sent = f"{summary['messages_sent']} messages, {summary['bytes_sent']} bytes sent"
+    sent = f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent"
     print(f"{summary['algorithm']} on {where}: {summary['status']}")
     print(f"  {summary['steps']} steps in {took}{loss}{accuracy}")
     print(f"  {sent}; weights {str(summary['weights_sha256'])[:16]}")

@@ -233,3 +233,17 @@ def test_reading_a_summary_imports_neither_pandas_nor_plotly(tmp_path: Path) -> 
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_place_below_a_file_is_refused_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is a file"):
+        check_folder(tmp_path / "file" / "run" / "deeper")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)  # root may write everywhere
+    with pytest.raises(UsageError, match="cannot be written"):
+        check_folder(tmp_path / "runs" / "run")

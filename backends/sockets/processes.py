@@ -15,6 +15,7 @@ from pathlib import Path
 
 from backends.sockets.forkserver import ForkServer, fork_server
 from backends.sockets.member import Member
+from simcluster.errors import RunError
 
 
 class Processes:
@@ -38,7 +39,10 @@ class Processes:
         if not members:
             return
         if self._log_folder is not None:
-            self._log_folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._log_folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise RunError(f"cannot make the log folder {self._log_folder}: {error.strerror}") from None
         self._server = fork_server()
         module = program.partition(":")[0]
         starts = []

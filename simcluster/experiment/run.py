@@ -79,7 +79,11 @@ def run_plan(
     except RunError as error:
         error.seed, error.folder = plan.seed, None
         raise
-    finished = write_run(folder, plan.document, plan.topology, record, simcluster.__version__, report=report)
+    try:
+        finished = write_run(folder, plan.document, plan.topology, record, simcluster.__version__, report=report)
+    except RunError as error:
+        error.seed = plan.seed
+        raise
     if record.error is not None:
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed, failure.folder = plan.seed, str(folder)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -120,10 +121,15 @@ def default_folder(name: str, algorithm: str, backend: str, seed: int, root: str
 
 
 def check_folder(folder: str | os.PathLike[str]) -> None:
-    """Raises UsageError if *folder* holds anything but an earlier run: call it before a run starts."""
+    """Raises UsageError if *folder* holds anything but an earlier run, or cannot be written: call it before a run."""
     folder = Path(folder)
+    above = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
+    if above.is_dir() and not os.access(above, os.W_OK | os.X_OK):
+        raise UsageError(Problem("out", f"{folder}, but {above} cannot be written", "a folder that can be"))
     if not folder.exists():
-        return
+        if above.is_dir():
+            return
+        raise UsageError(Problem("out", f"{folder}, but {above} is a file", "a folder, or a name that is free"))
     if not folder.is_dir():
         raise UsageError(Problem("out", f"the file {folder}", "a folder, or a name that is free"))
     names = sorted(entry.name for entry in folder.iterdir())
@@ -206,8 +212,9 @@ def _replace(folder: Path, writers: Mapping[str, Callable[[Path], object]]) -> N
 def _remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+        return
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
 
 
 def _write_yaml(content: dict[str, Any], path: Path) -> None:
