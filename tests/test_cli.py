@@ -252,36 +252,3 @@ def test_a_log_folder_that_cannot_be_made_is_a_run_that_failed(command: Any) -> 
     code, _, err = command("run", "quickstart", *SHORT, "--backend", "sockets", "--out", "/proc/nothing/run")
     assert code in (1, 2), err
     assert err.startswith("error: ")
-
-
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        ("simcluster run q", ["quickstart"]),
-        ("simcluster run quickstart --topology s", ["smolcluster", "star-8-gigabit"]),
-        ("simcluster run quickstart --algorithm s", ["sync_ps"]),
-    ],
-)
-def test_a_shell_completes_names(command: Any, monkeypatch: pytest.MonkeyPatch, words: str, found: list[str]) -> None:
-    monkeypatch.setenv("_SIMCLUSTER_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", words)
-    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    assert command()[1].split() == found
-
-
-def test_a_terminal_sees_a_bar_that_a_pipe_and_json_do_not(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for terminal, silent in ((False, False), (True, True)):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
-        with cli._progress_bar("quickstart", silent=silent) as progress:
-            assert progress is None
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    with cli._progress_bar("quickstart", silent=False) as progress:
-        assert progress is not None
-        progress(30, 200)
-    seen = capsys.readouterr().err
-    assert "quickstart" in seen
-    assert "30/200" in seen

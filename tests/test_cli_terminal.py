@@ -1,0 +1,51 @@
+"""What the command does for somebody at a terminal: names are completed, long work shows a bar."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simcluster import cli
+
+COMMAND = Path(sys.executable).with_name("simcluster")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("simcluster run q", ["quickstart"]),
+        ("simcluster run quickstart --topology s", ["smolcluster", "star-8-gigabit"]),
+        ("simcluster run quickstart --algorithm s", ["sync_ps"]),
+    ],
+)
+def test_a_shell_completes_names(words: str, found: list[str]) -> None:
+    asked = {
+        "_SIMCLUSTER_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    done = subprocess.run([COMMAND], env={**os.environ, **asked}, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == found
+
+
+def test_a_terminal_sees_a_bar_that_a_pipe_and_json_do_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for terminal, silent in ((False, False), (True, True)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        with cli._progress_bar("quickstart", silent=silent) as progress:
+            assert progress is None
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with cli._progress_bar("quickstart", silent=False) as progress:
+        assert progress is not None
+        progress(30, 200)
+    seen = capsys.readouterr().err
+    assert "quickstart" in seen
+    assert "30/200" in seen
