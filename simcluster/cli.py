@@ -32,6 +32,9 @@ app = typer.Typer(
 topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True)
 app.add_typer(topology_app, name="topology")
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
+
 
 def main() -> None:
     """The console script: turns every typed error into its message and exit code."""
@@ -57,6 +60,10 @@ def main() -> None:
         if error.folder is not None:
             print(f"run folder: {error.folder}", file=sys.stderr)
         raise SystemExit(1) from None
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # the command-line library ends without a word
+            print("interrupted", file=sys.stderr)
+        raise
 
 
 def _discard_output() -> None:
@@ -149,10 +156,6 @@ def run(
                 experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=_overrides(sets or []),
                 seed=seed, out=out, options=options, report=report, progress=progress,
             )  # fmt: skip
-        except KeyboardInterrupt:
-            # Here, since the command-line library would end without a word.
-            print("interrupted", file=sys.stderr)
-            raise typer.Exit(130) from None
         except RunError as error:
             if as_json and error.folder is not None:
                 print((Path(error.folder) / "summary.json").read_text(), end="")

@@ -49,3 +49,17 @@ def test_a_terminal_sees_a_bar_that_a_pipe_and_json_do_not(
     seen = capsys.readouterr().err
     assert "quickstart" in seen
     assert "30/200" in seen
+
+
+def test_ctrl_c_is_answered_wherever_it_comes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(kind: str) -> dict[str, str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simcluster.catalogue.catalogue", interrupted)
+    monkeypatch.setattr(sys, "argv", ["simcluster", "list"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.strip().splitlines()[-1] == "interrupted"
