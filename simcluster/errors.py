@@ -56,6 +56,10 @@ class RunError(SimclusterError):
     """A run that started and could not end well."""
 
 
+ENDED = "ended its algorithm"
+"""The reason of a PeerLost whose peer is not dead but done, on every backend."""
+
+
 class PeerLost(RunError):
     """The node of *rank* is gone, and somebody waited for it."""
 

@@ -68,3 +68,9 @@ def test_a_run_stops_at_its_time_and_not_before(tmp_path: Path) -> None:
     longer = run(tmp_path / "longer", stop={"steps": STEPS, "time": "1 h"})
     assert longer.summary["elapsed_s"] == whole.summary["elapsed_s"]
     assert longer.summary["trace_sha256"] == whole.summary["trace_sha256"]
+
+
+def test_a_time_limit_ends_all_nodes_well_although_their_clocks_differ(tmp_path: Path) -> None:
+    found = run(tmp_path / "run", "sockets", stop={"steps": 1_000_000, "time": "300 ms"})
+    assert found.summary["status"] == "done"
+    assert 0 < found.summary["steps"] < 1_000_000

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import simcluster
 from simcluster.errors import NodeFailed, UsageError
+from simcluster.experiment import read_experiment
 from simcluster.experiment.own_code import check_algorithm, load_function
 
 GOOD = """
@@ -110,3 +112,35 @@ def test_an_algorithm_that_exits_is_a_node_that_failed(tmp_path: Path, backend: 
             report=False,
         )
     assert (caught.value.seed, caught.value.folder) == (0, str(tmp_path / "run"))
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert f'File "{path}", line 3, in mine' in summary["error"]["traceback"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return None", "a function that returns a Workload, not a NoneType"),
+        ("raise RuntimeError('my data is gone')", "RuntimeError: my data is gone"),
+        ("return workload(lambda: 1 / 0)", "ZeroDivisionError: division by zero"),
+        ("return workload(lambda: 3)", "'int' object has no attribute 'train'"),
+    ],
+)
+def test_a_workload_that_cannot_be_made_is_a_usage_error(tmp_path: Path, body: str, words: str) -> None:
+    path = write(
+        tmp_path,
+        "import torch\nfrom simcluster import Workload\nfrom simcluster.workloads import sgd\n"
+        "def workload(model):\n"
+        "    data = (torch.ones(9, 1), torch.ones(9, 1))\n"
+        "    loss = torch.nn.functional.mse_loss\n"
+        "    return Workload(model=model, loss=loss, train=data, test=data, optimizer=sgd(0.1), batch_size=1)\n"
+        f"def mine():\n    {body}\n",
+    )
+    experiment = {
+        "topology": "thunderbolt-mesh-4",
+        "algorithm": "edp",
+        "workload": {"path": f"{path}:mine"},
+        "stop": {"steps": 1},
+    }
+    with pytest.raises(UsageError) as caught:
+        read_experiment(experiment)
+    assert words in str(caught.value)

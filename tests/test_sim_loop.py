@@ -151,3 +151,11 @@ def test_an_outer_running_loop_gets_its_place_back() -> None:
         return inner
 
     assert asyncio.run(outer()) == 7.0
+
+
+def test_a_sleep_until_no_time_is_refused_and_the_clock_stays_sound() -> None:
+    loop = SimLoop()  # type: ignore[abstract]
+    with pytest.raises(ValueError, match="not a number"):
+        loop.call_later(float("nan"), print)
+    assert loop.time() == 0.0
+    loop.close()

@@ -27,7 +27,16 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     assert job.topology is not None, "the simulator needs a topology"
     unknown = sorted(set(job.options) - set(OPTIONS))
     if unknown:
-        raise UsageError([Problem(f"option {name}", "", f"one of {', '.join(OPTIONS)}") for name in unknown])
+        raise UsageError(
+            [
+                Problem(
+                    name,
+                    "an option that the simulator does not have",
+                    f"one of {', '.join(OPTIONS)}; is it meant for sockets?",
+                )
+                for name in unknown
+            ]
+        )
     module, _, function = job.program.partition(":")
     program = getattr(import_module(module), function)
     cluster = Cluster(job.topology, job.seed, **{**OPTIONS, **job.options})

@@ -14,7 +14,7 @@ from backends.sim.devices import DeviceModel
 from backends.sim.loop import Drained, Endless, SimLoop, SimTask, owner_of_task
 from backends.sim.network import Channel, Network
 from backends.sim.transport import INBOX_BYTES, SimTransport, Stream
-from simcluster.errors import Deadlock, NeverFinished
+from simcluster.errors import ENDED, Deadlock, NeverFinished
 from simcluster.results.record import Recorder
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Cluster:
                 self._announce(node, f"failed: {type(error).__name__}: {error}", tell_any=True)
             raise
         self._cancel_children(node)
-        self._announce(node, "ended its algorithm", tell_any=False)
+        self._announce(node, ENDED, tell_any=False)
         return result
 
     def _cancel_children(self, node: SimTransport) -> None:

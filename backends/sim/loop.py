@@ -13,6 +13,7 @@ import asyncio
 import contextvars
 import itertools
 import logging
+import math
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -26,7 +27,7 @@ from simcluster.errors import UsageError
 
 T = TypeVar("T")
 
-IDLE_CALLBACKS_LIMIT = 50_000_000
+IDLE_CALLBACKS_LIMIT = 5_000_000
 """Callbacks without any progress after which a run is called endless: about a minute of polling."""
 
 owner_of_task: contextvars.ContextVar[object] = contextvars.ContextVar("owner_of_task", default=None)
@@ -144,6 +145,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
+        if math.isnan(when):
+            raise ValueError("a time that is not a number")
         timer = Timer(when, callback, args, self, context)
         timer.alarm = self.clock.alarm_at(when, lambda _: self._ready.append(timer))
         return timer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, octets
-from simcluster.errors import PeerLost, ProtocolError
+from simcluster.errors import ENDED, PeerLost, ProtocolError
 from simcluster.mailbox import Mailbox
 from simcluster.payload import Message, Payload, Sendable, as_payload, body_bytes, encode_header, freeze
 from simcluster.rng import NodeRandom
@@ -28,8 +28,6 @@ T = TypeVar("T")
 INBOX_BYTES = 64 * 1024**2
 LAST_WORDS_S = 1.0
 """How long what a lost peer had sent may still come out of its connection."""
-
-ENDED = "ended its algorithm"
 
 
 class SocketTransport:

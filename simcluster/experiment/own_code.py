@@ -51,6 +51,20 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
     return function, f"{path}:{name}"
 
 
+def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str) -> Any:
+    """What *step*, which runs *function* or what it has made, returns. Raises UsageError with whatever that raises."""
+    try:
+        return step()
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        file = inspect.getsourcefile(function)
+        line = _line_in(error, Path(file)) if file is not None else None
+        raise UsageError(
+            Problem(function.__name__, f"{type(error).__name__}: {error}", expected, file, line)
+        ) from error
+
+
 def check_algorithm(function: Callable[..., Any], what: str) -> None:
     """Raises UsageError, with every line that is wrong, unless *function* can be an algorithm on every backend."""
     problems = []

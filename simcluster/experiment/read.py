@@ -15,7 +15,7 @@ from typing import Any
 
 from simcluster import yaml_lines
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.own_code import check_algorithm, load_function
+from simcluster.experiment.own_code import calling, check_algorithm, load_function
 from simcluster.experiment.settings import validate
 from simcluster.shipped import shipped_names, shipped_path
 from simcluster.topology import Topology
@@ -271,8 +271,10 @@ class _Reader:
         function, block, settings = self._function("workload", _workloads())
         if function is None or len(self.problems) > before:
             return None, block
-        workload = self._collect(lambda: function(**settings))
-        if workload is not None and not isinstance(workload, Workload):
+        workload = self._collect(
+            lambda: calling(function, lambda: function(**settings), "a function that returns a Workload")
+        )
+        if len(self.problems) == before and not isinstance(workload, Workload):
             self._bad(("workload", "path"), f"a function that returns a Workload, not a {type(workload).__name__}")
             return None, block
         return workload, block
@@ -312,7 +314,12 @@ class _Reader:
         if workload is None or cluster is None or self.problems:
             return 1
         steps, epochs = stop.get("steps"), stop.get("epochs")
-        replica = self._collect(lambda: workload.replica(0, len(cluster.workers), seed, steps, epochs))
+        size = len(cluster.workers)
+        replica = self._collect(
+            lambda: calling(
+                workload.model, lambda: workload.replica(0, size, seed, steps, epochs), "a model that works"
+            )
+        )
         return replica.steps if replica is not None else 1
 
     def _faults(self, cluster: Topology | None) -> tuple[Crash, ...]:

@@ -12,6 +12,7 @@ from importlib import metadata
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from simcluster.errors import NodeFailed
 from simcluster.results.record import Metric, NodeRecord, RunRecord
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["staleness"] = {"mean": fmean(staleness), "max": max(staleness)}
     if record.error is not None:
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
+        if isinstance(record.error, NodeFailed):
+            summary["error"]["traceback"] = record.error.details
     if record.extra.get("lost"):
         summary["lost"] = record.extra["lost"]
     summary["nodes"] = {node.name: _node(node) for node in record.nodes}
