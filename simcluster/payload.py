@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -125,6 +126,12 @@ class MessageHeader(msgspec.Struct, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 
 
+@lru_cache(maxsize=4096)
+def _tensor_header(dtype: str, shape: torch.Size) -> TensorHeader:
+    """Models send the same shapes again and again."""
+    return TensorHeader(dtype, list(shape))
+
+
 def encode_header(tag: str, content: Payload) -> bytes:
     """The MessagePack header of *content*. Raises TypeError or ValueError on what cannot travel."""
     headers = []
@@ -135,7 +142,7 @@ def encode_header(tag: str, content: Payload) -> bytes:
             raise TypeError(f"message {tag!r}: cannot send {what}; expected a dense tensor of {', '.join(DTYPES)}")
         if tensor.dim() > MAX_DIMENSIONS:
             raise ValueError(f"message {tag!r}: {tensor.dim()} dimensions, at most {MAX_DIMENSIONS}")
-        headers.append(TensorHeader(name, list(tensor.shape)))
+        headers.append(_tensor_header(name, tensor.shape))
     for key, value in content.values.items():
         if not (value is None or isinstance(value, (bool, int, float, str))):
             raise TypeError(

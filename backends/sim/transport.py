@@ -136,7 +136,7 @@ class SimTransport:
         self._device_lock = asyncio.Lock()
         self._lost: dict[int, str] = {}  # rank -> why, as this node knows it
         self._untold: list[int] = []  # losses that no recv(ANY) has been told yet
-        self.sending: dict[int, str] = {}  # number -> words, for the report of a deadlock
+        self.sending: dict[int, tuple[int, str, int]] = {}  # number -> (to, tag, bytes), for the report of a deadlock
         self._sends = 0
 
     @property
@@ -161,7 +161,7 @@ class SimTransport:
         stream.put(outgoing)
         self._sends += 1
         number = self._sends
-        self.sending[number] = f"send(to={to}, tag={tag!r}, {body_B} B)"
+        self.sending[number] = (to, tag, body_B)
         try:
             if outgoing.injected.done():
                 await asyncio.sleep(0)
@@ -234,7 +234,9 @@ class SimTransport:
 
     def waits(self) -> list[str]:
         """What this node waits for, in words."""
-        return self.mailbox.describe() + list(self.sending.values())
+        return self.mailbox.describe() + [
+            f"send(to={to}, tag={tag!r}, {body_B} B)" for to, tag, body_B in self.sending.values()
+        ]
 
     # inside
 

@@ -112,8 +112,8 @@ async def _work(node: Transport, replica: Replica, polyak: float) -> None:
 
 
 def _mean(contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """The mean of each gradient over *contributions*, summed in the order given."""
-    total = [tensor.clone() for tensor in contributions[0]]
+    """The mean of each gradient over *contributions*, summed in the order given; the first one is overwritten."""
+    total = list(contributions[0])
     for gradients in contributions[1:]:
         for into, gradient in zip(total, gradients, strict=True):
             into.add_(gradient)
