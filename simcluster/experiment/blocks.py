@@ -1,0 +1,111 @@
+"""The blocks of an experiment that name something: a topology, an algorithm, a workload.
+
+This file knows names, paths and settings. It must not know what an algorithm or a workload does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simcluster.errors import UsageError, nearest
+from simcluster.experiment.own_code import calling, check_algorithm, load_function
+from simcluster.experiment.reading import Reading
+from simcluster.experiment.settings import validate
+from simcluster.topology import Topology
+from simcluster.topology import load as load_topology
+from simcluster.workloads import Workload
+from simcluster.yaml_lines import MISSING
+
+Function = Callable[..., Any]
+
+
+def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | None:
+    """The cluster, with *overrides* put inside it; None if it cannot be had."""
+    source = reading.document.get(("topology",))
+    if source is MISSING:
+        reading.bad(("topology",), "the name or path of a topology file")
+        return None
+    if not isinstance(source, (str, dict)):
+        reading.bad(("topology",), "the name or path of a topology file, or a topology")
+        return None
+    if isinstance(source, str) and not Path(source).is_absolute() and (reading.folder / source).is_file():
+        source = str(reading.folder / source)
+    try:
+        return load_topology(source, overrides=overrides)
+    except UsageError as error:
+        # What is wrong with the name of the file is wrong in this file.
+        here = reading.document.problem(("topology",), expected="")
+        reading.problems += [
+            replace(problem, file=here.file, line=here.line, column=here.column) if problem.file is None else problem
+            for problem in error.problems
+        ]
+        return None
+
+
+def read_algorithm(reading: Reading) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
+    """(the algorithm, its block resolved, its validated settings)."""
+    from simcluster.algorithms import ALGORITHMS
+
+    function, block, settings = _function(reading, "algorithm", ALGORITHMS)
+    if function is not None:
+        reading.collect(lambda: check_algorithm(function, "algorithm"))
+    return function, block, settings
+
+
+def read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
+    """(the workload, its block resolved)."""
+    from simcluster.workloads import WORKLOADS
+
+    before = len(reading.problems)
+    function, block, settings = _function(reading, "workload", WORKLOADS)
+    if function is None or len(reading.problems) > before:
+        return None, block
+    workload = reading.collect(
+        lambda: calling(function, lambda: function(**settings), "a function that returns a Workload")
+    )
+    if len(reading.problems) == before and not isinstance(workload, Workload):
+        reading.bad(("workload", "path"), f"a function that returns a Workload, not a {type(workload).__name__}")
+        return None, block
+    return workload, block
+
+
+def _function(
+    reading: Reading, key: str, known: Mapping[str, Function]
+) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
+    """(the function that block *key* names, the block resolved, its validated settings)."""
+    block = reading.document.get((key,))
+    if not isinstance(block, dict) or ("name" in block) == ("path" in block):
+        reading.bad((key,), f"a name ({', '.join(sorted(known))}) or a path (file.py:function)")
+        return None, {}, {}
+    found = _named(reading, key, known, str(block["name"])) if "name" in block else _loaded(reading, key, block["path"])
+    if found is None:
+        return None, {}, {}
+    function, identity = found
+    given = {name: value for name, value in block.items() if name not in ("name", "path")}
+    if isinstance(given.get("data"), str):
+        given["data"] = str((reading.folder / given["data"]).resolve())
+    checked = reading.collect(lambda: validate(function, given))
+    if checked is None:
+        return function, {}, {}
+    settings, wrong = checked
+    for problem in wrong:
+        reading.bad((key, problem.name), problem.expected, problem.found or None, at_key=problem.unknown)
+    return function, identity | settings, settings
+
+
+def _named(
+    reading: Reading, key: str, known: Mapping[str, Function], name: str
+) -> tuple[Function, dict[str, Any]] | None:
+    function = known.get(name)
+    if function is None:
+        reading.bad((key, "name"), f"the {key}: {nearest(name, known)}")
+        return None
+    return function, {"name": name}
+
+
+def _loaded(reading: Reading, key: str, path: Any) -> tuple[Function, dict[str, Any]] | None:
+    loaded = reading.collect(lambda: load_function(str(path), reading.folder, f"{key}.path"))
+    return (loaded[0], {"path": loaded[1]}) if loaded is not None else None

@@ -1,0 +1,54 @@
+"""Puts what comes from outside into an experiment's document: options, and dotted keys as `--set` has them.
+
+This file knows keys and who set them. It must not know what a value means; the inside of a topology is left to its
+own reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from simcluster.errors import Problem, nearest
+from simcluster.experiment.reading import Reading
+
+
+def apply_overrides(
+    reading: Reading, keys: tuple[str, ...], options: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Puts *options*, then *overrides* into the document of the known *keys*; returns what goes inside the topology."""
+    _apply_options(reading, options)
+    _write_out(reading)
+    of_topology = {}
+    for key, value in overrides.items():
+        first, _, rest = key.partition(".")
+        if first == "topology" and rest:
+            of_topology[rest] = value
+        elif first not in keys:
+            reading.problems.append(Problem(f"--set {key}", repr(key), f"a key: {nearest(first, keys)}"))
+        else:
+            reading.collect(partial(reading.document.override, tuple(key.split(".")), value, "--set"))
+            _write_out(reading)
+    return of_topology
+
+
+def _apply_options(reading: Reading, options: Mapping[str, Any]) -> None:
+    for key, value in options.items():
+        if value is None:
+            continue
+        if key == "topology" and not isinstance(value, Mapping):
+            # A path on the command line is relative to where the command is given, not to the file.
+            value = str(Path(value).resolve()) if Path(value).exists() else str(value)
+        if key == "algorithm":
+            value = {"name": value}
+        reading.document.override((key,), value, f"--{key}")
+
+
+def _write_out(reading: Reading) -> None:
+    """`algorithm: edp` is short for `algorithm: {name: edp}`, wherever it stands."""
+    data = reading.document.data
+    for key in ("algorithm", "workload"):
+        if isinstance(data.get(key), str):
+            data[key] = {"name": data[key]}

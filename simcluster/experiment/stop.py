@@ -1,0 +1,73 @@
+"""When a run stops: after steps or epochs of every rank, or at a time.
+
+This file knows the keys of `stop` and what an epoch is. It must not know backends or algorithms.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from simcluster.errors import nearest
+from simcluster.experiment.own_code import calling
+from simcluster.experiment.reading import Reading
+from simcluster.topology import Topology
+from simcluster.units import UnitError, parse_latency, write_latency
+from simcluster.workloads import Workload
+
+STOP_KEYS = ("steps", "epochs", "time")
+
+
+def read_stop(reading: Reading) -> tuple[dict[str, Any], float | None]:
+    """(the block resolved, its time in seconds or None)."""
+    stop = reading.document.data.get("stop", {"epochs": 1})
+    if not isinstance(stop, dict):
+        reading.bad(("stop",), "a mapping: steps or epochs, and time")
+        return {"epochs": 1}, None
+    for key in stop:
+        if key not in STOP_KEYS:
+            reading.bad(
+                ("stop", key),
+                f"one of {', '.join(STOP_KEYS)}: {nearest(str(key), STOP_KEYS)}",
+                at_key=True,
+            )
+    if ("steps" in stop) == ("epochs" in stop):
+        reading.bad(("stop",), "either steps or epochs")
+    if "steps" in stop and not _is_number(stop["steps"], int):
+        reading.bad(("stop", "steps"), "a whole number of at least 1")
+    if "epochs" in stop and not _is_number(stop["epochs"], (int, float)):
+        reading.bad(("stop", "epochs"), "a finite number above 0")
+    time_s = _time_s(reading, stop)
+    resolved = {key: stop[key] for key in ("steps", "epochs") if key in stop}
+    return resolved | ({"time": write_latency(time_s)} if time_s else {}), time_s
+
+
+def count_steps(
+    reading: Reading, workload: Workload | None, cluster: Topology | None, seed: int, stop: dict[str, Any]
+) -> int:
+    """The steps of every rank; asks for one replica, so that data which cannot be dealt out is found now."""
+    if workload is None or cluster is None or reading.problems:
+        return 1
+    steps, epochs = stop.get("steps"), stop.get("epochs")
+    size = len(cluster.workers)
+    replica = reading.collect(
+        lambda: calling(workload.model, lambda: workload.replica(0, size, seed, steps, epochs), "a model that works")
+    )
+    return replica.steps if replica is not None else 1
+
+
+def _time_s(reading: Reading, stop: dict[str, Any]) -> float | None:
+    if stop.get("time") is None:
+        return None
+    try:
+        time_s = parse_latency(stop["time"])
+    except UnitError as error:
+        reading.bad(("stop", "time"), error.expected, error.found)
+        return None
+    if time_s == 0:
+        reading.bad(("stop", "time"), "a time above zero")
+    return time_s
+
+
+def _is_number(value: Any, kinds: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool) and 0 < value < math.inf  # type: ignore[operator]
