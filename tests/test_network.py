@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.sim.loop import Clock
-from backends.sim.network import Channel, Network
+from backends.sim.network import Channel, Network, Route
 
 M = 1e6
 
@@ -24,10 +24,10 @@ def finish_times(flows: list[tuple[float, tuple[Channel, ...], float]]) -> list[
     for index, (start_s, route, size) in enumerate(flows):
         clock.alarm_at(
             start_s,
-            lambda _, i=index, r=route, s=size: network.start(r, s, lambda: finish(i)),  # type: ignore[misc]
+            lambda _, i=index, r=Route(route), s=size: network.start(r, s, lambda: finish(i)),  # type: ignore[misc]
         )
-    while clock.drop_cancelled():
-        clock.step()
+    while clock.advance():
+        pass
     return done
 
 
@@ -86,11 +86,11 @@ def test_a_star_with_several_flows_a_host_meets_the_reference_times() -> None:
 def test_a_cancelled_flow_gives_its_share_back_at_once() -> None:
     clock = Clock()
     network, link, done = Network(clock), Channel("l", 1 * M), []
-    network.start((link,), 1 * M, lambda: done.append(clock.now))
-    doomed = network.start((link,), 1 * M, lambda: done.append(-1.0))
+    network.start(Route((link,)), 1 * M, lambda: done.append(clock.now))
+    doomed = network.start(Route((link,)), 1 * M, lambda: done.append(-1.0))
     clock.alarm_at(1.0, lambda _: network.cancel(doomed))
-    while clock.drop_cancelled():
-        clock.step()
+    while clock.advance():
+        pass
     # Half rate for 1 s (0.5 MB), then all of it: 1.5 s, where an abandoned share would make it 2.
     assert done == [1.5]
     assert not link.flows

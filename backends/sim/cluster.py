@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.sim.devices import DeviceModel
 from backends.sim.loop import Drained, Endless, SimLoop, SimTask, owner_of_task
-from backends.sim.network import Channel, Network
+from backends.sim.network import Channel, Network, Route
 from backends.sim.transport import INBOX_BYTES, SimTransport, Stream
 from simcluster.errors import ENDED, Deadlock, NeverFinished
 from simcluster.results.record import Recorder
@@ -48,7 +48,7 @@ class Cluster:
         key = (source, to)
         if key not in self._streams:
             hops = self.topology.route(self.nodes[source].name, self.nodes[to].name)
-            route = tuple(self._channel(hop.link, hop.forward) for hop in hops)
+            route = Route([self._channel(hop.link, hop.forward) for hop in hops])
             latency_s = self.topology.route_latency_s(self.nodes[source].name, self.nodes[to].name)
             self._streams[key] = Stream(self, self.nodes[source], self.nodes[to], route, latency_s)
         return self._streams[key]

@@ -46,7 +46,7 @@ class Alarm:
     """The smallest thing that SimPy's queue accepts: one callback at one time, and a way to call it off."""
 
     __slots__ = ("callbacks", "cancelled")
-    _ok = True
+    _ok = True  # SimPy asks whether an event failed
 
     def __init__(self, callback: Callable[[Alarm], object]) -> None:
         self.callbacks: list[Callable[[Alarm], object]] | None = [callback]
@@ -54,20 +54,42 @@ class Alarm:
 
 
 class Clock(simpy.Environment):
-    """A SimPy environment that schedules at absolute times: now + (when - now) need not be when."""
+    """A SimPy environment that schedules at absolute times: now + (when - now) need not be when.
+
+    *settle* is called before time moves on, if it is set: for work that is done once a moment, not once an event.
+    """
+
+    settle: Callable[[], object] | None = None
 
     def alarm_at(self, when: float, callback: Callable[[Alarm], object]) -> Alarm:
         alarm = Alarm(callback)
         queue: list[Any] = self._queue  # ours holds alarms beside SimPy's events
-        heappush(queue, (max(when, self._now), 1, next(self._eid), alarm))
+        now = self._now
+        heappush(queue, (when if when > now else now, 1, next(self._eid), alarm))
         return alarm
 
-    def drop_cancelled(self) -> bool:
-        """Removes called-off alarms from the head, so that they do not move the clock. False if nothing is left."""
-        queue = self._queue
-        while queue and getattr(queue[0][3], "cancelled", False):
-            heappop(queue)
-        return bool(queue)
+    def advance(self) -> bool:
+        """Runs the next event, whose time becomes now. False if none is left.
+
+        Alarms are run here, without what SimPy's `step` does for events that can fail; those that were called off do
+        not move the clock.
+        """
+        queue: list[Any] = self._queue
+        while True:
+            if self.settle is not None and (not queue or queue[0][0] > self._now):
+                settle, self.settle = self.settle, None
+                settle()
+            if not queue:
+                return False
+            event = queue[0][3]
+            if event.__class__ is not Alarm:
+                self.step()
+                return True
+            when = heappop(queue)[0]
+            if not event.cancelled:
+                self._now = when
+                event.callbacks[0](event)
+                return True
 
 
 class Timer(asyncio.TimerHandle):
@@ -75,6 +97,10 @@ class Timer(asyncio.TimerHandle):
 
     __slots__ = ("alarm",)
     alarm: Alarm
+
+    def run(self, _: SimLoop) -> None:
+        if not self._cancelled:
+            self._run()
 
 
 class SimTask(asyncio.Task[T]):
@@ -93,17 +119,45 @@ class SimTask(asyncio.Task[T]):
 
 
 class SimFuture(asyncio.Future[T]):
-    """A future that hashes by its number, for the same reason."""
+    """A future that hashes by a number, for the same reason; few are ever hashed, so it is drawn then."""
 
-    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.number = number
-        super().__init__(loop=loop)
+    number: int | None = None
 
     def __hash__(self) -> int:
+        if self.number is None:
+            loop = self.get_loop()
+            assert isinstance(loop, SimLoop)
+            self.number = loop.next_number()
         return self.number
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+
+class Handle:
+    """A callback that is ready: what asyncio's own Handle does, without asking the loop for its debug mode."""
+
+    __slots__ = ("args", "callback", "context", "dropped")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
+        self.callback, self.args, self.context = callback, args, context
+        self.dropped = False
+
+    def cancel(self) -> None:
+        self.dropped = True
+
+    def cancelled(self) -> bool:
+        return self.dropped
+
+    def run(self, loop: SimLoop) -> None:
+        if self.dropped:
+            return
+        try:
+            self.context.run(self.callback, *self.args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            loop.call_exception_handler({"message": f"exception in {self.callback!r}", "exception": error})
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -111,7 +165,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[Handle | Timer] = deque()
         self._numbers = itertools.count()
         self._running = self._closed = self._stopping = False
         self._idle = 0
@@ -124,8 +178,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    ) -> Handle:
+        handle = Handle(callback, args, contextvars.copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
@@ -159,7 +213,11 @@ class SimLoop(asyncio.AbstractEventLoop):
     # futures and tasks
 
     def create_future(self) -> asyncio.Future[Any]:
-        return SimFuture(next(self._numbers), self)
+        return SimFuture(loop=self)
+
+    def next_number(self) -> int:
+        """For hashes that do not depend on addresses."""
+        return next(self._numbers)
 
     def create_task(  # type: ignore[override]
         self,
@@ -201,12 +259,11 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if self._idle > IDLE_CALLBACKS_LIMIT:
                     self._idle = 0  # what ends the tasks needs callbacks too
                     raise Endless
-                ready.popleft()._run()
+                ready.popleft().run(self)
             if finished() or self._stopping:
                 return
-            if not clock.drop_cancelled():
+            if not clock.advance():
                 raise Drained
-            clock.step()
 
     @contextmanager
     def _as_running_loop(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ changes, so an untouched flow's end stays exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 from backends.sim.fairshare import max_min_rates
@@ -29,14 +29,23 @@ class Channel:
         self.flows: dict[Flow, None] = {}  # in order of joining; a set would iterate by address
 
 
+class Route:
+    """The channels that a flow crosses, taken apart once: shared ones, and the bound that the others set."""
+
+    __slots__ = ("bound_Bps", "channels")
+
+    def __init__(self, channels: Sequence[Channel]) -> None:
+        self.channels = tuple(channel for channel in channels if channel.shared)
+        self.bound_Bps = min((channel.capacity_Bps for channel in channels if not channel.shared), default=inf)
+
+
 class Flow:
-    """Bytes on their way through *channels*. *bound_Bps* comes from the contention-free ones among its route."""
+    """Bytes on their way along *route*; *on_done* is called when the last one is through."""
 
-    __slots__ = ("alarm", "bound_Bps", "channels", "left_B", "on_done", "rate_Bps", "since_s")
+    __slots__ = ("alarm", "left_B", "on_done", "rate_Bps", "route", "since_s")
 
-    def __init__(self, route: tuple[Channel, ...], size_bytes: float, on_done: Callable[[], None]) -> None:
-        self.channels = tuple(channel for channel in route if channel.shared)
-        self.bound_Bps = min((channel.capacity_Bps for channel in route if not channel.shared), default=inf)
+    def __init__(self, route: Route, size_bytes: float, on_done: Callable[[], None]) -> None:
+        self.route = route
         self.left_B = float(size_bytes)
         self.rate_Bps = 0.0
         self.since_s = 0.0
@@ -45,23 +54,27 @@ class Flow:
 
 
 class Network:
-    """The flows under way. `start` and `cancel` re-share at once."""
+    """The flows under way. Rates are settled once a moment, before time moves on: shares held for no time move nothing."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._touched: dict[Channel, None] = {}  # channels whose flows must share anew
 
-    def start(self, route: tuple[Channel, ...], size_bytes: float, on_done: Callable[[], None]) -> Flow:
-        """Puts *size_bytes* on *route*; *on_done* is called when the last one is through."""
+    def start(self, route: Route, size_bytes: float, on_done: Callable[[], None]) -> Flow:
+        """Puts *size_bytes* on *route*."""
         flow = Flow(route, size_bytes, on_done)
-        alone = True
-        for channel in flow.channels:
-            alone = alone and not channel.flows
+        rate_Bps, alone = route.bound_Bps, True
+        for channel in route.channels:
+            if channel.flows:
+                alone = False
+            elif channel.capacity_Bps < rate_Bps:
+                rate_Bps = channel.capacity_Bps
             channel.flows[flow] = None
         if alone:
             # An idle route needs no solver: the slowest channel decides.
-            self._set_rate(flow, min([c.capacity_Bps for c in flow.channels], default=inf))
+            self._set_rate(flow, rate_Bps)
         else:
-            self._share(flow.channels)
+            self._touch(route.channels)
         return flow
 
     def cancel(self, flow: Flow) -> None:
@@ -75,29 +88,38 @@ class Network:
         flow.on_done()
 
     def _leave(self, flow: Flow) -> None:
-        busy = False
-        for channel in flow.channels:
-            channel.flows.pop(flow, None)
-            busy = busy or bool(channel.flows)
-        if busy:
-            self._share(flow.channels)
+        for channel in flow.route.channels:
+            del channel.flows[flow]
+            if channel.flows:
+                self._touch((channel,))
 
-    def _share(self, touched: tuple[Channel, ...]) -> None:
-        """Gives every flow connected to *touched* its max-min rate."""
-        flows, channels = _component(touched)
+    def _touch(self, channels: Sequence[Channel]) -> None:
+        self._touched.update(dict.fromkeys(channels))
+        self._clock.settle = self._settle
+
+    def _settle(self) -> None:
+        """Gives every flow connected to a touched channel its max-min rate, one connected component at a time."""
+        touched, self._touched = self._touched, {}
+        seen: dict[Channel, None] = {}
+        for channel in touched:
+            if channel not in seen:
+                flows, channels = _component(channel)
+                seen.update(channels)
+                self._share(flows, channels)
+
+    def _share(self, flows: dict[Flow, None], channels: dict[Channel, None]) -> None:
         index = {channel: i for i, channel in enumerate(channels)}
         rates = max_min_rates(
-            [[index[channel] for channel in flow.channels] for flow in flows],
+            [[index[channel] for channel in flow.route.channels] for flow in flows],
             [channel.capacity_Bps for channel in channels],
-            [flow.bound_Bps for flow in flows],
+            [flow.route.bound_Bps for flow in flows],
         )
         for flow, rate in zip(flows, rates, strict=True):
             if rate != flow.rate_Bps:
                 self._set_rate(flow, rate)
 
     def _set_rate(self, flow: Flow, rate_Bps: float) -> None:
-        now = self._clock.now
-        rate_Bps = min(rate_Bps, flow.bound_Bps)
+        now = self._clock._now
         if flow.alarm is not None:
             flow.left_B = max(0.0, flow.left_B - flow.rate_Bps * (now - flow.since_s))
             flow.alarm.cancelled = True
@@ -105,17 +127,17 @@ class Network:
         flow.alarm = self._clock.alarm_at(now + flow.left_B / rate_Bps, lambda _: self._finish(flow))
 
 
-def _component(touched: tuple[Channel, ...]) -> tuple[list[Flow], list[Channel]]:
-    """All flows and channels connected to *touched* through shared channels, in order of discovery."""
-    channels = dict.fromkeys(touched)
+def _component(start: Channel) -> tuple[dict[Flow, None], dict[Channel, None]]:
+    """All flows and channels connected to *start* through shared channels, in order of discovery."""
+    channels = {start: None}
     flows: dict[Flow, None] = {}
-    queue = list(touched)
+    queue = [start]
     for channel in queue:
         for flow in channel.flows:
             if flow not in flows:
                 flows[flow] = None
-                for other in flow.channels:
+                for other in flow.route.channels:
                     if other not in channels:
                         channels[other] = None
                         queue.append(other)
-    return list(flows), list(channels)
+    return flows, channels

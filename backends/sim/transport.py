@@ -22,7 +22,7 @@ from simcluster.transport import ANY, Any_, Cost
 if TYPE_CHECKING:
     from backends.sim.cluster import Cluster
     from backends.sim.devices import DeviceModel
-    from backends.sim.network import Channel, Flow
+    from backends.sim.network import Flow, Route
     from simcluster.results.record import Recorder
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Stream:
         cluster: Cluster,
         sender: SimTransport,
         receiver: SimTransport,
-        route: tuple[Channel, ...],
+        route: Route,
         latency_s: float,
     ) -> None:
         self.cluster = cluster
@@ -73,7 +73,7 @@ class Stream:
             if self.receiver.mailbox.queued_bytes(self.sender.rank) + self.under_way_B >= self.cluster.inbox_bytes:
                 return
             self._current = outgoing = self._queue.popleft()
-            if outgoing.body_B and self.route:
+            if outgoing.body_B:
                 outgoing.flow = self.cluster.network.start(self.route, outgoing.body_B, self._injected)
             else:
                 self._injected()
