@@ -160,8 +160,34 @@ def body_bytes(content: Payload) -> int:
 
 
 def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
-    """(header bytes, body bytes) that *content* takes on a wire."""
-    return PREAMBLE_BYTES + len(encode_header(tag, content)), body_bytes(content)
+    """(header bytes, body bytes) that *content* takes on a wire. Raises what `encode_header` raises.
+
+    The header is only measured: MessagePack's sizes are simple, and a simulator needs no bytes.
+    """
+    header_B, body_B = PREAMBLE_BYTES + 1, 0  # one byte begins the array of three
+    try:
+        for tensor in content.tensors:
+            header_B += _tensor_header_bytes(tensor.dtype, tensor.layout, tensor.shape)
+            body_B += tensor.nbytes
+        count = len(content.tensors)
+        header_B += 1 if count < 16 else 3 if count < 2**16 else 5
+        length = len(tag) if tag.isascii() else len(tag.encode())
+        header_B += length + (1 if length < 32 else 2 if length < 256 else 3 if length < 2**16 else 5)
+    except (AttributeError, KeyError, ValueError):
+        encode_header(tag, content)  # knows how to say what is wrong
+        raise
+    if content.values:
+        header_B += len(encode_header("", Payload((), content.values))) - 3  # less the array, the tag, no tensors
+    else:
+        header_B += 1
+    return header_B, body_B
+
+
+@lru_cache(maxsize=4096)
+def _tensor_header_bytes(dtype: torch.dtype, layout: torch.layout, shape: torch.Size) -> int:
+    if layout is not torch.strided or len(shape) > MAX_DIMENSIONS:
+        raise ValueError
+    return len(_encoder.encode(TensorHeader(DTYPE_NAMES[dtype], list(shape))))
 
 
 def freeze(content: Payload) -> Payload:

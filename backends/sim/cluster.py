@@ -6,6 +6,7 @@ This file knows nodes, streams and life and death. It must not know algorithms, 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Sequence
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from simcluster.topology import Link, Topology
 
 Body = Callable[[SimTransport], Awaitable[Any]]
+
+RARELY = (100_000, 50, 50)
+"""Thresholds of the garbage collector during a run: messages make no cycles, and looking for them costs a third."""
 
 
 class Cluster:
@@ -65,6 +69,8 @@ class Cluster:
             owner_of_task.reset(token)
         for time_s, rank in crashes:
             self.loop.call_at(time_s, self.crash, rank, "crashed by the fault plan")
+        collecting = gc.get_threshold()
+        gc.set_threshold(*RARELY)
         try:
             self.loop.run_until_complete(asyncio.wait(self.tasks))
             return [_outcome(task) for task in self.tasks]
@@ -75,6 +81,7 @@ class Cluster:
                 f"no work done and nothing recorded for long at {self.loop.time():g} s", self.waits()
             ) from None
         finally:
+            gc.set_threshold(*collecting)
             self._end_all()
 
     def crash(self, rank: int, reason: str) -> None:

@@ -32,21 +32,26 @@ INBOX_BYTES = 64 * 1024 * 1024
 
 
 class Outgoing:
-    """A message on its way out: *injected* is done when its last byte has left."""
+    """A message on its way out: *injected* is done when its last byte has left, at *left_s*.
 
-    __slots__ = ("body_B", "flow", "injected", "message")
+    *beside* is a receiver that waits together with it, in an exchange, and fails with it.
+    """
+
+    __slots__ = ("beside", "body_B", "flow", "injected", "left_s", "message")
 
     def __init__(self, message: Message, body_B: int, injected: asyncio.Future[None]) -> None:
         self.message = message
         self.body_B = body_B
         self.injected = injected
         self.flow: Flow | None = None
+        self.beside: asyncio.Future[Message] | None = None
+        self.left_s = 0.0
 
 
 class Stream:
     """The ordered bytes from one node to another: one message is injected at a time."""
 
-    __slots__ = ("_current", "_queue", "cluster", "latency_s", "receiver", "route", "sender", "under_way_B")
+    __slots__ = ("_current", "_queue", "clock", "cluster", "latency_s", "receiver", "route", "sender", "under_way_B")
 
     def __init__(
         self,
@@ -57,6 +62,7 @@ class Stream:
         latency_s: float,
     ) -> None:
         self.cluster = cluster
+        self.clock = cluster.loop.clock
         self.sender, self.receiver = sender, receiver
         self.route, self.latency_s = route, latency_s
         self.under_way_B = 0  # injected, not yet delivered
@@ -66,6 +72,10 @@ class Stream:
     def put(self, outgoing: Outgoing) -> None:
         self._queue.append(outgoing)
         self.pump()
+
+    def waiting(self) -> list[Outgoing]:
+        """What has not left yet."""
+        return ([self._current] if self._current else []) + list(self._queue)
 
     def pump(self) -> None:
         """Injects the next message if none is under way and the receiver still reads."""
@@ -90,12 +100,14 @@ class Stream:
 
     def break_off(self, error: Callable[[], BaseException]) -> None:
         """One end is gone: nothing more leaves, and whoever waits to send is told."""
-        waiting = ([self._current] if self._current else []) + list(self._queue)
+        waiting = self.waiting()
         if self._current is not None and self._current.flow is not None:
             self.cluster.network.cancel(self._current.flow)
         self._current = None
         self._queue.clear()
         for outgoing in waiting:
+            if outgoing.beside is not None:
+                _fail(outgoing.beside, error())
             if not outgoing.injected.done():
                 outgoing.injected.set_exception(error())
 
@@ -103,21 +115,24 @@ class Stream:
         outgoing = self._current
         assert outgoing is not None
         self._current = None
+        outgoing.left_s = self.clock._now
         message = outgoing.message
         self.sender.recorder.sent(self.receiver.rank, message.size_bytes)
         if not outgoing.injected.done():
             outgoing.injected.set_result(None)
         if self.latency_s:
             self.under_way_B += message.size_bytes
-            clock = self.cluster.loop.clock
-            clock.alarm_at(clock.now + self.latency_s, lambda _: self._arrive(message))
+            self.clock.alarm_at(self.clock._now + self.latency_s, lambda _: self._arrive(message))
         else:
             self.receiver.deliver(message)
-        self.pump()
+        if self._queue:
+            self.pump()
 
     def _arrive(self, message: Message) -> None:
         self.under_way_B -= message.size_bytes
         self.receiver.deliver(message)
+        if self._queue:
+            self.pump()
 
 
 class SimTransport:
@@ -136,8 +151,7 @@ class SimTransport:
         self._device_lock = asyncio.Lock()
         self._lost: dict[int, str] = {}  # rank -> why, as this node knows it
         self._untold: list[int] = []  # losses that no recv(ANY) has been told yet
-        self.sending: dict[int, tuple[int, str, int]] = {}  # number -> (to, tag, bytes), for the report of a deadlock
-        self._sends = 0
+        self._streams: dict[int, Stream] = {}  # by the peer's rank
 
     @property
     def size(self) -> int:
@@ -148,20 +162,11 @@ class SimTransport:
         return [rank for rank in range(self.size) if rank != self.rank and rank not in self._lost]
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
-        payload = as_payload(content)
-        header_B, body_B = sizes_of(tag, payload)
-        self._check_peer(to)
-        if to in self._lost:
+        start_s = self._loop.clock._now
+        if self._check_peer(to) in self._lost:
             await asyncio.sleep(0)
             raise self._peer_lost(to)
-        start_s = self._loop.time()
-        frozen: Payload = freeze(payload)
-        outgoing = Outgoing(Message(self.rank, tag, frozen, header_B + body_B), body_B, self._loop.create_future())
-        stream = self._cluster.stream(self.rank, to)
-        stream.put(outgoing)
-        self._sends += 1
-        number = self._sends
-        self.sending[number] = (to, tag, body_B)
+        stream, outgoing = self._post(to, tag, content)
         try:
             if outgoing.injected.done():
                 await asyncio.sleep(0)
@@ -171,23 +176,31 @@ class SimTransport:
         except asyncio.CancelledError:
             stream.withdraw(outgoing)
             raise
-        finally:
-            del self.sending[number]
-        self.recorder.span("send", start_s, self._loop.time(), to, tag, header_B + body_B)
+        self._note_send(start_s, to, outgoing)
+
+    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        """See simcluster.collectives.exchange: here it takes no task."""
+        start_s = self._loop.clock._now
+        for peer in (to, source):
+            if self._check_peer(peer) in self._lost:
+                await asyncio.sleep(0)
+                raise self._peer_lost(peer)
+        stream, outgoing = self._post(to, tag, content)
+        try:
+            message = await self._receive(source, tag, outgoing)
+            if not outgoing.injected.done():
+                await outgoing.injected
+        except BaseException:
+            stream.withdraw(outgoing)
+            raise
+        outgoing.injected.result()
+        self._note_send(start_s, to, outgoing)
+        return message
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
         if not isinstance(source, Any_):
             self._check_peer(source)
-        start_s = self._loop.time()
-        message = self.mailbox.take(source, tag)
-        if message is not None:
-            await self._yield_holding(message)
-        else:
-            message = await self._wait_for(source, tag)
-        self._cluster.stream(message.source, self.rank).pump()
-        self.recorder.received(message.size_bytes)
-        self.recorder.span("recv", start_s, self._loop.time(), message.source, message.tag, message.size_bytes)
-        return message
+        return await self._receive(source, tag)
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         async with self._device_lock:
@@ -234,11 +247,46 @@ class SimTransport:
 
     def waits(self) -> list[str]:
         """What this node waits for, in words."""
-        return self.mailbox.describe() + [
-            f"send(to={to}, tag={tag!r}, {body_B} B)" for to, tag, body_B in self.sending.values()
+        sends = [
+            f"send(to={to}, tag={outgoing.message.tag!r}, {outgoing.body_B} B)"
+            for to, stream in self._streams.items()
+            for outgoing in stream.waiting()
         ]
+        return self.mailbox.describe() + sends
 
     # inside
+
+    def _post(self, to: int, tag: str, content: Sendable) -> tuple[Stream, Outgoing]:
+        """Puts a message on its stream."""
+        payload = as_payload(content)
+        header_B, body_B = sizes_of(tag, payload)
+        message = Message(self.rank, tag, freeze(payload), header_B + body_B)
+        outgoing = Outgoing(message, body_B, self._loop.create_future())
+        stream = self._streams.get(to) or self._stream(to)
+        stream.put(outgoing)
+        return stream, outgoing
+
+    def _note_send(self, start_s: float, to: int, outgoing: Outgoing) -> None:
+        message = outgoing.message
+        self.recorder.span("send", start_s, outgoing.left_s, to, message.tag, message.size_bytes)
+
+    async def _receive(self, source: int | Any_, tag: str | Any_, beside: Outgoing | None = None) -> Message:
+        clock = self._loop.clock
+        start_s = clock._now
+        message = self.mailbox.take(source, tag)
+        if message is not None:
+            await self._yield_holding(message)
+            # It was in the inbox: there is room again for those behind it.
+            self._cluster.stream(message.source, self.rank).pump()
+        else:
+            message = await self._wait_for(source, tag, beside)
+        self.recorder.received(message.size_bytes)
+        self.recorder.span("recv", start_s, clock._now, message.source, message.tag, message.size_bytes)
+        return message
+
+    def _stream(self, to: int) -> Stream:
+        self._streams[to] = stream = self._cluster.stream(self.rank, to)
+        return stream
 
     def _tell_any(self) -> None:
         while self._untold or not self.peers:
@@ -259,7 +307,7 @@ class SimTransport:
             self._give_back(message)
             raise
 
-    async def _wait_for(self, source: int | Any_, tag: str | Any_) -> Message:
+    async def _wait_for(self, source: int | Any_, tag: str | Any_, beside: Outgoing | None) -> Message:
         if isinstance(source, Any_):
             if self._untold or not (self.peers or self.size == 1):
                 await asyncio.sleep(0)
@@ -269,8 +317,13 @@ class SimTransport:
             raise self._peer_lost(source)
         receiver: asyncio.Future[Message] = self._loop.create_future()
         self.mailbox.wait(source, tag, receiver)
+        if beside is not None:
+            beside.beside = receiver
         try:
             return await receiver
+        except PeerLost:
+            self.mailbox.withdraw(receiver)
+            raise
         except asyncio.CancelledError:
             if not receiver.done() or receiver.cancelled():
                 self.mailbox.withdraw(receiver)
@@ -288,11 +341,12 @@ class SimTransport:
         if receiver is not None:
             receiver.set_result(message)
 
-    def _check_peer(self, rank: int) -> None:
+    def _check_peer(self, rank: int) -> int:
         if not 0 <= rank < self.size or rank == self.rank:
             raise ValueError(
                 f"rank {rank} is no peer of rank {self.rank}: expected 0 to {self.size - 1} without {self.rank}"
             )
+        return rank
 
     def _peer_lost(self, rank: int) -> PeerLost:
         return PeerLost(rank, self._cluster.nodes[rank].name, self._lost.get(rank, ""))

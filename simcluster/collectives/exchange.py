@@ -12,14 +12,24 @@ from simcluster.transport import Transport
 
 
 async def exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:
-    """Sends *content* to rank *to* and receives from rank *source*, both under *tag*, at the same time."""
-    # One task, not a TaskGroup of two: this is the inner loop of every collective.
+    """Sends *content* to rank *to* and receives from rank *source*, both under *tag*, at the same time.
+
+    Fails as soon as either half does. A transport may have an `exchange` of its own that promises the same and costs
+    less: this is the inner loop of every collective.
+    """
+    of_its_own = getattr(node, "exchange", None)
+    if of_its_own is not None:
+        received: Message = await of_its_own(to, source, tag, content)
+        return received
     sending = asyncio.create_task(node.send(to, tag, content))
+    receiving = asyncio.create_task(node.recv(source, tag))
     try:
-        message = await node.recv(source, tag)
-        await sending
-    except BaseException:
-        sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
-        raise
-    return message
+        await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_EXCEPTION)
+        for half in (sending, receiving):
+            if half.done():
+                half.result()
+        return receiving.result()
+    finally:
+        for half in (sending, receiving):
+            half.cancel()
+        await asyncio.gather(sending, receiving, return_exceptions=True)
