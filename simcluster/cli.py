@@ -188,7 +188,8 @@ def compare(
 @app.command()
 def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Write the report of a run again."""
-    from simcluster.results.folder import load_run, write_report
+    from simcluster.results.folder import load_run
+    from simcluster.results.write import write_report
     from simcluster.topology import load
 
     finished = load_run(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import time
@@ -106,3 +107,12 @@ async def goes_on_when_told(node: Any, recorder: Recorder, config: str) -> NodeR
         group.create_task(node.send(other, "after", pack(torch.ones(1000))))
         group.create_task(node.recv(other, "after"))
     return recorder.finish("whole")
+
+
+async def heavy(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Rank 0 has weights of as many bytes as *config* says; they repeat nowhere near where pieces end."""
+    content = (bytes(range(251)) * (int(config) // 251 + 1))[: int(config)]
+    await asyncio.sleep(0)
+    record = recorder.finish(hashlib.sha256(content).hexdigest())
+    record.weights = content if node.rank == 0 else None
+    return record

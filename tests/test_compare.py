@@ -12,8 +12,9 @@ import pytest
 from simcluster.errors import UsageError
 from simcluster.results.compare import ABSENT, Pair, Setting, compare
 from simcluster.results.compare_words import columns
-from simcluster.results.folder import Run, write_run
+from simcluster.results.folder import Run
 from simcluster.results.record import Metric, RunRecord
+from simcluster.results.write import write_run
 from simcluster.topology import load
 from tests.made_up_runs import NAMES, made_up_config, made_up_run, topology_document
 

@@ -13,15 +13,9 @@ from pathlib import Path
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.results.folder import (
-    FolderError,
-    check_folder,
-    default_folder,
-    load_run,
-    write_report,
-    write_run,
-)
+from simcluster.results.folder import check_folder, default_folder, load_run
 from simcluster.results.record import Recorder, RunRecord
+from simcluster.results.write import FolderError, write_report, write_run
 from simcluster.topology import load
 from tests.made_up_runs import made_up_config, made_up_run, record_of, topology_document, two_nodes
 
@@ -115,7 +109,7 @@ def test_a_full_disk_is_named_and_leaves_no_half_file(tmp_path: Path, limit_byte
     ):
         write(folder)
     assert caught.value.folder == str(folder)
-    assert names_in(folder) == ["checkpoints"]
+    assert names_in(folder) == []
     write(folder)
 
 
@@ -172,13 +166,13 @@ def test_a_killed_write_does_not_block_the_folder(tmp_path: Path) -> None:
     assert names_in(tmp_path) == FILES
 
 
-def test_checkpoints_are_written_replaced_and_otherwise_left_alone(tmp_path: Path) -> None:
-    write(tmp_path, checkpoints={"step10": b"ten", "step20": b"twenty"})
-    assert (tmp_path / "checkpoints" / "step20").read_bytes() == b"twenty"
+def test_checkpoints_are_those_of_the_last_run(tmp_path: Path) -> None:
+    record = made_up_run()
+    record.nodes[0].weights = b"first"
+    write(tmp_path, record)
+    assert (tmp_path / "checkpoints" / "final.safetensors").read_bytes() == b"first"
     write(tmp_path)
-    assert names_in(tmp_path / "checkpoints") == ["step10", "step20"]
-    write(tmp_path, checkpoints={"step30": b"thirty"})
-    assert names_in(tmp_path / "checkpoints") == ["step30"]
+    assert names_in(tmp_path / "checkpoints") == []
 
 
 def test_an_incomplete_folder_says_everything_that_is_missing(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from simcluster.errors import UsageError
 from simcluster.results import timeline
 from simcluster.results.figure_style import size_scale, time_scale
-from simcluster.results.folder import Run, write_run
+from simcluster.results.folder import Run
 from simcluster.results.plots import convergence
 from simcluster.results.record import NodeRecord, Recorder, RunRecord, Span
+from simcluster.results.write import write_run
 from simcluster.results.x_axis import bytes_sent_by
 from simcluster.topology import Topology, load
 from tests.made_up_runs import (

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from simcluster.results.folder import Run, write_run
+from simcluster.results.folder import Run
 from simcluster.results.record import NodeRecord, RunRecord, Span
 from simcluster.results.report import render
 from simcluster.results.report_words import dominated, headline
+from simcluster.results.write import write_run
 from simcluster.topology import Topology, load
 from tests.made_up_runs import made_up_config, made_up_run, topology_document, two_nodes
 

@@ -16,6 +16,8 @@ from simcluster.errors import ProtocolError, UsageError
 from simcluster.results.record import Metric, NodeRecord, Span
 
 ROWS_A_FRAME = 5000
+PIECE_BYTES = 256 * 1024
+"""So few that on a slow link, too, the launcher hears of the node while its weights are under way."""
 
 
 class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
@@ -105,6 +107,12 @@ class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
     spans: list[Span]
 
 
+class Piece(msgspec.Struct, array_like=True, frozen=True, tag="piece"):
+    """Node to launcher: the next bytes of its final weights, which may be larger than any frame."""
+
+    content: bytes
+
+
 class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
     """How a node's part failed. *kind* is "peer_lost" (of *rank*), "failed", "start" or "stopped"."""
 
@@ -115,14 +123,14 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True, tag="outcome"):
-    """Node to launcher: it is done. The *record*'s metrics and spans came before, as rows."""
+    """Node to launcher: it is done. The *record*'s metrics and spans came before as rows, its weights as pieces."""
 
     record: NodeRecord
     failure: Failure | None
 
 
 FromLauncher: TypeAlias = Job | Addresses | Go | Beat | PeerGone | Crash | Stop | End
-FromNode: TypeAlias = Listening | Connected | Status | Rows | Outcome
+FromNode: TypeAlias = Listening | Connected | Status | Rows | Piece | Outcome
 
 _encoder = msgspec.msgpack.Encoder()
 _from_launcher: msgspec.msgpack.Decoder[FromLauncher] = msgspec.msgpack.Decoder(FromLauncher)

@@ -12,7 +12,8 @@ import concurrent.futures
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from backends.sockets.connection import Connection
@@ -61,6 +62,7 @@ class ControlLane:
         self._ended: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._last: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="control lane", daemon=True)
 
     def start(self) -> None:
@@ -83,15 +85,20 @@ class ControlLane:
     def send(self, message: FromNode) -> None:
         self._call(lambda: self._put(message))
 
-    def hand_in(self, outcome: Callable[[int], Outcome]) -> None:
-        """The last words: one more report, then *outcome*, made from the bytes that this lane has sent so far."""
+    def hand_in(self, pieces: Iterable[FromNode], outcome: Callable[[int], Outcome]) -> None:
+        """The last words: one more report, *pieces* one by one, then *outcome*, made from the bytes sent so far."""
 
-        def last() -> None:
+        async def last() -> None:
             for message in self._report():
                 self._put(message)
+            for piece in pieces:
+                await self._put_and_wait(piece)
             self._put(outcome(self._connection.bytes_sent if self._connection else 0))
 
-        self._call(last)
+        def begin() -> None:
+            self._last = asyncio.ensure_future(last())
+
+        self._call(begin)
 
     def close(self) -> None:
         """Ends the connection and the thread."""
@@ -198,6 +205,14 @@ class ControlLane:
             if not self.job.done():
                 self.job.set_exception(RunError(f"the launcher is gone: {reason}"))
             self._on_lost(reason)
+
+    async def _put_and_wait(self, message: FromNode) -> None:
+        """Like `_put`, and returns when *message* has left, so that a queue of them takes no memory."""
+        if self._connection is not None and self._connection.is_open:
+            left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._connection.put(control_frame(message), left)
+            with suppress(ConnectionError):  # `_lose` is told, too
+                await left
 
     def _put(self, message: FromNode) -> None:
         if self._connection is not None and self._connection.is_open:

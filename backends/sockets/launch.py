@@ -26,6 +26,7 @@ from backends.sockets.control import (
     Listening,
     Outcome,
     PeerGone,
+    Piece,
     Rows,
     Status,
     Stop,
@@ -44,7 +45,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 
 STOP_S = 3.0
-"""How long a node may take to hand in what it has once the run has failed."""
+"""How long a node may take to hand in what it has once the run has failed, or the next piece of it."""
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -150,10 +151,14 @@ class Launcher:
         self._stopping = True
         self._tell_all(Stop(str(self.verdict.error)))
         try:
-            async with asyncio.timeout(STOP_S):
+            async with asyncio.timeout(STOP_S) as limit:
+                pieces = 0
                 while not all(member.ended or member.connection is None for member in self.members):
                     self._changed.clear()
                     await self._changed.wait()
+                    if sum(len(member.pieces) for member in self.members) > pieces:  # weights are still on their way
+                        pieces = sum(len(member.pieces) for member in self.members)
+                        limit.reschedule(self._loop.time() + STOP_S)
         except TimeoutError:
             late = [member.label for member in self.members if not member.ended]
             log.warning("ended without their last words: %s", ", ".join(late))
@@ -231,6 +236,8 @@ class Launcher:
         elif isinstance(message, Rows):
             member.metrics += message.metrics
             member.spans += message.spans
+        elif isinstance(message, Piece):
+            member.pieces.append(message.content)
         elif isinstance(message, Listening):
             member.listening = (message.host, message.port)
         elif isinstance(message, Connected):

@@ -30,6 +30,7 @@ class Member:
     status: Status | None = None
     metrics: list[Metric] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
     outcome: Outcome | None = None
     gone: str | None = None
 
@@ -54,7 +55,8 @@ class Member:
     def record(self) -> NodeRecord:
         """What is known of its part: all of it, or what it had said before it died."""
         if self.outcome is not None:
-            return replace(self.outcome.record, metrics=self.metrics, spans=self.spans)
+            weights = b"".join(self.pieces) if self.pieces else None
+            return replace(self.outcome.record, metrics=self.metrics, spans=self.spans, weights=weights)
         record = NodeRecord(self.rank, self.name, self.metrics, self.spans)
         if self.status is not None:
             record.sent_to, record.steps = self.status.sent_to, self.status.steps

@@ -12,13 +12,14 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
 
 from backends.sockets.control import (
+    PIECE_BYTES,
     ROWS_A_FRAME,
     Addresses,
     Connected,
@@ -32,6 +33,7 @@ from backends.sockets.control import (
     Listening,
     Outcome,
     PeerGone,
+    Piece,
     Rows,
     Status,
     Stop,
@@ -121,10 +123,10 @@ class _Node:
             failure = self._failure_of(error)
             self._end_tasks()
             record = self.recorder.record
-            if not record.digest:
+            if record.finished_s is None:
                 record = self.recorder.finish(None)
             await self.transport.close()
-        self.lane.hand_in(lambda lane_bytes: self._outcome(record, failure, lane_bytes))
+        self.lane.hand_in(_pieces(record.weights), lambda lane_bytes: self._outcome(record, failure, lane_bytes))
         await self._leave.wait()
         await self.mesh.close()
         await self.transport.close()
@@ -188,7 +190,8 @@ class _Node:
 
     def _outcome(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> Outcome:
         control_bytes = lane_bytes + self.transport.handshake_and_goodbye_bytes
-        return Outcome(replace(record, metrics=[], spans=[], control_bytes=control_bytes), failure)
+        rest = replace(record, metrics=[], spans=[], weights=None, control_bytes=control_bytes)
+        return Outcome(rest, failure)
 
     # the same, in the node's own loop
 
@@ -219,6 +222,11 @@ class _Node:
         if self._started_s is None and isinstance(first, SimclusterError):
             return Failure("start", str(first), details=details)
         return Failure("failed", f"{type(first).__name__}: {first}", details=details)
+
+
+def _pieces(weights: bytes | None) -> Iterator[Piece]:
+    for start in range(0, len(weights or b""), PIECE_BYTES):
+        yield Piece((weights or b"")[start : start + PIECE_BYTES])
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

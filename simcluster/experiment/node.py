@@ -17,6 +17,7 @@ from simcluster.errors import ENDED, PeerLost
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.results.record import NodeRecord, Recorder
 from simcluster.results.summary import ACCURACY, LOSS
+from simcluster.results.weights import to_safetensors
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -68,7 +69,9 @@ async def run_node(node: Transport, recorder: Recorder, config_json: str) -> Nod
             if evaluations is not None:
                 await evaluations.finish(finished_s)
         finally:
-            recorder.finish(replica.weights_sha256(), finished_s)
+            record = recorder.finish(replica.weights_sha256(), finished_s)
+            if node.rank == OBSERVED_RANK:
+                record.weights = to_safetensors(replica.names, replica.parameters)
     return recorder.record
 
 

@@ -18,8 +18,9 @@ import simcluster
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.results.folder import Run, check_folder, default_folder, write_run
+from simcluster.results.folder import Run, check_folder, default_folder
 from simcluster.results.record import RunRecord
+from simcluster.results.write import write_run
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""

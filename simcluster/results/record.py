@@ -41,7 +41,9 @@ class NodeRecord:
     """Everything one node noted.
 
     *sent_to* maps a peer's rank to [messages, bytes]; bytes count header and body of the data lane. *control_bytes*
-    counts everything else that this node sent (0 in the simulator). *digest* covers every span and metric in order.
+    counts everything else that this node sent (0 in the simulator). A node that never said its last words has no
+    *finished_s* and no *weights_sha256*. *weights* is the content of a file with its final weights
+    (simcluster.results.weights); those of one node are enough for a run.
     """
 
     rank: int
@@ -54,7 +56,15 @@ class NodeRecord:
     steps: int = 0
     finished_s: float | None = None
     weights_sha256: str | None = None
-    digest: str = ""
+    weights: bytes | None = field(default=None, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """One hash over all that this node did, in order, whether it lived to the end or not."""
+        sent = sorted(self.sent_to.items())
+        # Hashed once, at the end: MessagePack keeps every bit of a float.
+        noted = [self.spans, self.metrics, sent, self.bytes_received, self.steps, self.finished_s]
+        return hashlib.sha256(msgspec.msgpack.encode(noted)).hexdigest()
 
     @property
     def bytes_sent(self) -> int:
@@ -114,9 +124,6 @@ class Recorder:
         """Closes the record at *finished_s*, or this moment."""
         self.record.finished_s = self.now() if finished_s is None else finished_s
         self.record.weights_sha256 = weights_sha256
-        # Hashed once, at the end: MessagePack keeps every bit of a float.
-        noted = msgspec.msgpack.encode([self.record.spans, self.record.metrics])
-        self.record.digest = hashlib.sha256(noted).hexdigest()
         return self.record
 
 
@@ -135,5 +142,5 @@ class RunRecord:
 
     @property
     def trace_sha256(self) -> str:
-        """One hash over every node's spans and metrics."""
+        """One hash over all that every node did."""
         return hashlib.sha256("".join(node.digest for node in self.nodes).encode()).hexdigest()

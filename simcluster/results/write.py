@@ -1,0 +1,166 @@
+"""Writes the run folder: config, summary, metrics, trace, checkpoints, report.
+
+This file knows the formats of the files. It must not know a backend, and leaves what is drawn to report. Everything
+is first written whole under a name of its own beside its place, and only then renamed, so a full disk leaves no half
+file under a final name and an earlier run as it was. pandas is imported where it is used: that takes longer than most
+commands run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import yaml
+
+from simcluster.errors import RunError
+from simcluster.results.folder import (
+    CHECKPOINTS,
+    CONFIG,
+    FINAL,
+    METRICS,
+    PARTIAL,
+    REPORT,
+    SUMMARY,
+    TRACE,
+    Run,
+    check_folder,
+)
+from simcluster.results.record import RunRecord
+from simcluster.results.summary import summarize
+from simcluster.results.trace import chrome_trace
+
+if TYPE_CHECKING:
+    from simcluster.topology import Topology
+
+
+class FolderError(RunError):
+    """The run folder could not be written; *folder* is its path."""
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        super().__init__(f"cannot write the run folder {folder}: {error.strerror or error}")
+        self.folder = str(folder)
+
+
+def write_run(
+    folder: str | os.PathLike[str],
+    config: Mapping[str, Any],
+    topology: Topology,
+    record: RunRecord,
+    version: str,
+    *,
+    report: bool = True,
+) -> Run:
+    """Writes everything *record* says to *folder* and returns it as a Run.
+
+    An earlier run in *folder* is replaced, its checkpoints too; files that are not ours stay. A report takes
+    5 MB: a sweep may do without. Raises UsageError if *folder* holds something else, FolderError if it cannot
+    be written.
+    """
+    folder = Path(folder)
+    check_folder(folder)
+    summary = summarize(config, topology, record, version)
+    writers: dict[str, Callable[[Path], object]] = {
+        CONFIG: partial(_write_yaml, dict(config)),
+        METRICS: partial(_write_metrics, record),
+        TRACE: partial(_write_trace, chrome_trace(record, _description(summary))),
+        CHECKPOINTS: partial(_write_checkpoints, record),
+        SUMMARY: partial(_write_json, summary),
+    }
+    _replace(folder, writers)
+    # The report of an earlier run must not stay beside the numbers of this one, even if the new report fails.
+    (folder / REPORT).unlink(missing_ok=True)
+    run = Run(folder)
+    if report:
+        write_report(run, topology)
+    return run
+
+
+def write_report(run: Run, topology: Topology) -> Path:
+    """Writes (again) the report of *run* and returns its path. Raises FolderError if that fails."""
+    from simcluster.results.report import render
+
+    page = render(run, topology)
+    _replace(run.folder, {REPORT: lambda path: path.write_text(page, encoding="utf-8")})
+    return run.folder / REPORT
+
+
+def _replace(folder: Path, writers: Mapping[str, Callable[[Path], object]]) -> None:
+    """Lets each writer write beside its final name, then renames all; on an error, none."""
+    staged = {name: folder / f"{PARTIAL}{name}" for name in writers}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, write in writers.items():
+            _remove(staged[name])
+            write(staged[name])
+        for name, path in staged.items():
+            if path.is_dir():
+                _remove(folder / name)
+            path.replace(folder / name)
+    except OSError as error:
+        for path in staged.values():
+            _remove(path)
+        raise FolderError(folder, error) from error
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
+
+
+def _write_yaml(content: dict[str, Any], path: Path) -> None:
+    path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110), encoding="utf-8")
+
+
+def _write_json(content: Mapping[str, Any], path: Path) -> None:
+    # msgspec writes floats so that they read back to the same bits, and NaN and infinities, which JSON lacks,
+    # as null.
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+
+
+def _write_trace(trace: Mapping[str, Any], path: Path) -> None:
+    """One event a line, so that two traces can be compared with the usual tools."""
+    rest = {key: value for key, value in trace.items() if key != "traceEvents"}
+    with path.open("wb") as file:
+        file.write(b'{"traceEvents":[\n')
+        for index, event in enumerate(trace["traceEvents"]):
+            file.write((b",\n" if index else b"") + msgspec.json.encode(event))
+        file.write(b"\n]," + msgspec.json.encode(rest)[1:] + b"\n")
+
+
+def _write_metrics(record: RunRecord, path: Path) -> None:
+    import pandas as pd
+
+    rows = sorted(
+        (
+            (metric.time_s, node.rank, index, metric)
+            for node in record.nodes
+            for index, metric in enumerate(node.metrics)
+        ),
+        key=lambda row: row[:3],
+    )
+    columns = list(zip(*(row[3] for row in rows), strict=True)) or [()] * 5
+    kinds = {"time_s": "float64", "step": "int64", "node": "str", "name": "str", "value": "float64"}
+    frame = pd.DataFrame(
+        {name: pd.Series(list(column), dtype=kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)}
+    )
+    frame.to_parquet(path, index=False)
+
+
+def _write_checkpoints(record: RunRecord, path: Path) -> None:
+    path.mkdir()
+    if record.nodes and record.nodes[0].weights is not None:
+        (path / FINAL).write_bytes(record.nodes[0].weights)
+
+
+def _description(summary: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: summary[key] for key in ("name", "backend", "algorithm", "topology", "seed", "version")}
