@@ -39,17 +39,30 @@ ANY: Final = Any_()
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a piece of work asks of a device: floating-point operations, and bytes moved to and from its memory."""
+    """What a piece of work asks of a device: floating-point operations, and bytes moved to and from its memory.
+
+    *operators* is how many kernels a framework starts for it, each of which takes a device some time to set going.
+    *kind* names the work, as in "mnist_mlp/gradient": a device may have been measured at it.
+    """
 
     flops: float
     memory_bytes: float = 0.0
+    operators: int = 0
+    kind: str = ""
 
     def __post_init__(self) -> None:
-        if not (self.flops >= 0 and self.memory_bytes >= 0):
+        if not (self.flops >= 0 and self.memory_bytes >= 0 and self.operators >= 0):
             raise ValueError(f"a cost is never negative: {self}")
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.flops + other.flops, self.memory_bytes + other.memory_bytes)
+        """Both as one piece of work: of their kind, if they are of one kind or one of them is free."""
+        kinds = {cost.kind for cost in (self, other) if cost != FREE}
+        return Cost(
+            self.flops + other.flops,
+            self.memory_bytes + other.memory_bytes,
+            self.operators + other.operators,
+            kinds.pop() if len(kinds) == 1 else "",
+        )
 
 
 FREE: Final = Cost(0.0, 0.0)

@@ -44,6 +44,9 @@ TIMES: Units = _scaled(Fraction(1, 10**9), "ns us ms s") | {
     "h": Fraction(3600),
 }
 RATES: Units = _scaled(Fraction(1), "FLOP/s kFLOP/s MFLOP/s GFLOP/s TFLOP/s PFLOP/s")
+AMOUNTS: Units = _scaled(Fraction(1), "FLOP kFLOP MFLOP GFLOP TFLOP PFLOP")
+POWERS: Units = _scaled(Fraction(1, 1000), "mW W kW MW")
+PRICES: Units = {"USD/h": Fraction(1)}
 
 # Spellings that people use and that mean one thing; case alone is handled apart.
 _MEANT = {
@@ -52,6 +55,7 @@ _MEANT = {
     **{f"{p}{flops}": f"{p}FLOP/s" for p in "kMGTP" for flops in ("FLOPS", "FLOPs", "FLOP", "flops", "Flops")},
     **{"sec": "s", "second": "s", "seconds": "s", "msec": "ms", "usec": "us", "nsec": "ns", "minutes": "min"},
     **{"m": "min", "hour": "h", "hours": "h", "byte": "B", "bytes": "B"},
+    **{"watt": "W", "watts": "W", "USD": "USD/h", "$": "USD/h", "$/h": "USD/h", "USD/hour": "USD/h"},
 }
 
 _QUANTITY = re.compile(r"\s*([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,4}))?\s*(\S*)\s*", re.ASCII)
@@ -72,6 +76,9 @@ _BANDWIDTH = _Kind("a bandwidth", BANDWIDTHS, "1 Gbps or 125 MB/s")
 _LATENCY = _Kind("a time", TIMES, "150 us", may_be_zero=True)
 _SIZE = _Kind("a size", SIZES, "16 GB or 64 KiB", may_be_zero=True)
 _RATE = _Kind("a compute rate", RATES, "100 GFLOP/s")
+_AMOUNT = _Kind("an amount of arithmetic", AMOUNTS, "13 MFLOP")
+_POWER = _Kind("a power", POWERS, "6.5 W", may_be_zero=True)
+_PRICE = _Kind("a price", PRICES, "0.5 USD/h", may_be_zero=True)
 
 
 def parse_bandwidth(text: object) -> float:
@@ -95,6 +102,21 @@ def parse_size(text: object) -> int:
 def parse_rate(text: object) -> float:
     """FLOPs per second, above zero: "100 GFLOP/s" is 1e11. Raises UnitError (a ValueError)."""
     return _parse_float(text, _RATE)
+
+
+def parse_amount(text: object) -> float:
+    """FLOPs, above zero: "13 MFLOP" is 13e6. Raises UnitError (a ValueError)."""
+    return _parse_float(text, _AMOUNT)
+
+
+def parse_power(text: object) -> float:
+    """Watts, zero or more: "6.5 W". Raises UnitError (a ValueError)."""
+    return _parse_float(text, _POWER)
+
+
+def parse_price(text: object) -> float:
+    """US dollars per hour, zero or more: "0.5 USD/h". Raises UnitError (a ValueError)."""
+    return _parse_float(text, _PRICE)
 
 
 def format_bandwidth(bandwidth_Bps: float) -> str:
@@ -122,6 +144,11 @@ def format_memory_bandwidth(bandwidth_Bps: float) -> str:
     return _format(bandwidth_Bps, {f"{name}/s": size for name, size in _BYTES.items()})
 
 
+def format_power(power_W: float) -> str:
+    """For people, four digits: "6.5 W"."""
+    return _format(power_W, POWERS) if power_W else "0 W"
+
+
 def write_bandwidth(bandwidth_Bps: float) -> str:
     """The shortest text that `parse_bandwidth` reads back to exactly this float."""
     return _write(bandwidth_Bps, _BITS | {"B/s": Fraction(1)}, parse_bandwidth)
@@ -135,6 +162,11 @@ def write_latency(latency_s: float) -> str:
 def write_rate(flops_per_s: float) -> str:
     """The shortest text that `parse_rate` reads back to exactly this float."""
     return _write(flops_per_s, RATES, parse_rate)
+
+
+def write_amount(flops: int) -> str:
+    """The shortest text of a whole number that `parse_amount` reads back to exactly this one."""
+    return min((f"{flops // unit} {name}" for name, unit in AMOUNTS.items() if flops % unit == 0), key=len)
 
 
 def write_size(size_bytes: int) -> str:
@@ -167,7 +199,9 @@ def _parse(text: object, kind: _Kind) -> Fraction:
     if not unit:
         raise UnitError(f"{text!r} without a unit", expected)
     if unit not in kind.units:
-        raise UnitError(f"{text!r}", f"{expected}; {unit!r} is no unit of {kind.what[2:]}: {_nearest(unit, kind)}")
+        raise UnitError(
+            f"{text!r}", f"{expected}; {unit!r} is no unit of {kind.what.partition(' ')[2]}: {_nearest(unit, kind)}"
+        )
     if exponent and abs(int(exponent)) > _MAX_EXPONENT:
         raise UnitError(repr(text), f"an exponent of at most {_MAX_EXPONENT}")
     value = Fraction(f"{digits}e{exponent or 0}") * kind.units[unit]

@@ -47,6 +47,7 @@ class Document:
 
     A mapping's keys are the text that was written, also for `1:` and `null:`. *keys* and *values* are marks
     by path, both empty for data that came from no file. *overrides* says of each path set later who set it.
+    *folder* is where relative paths in data without a file start, by default where the program runs.
     """
 
     data: Any
@@ -55,6 +56,7 @@ class Document:
     values: dict[KeyPath, Mark] = field(default_factory=dict)
     duplicates: list[Duplicate] = field(default_factory=list)
     overrides: dict[KeyPath, str] = field(default_factory=dict)
+    folder: Path | None = None
 
     def problem(self, path: KeyPath, *, expected: str, found: str | None = None, at_key: bool = False) -> Problem:
         """The Problem of the value at *path*, or of its key; of a missing one, at the nearest part above it.
@@ -90,6 +92,12 @@ class Document:
             else:
                 return MISSING
         return value
+
+    def folder_of(self, path: KeyPath) -> Path:
+        """Where a relative path that stands at *path* starts: beside the file, or where a command was given."""
+        if self._override_of(path) is not None:
+            return Path.cwd()
+        return Path(self.file).parent if self.file is not None else self.folder or Path.cwd()
 
     def override(self, path: KeyPath, value: Any, origin: str) -> None:
         """Puts *value* at *path*, making mappings on the way. Problems there name *origin* instead of a line.

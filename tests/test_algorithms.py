@@ -12,7 +12,8 @@ from backends.sim.cluster import Cluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import PeerLost
 from simcluster.results.record import NodeRecord
-from simcluster.topology import Device, Straggler, Topology
+from simcluster.topology import Device, Topology
+from simcluster.topology.stragglers import Constant
 from simcluster.transport import Transport
 from simcluster.workloads import Replica, mnist_mlp, quadratic, train_alone
 from tests.clusters import star
@@ -78,7 +79,7 @@ def traces(name: str, topology: Topology, *alternatives: dict[str, Any]) -> list
 def slow(compute_s: float) -> Topology:
     """A star of three whose n2 takes *compute_s* for a gradient, and the others next to nothing; 50 us of latency."""
     flops = WORKLOAD.replica(0, 3, SEED, 1).gradient_cost(next(WORKLOAD.replica(0, 3, SEED, 1).batches())).flops
-    return star(3, n2=Device("slow", 3 * flops / compute_s, straggler=Straggler("constant", factor=3.0)))
+    return star(3, n2=Device("slow", 3 * flops / compute_s, straggler=Constant(3.0)))
 
 
 SLOW = slow(1e-3)

@@ -1,23 +1,13 @@
-"""How long work takes: the roofline, and stragglers whose draws have the distribution that they say."""
+"""How long work takes: measured, or roofline and overhead; and one piece at a time."""
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 
-from backends.sim.devices import DeviceModel, straggler_factor
-from simcluster.rng import numpy_stream
-from simcluster.topology import Device, Straggler
+from backends.sim.devices import DeviceModel, undisturbed_s
+from simcluster.topology import Device, Profile
+from simcluster.topology.stragglers import Constant, Lognormal
 from simcluster.transport import FREE, Cost
-
-DRAWS = 20_000
-
-
-def draws(straggler: Straggler) -> np.ndarray:
-    random = numpy_stream(0, "test")
-    return np.array([straggler_factor(straggler, random) for _ in range(DRAWS)])
 
 
 @pytest.mark.parametrize(
@@ -29,43 +19,48 @@ def draws(straggler: Straggler) -> np.ndarray:
     ],
 )
 def test_work_takes_the_slower_of_arithmetic_and_memory(cost: Cost, duration_s: float) -> None:
-    assert DeviceModel(Device("d", 1e9, 1e8), 0, "a").duration_s(cost) == duration_s
+    assert undisturbed_s(Device("d", 1e9, 1e8), cost) == duration_s
 
 
-def test_a_constant_straggler_is_always_as_slow() -> None:
-    assert set(draws(Straggler("constant", factor=3.0))) == {3.0}
+def test_overhead_comes_on_top_of_the_roofline_once_a_piece_and_once_an_operator() -> None:
+    device = Device("d", 1e9, work_overhead_s=0.25, operator_overhead_s=0.125)
+    # 1 s of arithmetic, 0.25 s for the piece, 4 x 0.125 s for its operators
+    assert undisturbed_s(device, Cost(1e9, operators=4)) == 1.75
+    assert undisturbed_s(device, Cost(1e9)) == 1.25
+    assert undisturbed_s(device, FREE) == 0.0
 
 
-def test_a_lognormal_straggler_has_mean_one_and_the_given_sigma() -> None:
-    found = draws(Straggler("lognormal", sigma=0.5))
-    # The mean of exp(sigma Z - sigma^2/2) is 1; its deviation sqrt(exp(0.25) - 1) = 0.53, so 5 standard errors of
-    # 20,000 draws are 0.019. Without the second term the mean would be exp(0.125) = 1.13.
-    assert found.mean() == pytest.approx(1.0, abs=0.019)
-    assert np.log(found).std() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(2 * DRAWS))
+def test_what_was_measured_stands_for_roofline_and_overhead_of_its_kind_alone() -> None:
+    profile = Profile((("net/gradient", ((1e9, 0.5), (3e9, 1.0))),))
+    device = Device("d", 1e9, work_overhead_s=0.25, operator_overhead_s=0.125, profile=profile)
+    assert undisturbed_s(device, Cost(2e9, operators=4, kind="net/gradient")) == 0.75
+    assert undisturbed_s(device, Cost(2e9, operators=4, kind="net/apply")) == 2.75
+    assert undisturbed_s(device, Cost(2e9, operators=4)) == 2.75
 
 
-def test_an_exponential_straggler_has_the_given_mean() -> None:
-    found = draws(Straggler("exponential", mean=2.5))
-    # The deviation of an exponential is its mean: 5 standard errors.
-    assert found.mean() == pytest.approx(2.5, abs=5 * 2.5 / math.sqrt(DRAWS))
-    # A share of 1/e is above the mean.
-    assert (found > 2.5).mean() == pytest.approx(math.exp(-1), abs=5 * 0.5 / math.sqrt(DRAWS))
-
-
-def test_a_two_point_straggler_is_slow_as_often_as_it_says() -> None:
-    found = draws(Straggler("two-point", factor=8.0, probability=0.1))
-    assert set(found) == {1.0, 8.0}
-    assert (found == 8.0).mean() == pytest.approx(0.1, abs=5 * 0.3 / math.sqrt(DRAWS))
+def test_a_straggler_slows_down_overhead_and_measured_work_as_well() -> None:
+    profile = Profile((("net/apply", ((0.0, 0.5),)),))
+    model = DeviceModel(Device("d", 1e9, work_overhead_s=1.0, profile=profile, straggler=Constant(3.0)), 0, "a")
+    assert model.start(Cost(1e9), 0.0) == 6.0
+    assert model.start(Cost(1e9, kind="net/apply"), 6.0) == 1.5
 
 
 def test_every_piece_of_work_is_drawn_anew_from_its_own_nodes_stream() -> None:
-    device = Device("d", 1.0, straggler=Straggler("lognormal", sigma=0.5))
+    device = Device("d", 1.0, straggler=Lognormal(0.5))
 
     def durations(seed: int, name: str) -> list[float]:
         model = DeviceModel(device, seed, name)
-        return [model.duration_s(Cost(1.0)) for _ in range(5)]
+        return [model.start(Cost(1.0), 0.0) for _ in range(5)]
 
     assert len(set(durations(0, "a"))) == 5
     assert durations(0, "a") == durations(0, "a")
     assert set(durations(0, "a")).isdisjoint(durations(0, "b"))
     assert set(durations(0, "a")).isdisjoint(durations(1, "a"))
+
+
+def test_costs_of_one_kind_add_up_to_that_kind_and_free_adds_nothing() -> None:
+    gradient, apply = Cost(2.0, 3.0, 4, "net/gradient"), Cost(1.0, 1.0, 1, "net/apply")
+    assert gradient + gradient == Cost(4.0, 6.0, 8, "net/gradient")
+    assert gradient + FREE == FREE + gradient == gradient
+    assert gradient + apply == Cost(3.0, 4.0, 5, "")
+    assert FREE + FREE == FREE

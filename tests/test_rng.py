@@ -9,7 +9,8 @@ import torch
 
 from backends.sim.cluster import Cluster
 from simcluster.rng import NodeRandom, numpy_stream, torch_stream
-from simcluster.topology import Device, Straggler
+from simcluster.topology import Device
+from simcluster.topology.stragglers import Lognormal
 from simcluster.transport import Cost, Transport
 from tests.clusters import star
 
@@ -35,7 +36,7 @@ def test_the_two_generators_of_a_node_do_not_share_a_draw() -> None:
 
 
 def test_a_node_added_to_a_cluster_changes_nobodys_draws_and_nobodys_stragglers() -> None:
-    straggler = Device("d", 1e9, straggler=Straggler("lognormal", sigma=0.5))
+    straggler = Device("d", 1e9, straggler=Lognormal(0.5))
 
     async def body(node: Transport) -> tuple[float, float, float]:
         await node.compute(lambda: None, cost=Cost(1e9))

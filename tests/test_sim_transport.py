@@ -11,7 +11,8 @@ import torch
 from backends.sim import run_bodies
 from backends.sim.cluster import Cluster
 from simcluster.errors import Deadlock, NeverFinished, PeerLost
-from simcluster.topology import Device, Straggler, Topology
+from simcluster.topology import Device, Topology
+from simcluster.topology.stragglers import Constant
 from simcluster.transport import ANY, FREE, Cost, Transport
 from tests.clusters import chain, star
 
@@ -174,7 +175,7 @@ def test_a_full_inbox_stops_the_sender_until_somebody_receives() -> None:
 
 
 def test_compute_takes_what_the_roofline_says_times_the_straggler() -> None:
-    slow = Device("slow", 1e9, memory_bandwidth_Bps=1e8, straggler=Straggler("constant", factor=10.0))
+    slow = Device("slow", 1e9, memory_bandwidth_Bps=1e8, straggler=Constant(10.0))
 
     async def body(node: Transport) -> list[float]:
         times = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import yaml
 
 from simcluster.errors import UsageError
 from simcluster.shipped import shipped_names
-from simcluster.topology import Link, Straggler, load, loads
+from simcluster.topology import Link, load, loads
 from simcluster.topology.presets import DEVICES, LINKS
+from simcluster.topology.stragglers import Constant
 
 FOUR_FAULTS = """\
 name: four
@@ -97,23 +97,6 @@ def test_ranks_follow_the_file_and_switches_have_none() -> None:
     assert topology.nodes["s"].kind == "switch"
 
 
-def test_a_preset_gives_the_numbers_and_its_name_and_overridden_ones_say_so() -> None:
-    topology = loads(TWO.replace("mac-mini-m4", "mac-mini-m4, memory: 32 GB, flops: 1 TFLOP/s"))
-    device, preset = topology.nodes["a"].device, DEVICES["mac-mini-m4"]
-    assert device is not None
-    assert (device.name, device.flops_per_s, device.memory_bytes) == ("mac-mini-m4", 1e12, 32_000_000_000)
-    assert device.memory_bandwidth_Bps == preset.memory_bandwidth_Bps
-    assert device.source == f"{preset.source}; flops, memory given in the topology"
-    assert topology.nodes["b"].device == DEVICES["raspberry-pi-5"]
-
-
-def test_an_own_device_needs_flops_only_and_is_not_limited_by_what_it_leaves_out() -> None:
-    device = loads("nodes: {x: {flops: 100 GFLOP/s}}").nodes["x"].device
-    assert device is not None
-    assert (device.name, device.flops_per_s) == ("custom", 1e11)
-    assert (device.memory_bandwidth_Bps, device.memory_bytes) == (math.inf, None)
-
-
 def test_a_link_type_gives_its_numbers_and_the_file_may_override_each() -> None:
     plain = loads(TWO.replace("bandwidth: 1 Gbps, latency: 150 us", "type: wifi-6")).links[0]
     wifi = LINKS["wifi-6"]
@@ -141,51 +124,6 @@ def test_what_a_real_node_needs_is_carried_along() -> None:
     node = loads(f"nodes: {{a: {{device: mac-mini-m4, {keys}}}}}").nodes["a"]
     assert (node.address, node.port, node.ssh, node.site) == ("10.10.0.1", 52300, "me@mini1.local", "desk")
     assert node.gateway is False
-
-
-@pytest.mark.parametrize(
-    ("written", "straggler", "mean_factor"),
-    [
-        ("{kind: constant, factor: 10}", Straggler("constant", factor=10.0), 10.0),
-        ("{factor: 2}", Straggler("constant", factor=2.0), 2.0),
-        ("{kind: lognormal, sigma: 0.5}", Straggler("lognormal", sigma=0.5), 1.0),
-        ("{kind: exponential}", Straggler("exponential", mean=1.0), 1.0),
-        ("{kind: exponential, mean: 3}", Straggler("exponential", mean=3.0), 3.0),
-        # 0.1 * 10 + 0.9 * 1
-        (
-            "{kind: two-point, probability: 0.1, factor: 10}",
-            Straggler("two-point", 10.0, probability=0.1),
-            1.9,
-        ),
-    ],
-)
-def test_straggler_kinds_are_read(written: str, straggler: Straggler, mean_factor: float) -> None:
-    device = loads(f"nodes: {{a: {{device: raspberry-pi-4, straggler: {written}}}}}").nodes["a"].device
-    assert device is not None
-    assert device.straggler == straggler
-    assert straggler.mean_factor == pytest.approx(mean_factor, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("written", "words"),
-    [
-        ("{kind: constant}", "straggler.factor: found nothing, expected a number above zero"),
-        ("{kind: constant, factor: 0}", "found 0, expected a number above zero"),
-        ("{kind: constant, factor: .inf}", "found inf"),
-        ("{kind: constant, factor: fast}", "found 'fast'"),
-        (
-            "{kind: constant, factor: 2, sigma: 1}",
-            "straggler.sigma: found it with kind constant, expected factor",
-        ),
-        ("{kind: lognormal, sigma: -1}", "found -1, expected a number from 0 to 10"),
-        ("{kind: two-point, probability: 1.5, factor: 2}", "found 1.5, expected a number from 0 to 1"),
-        ("{kind: log-normal, sigma: 1}", "did you mean 'lognormal'?"),
-        ("{kind: constant, factr: 2, factor: 2}", "straggler.factr: found an unknown key"),
-        ("10", "found 10, expected a mapping"),
-    ],
-)
-def test_only_what_a_straggler_kind_uses_is_accepted(written: str, words: str) -> None:
-    assert words in one_problem(f"nodes: {{a: {{device: raspberry-pi-4, straggler: {written}}}}}")
 
 
 @pytest.mark.parametrize(
@@ -341,7 +279,7 @@ def test_overrides_are_read_as_in_a_file_and_links_answer_to_both_orders() -> No
     )
     device, link = topology.nodes["b"].device, topology.links[0]
     assert device is not None
-    assert (device.name, device.straggler) == ("raspberry-pi-4", Straggler("constant", factor=10.0))
+    assert (device.name, device.straggler) == ("raspberry-pi-4", Constant(10.0))
     assert (link.bandwidth_Bps, link.latency_s, topology.name) == (1.25e6, 1e-3, "changed")
     assert topology.document["nodes"]["b"]["straggler"] == {"factor": 10}
 

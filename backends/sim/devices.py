@@ -1,57 +1,55 @@
-"""How long a piece of work takes on a node's device: roofline times straggler factor.
+"""How long a piece of work takes on a node's device: measured, or roofline and overhead; then what slows it down.
 
-This file knows costs, device numbers and one stream of randomness per node. It must not know clocks or messages.
+This file knows costs and device numbers. It must not know clocks or messages, nor how slowness is drawn: that is
+`stragglers`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+from backends.sim.stragglers import slowdown_of
 from simcluster.rng import numpy_stream
-from simcluster.transport import Cost
+from simcluster.transport import FREE, Cost
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from simcluster.topology import Device, Straggler
+    from simcluster.topology import Device
 
 
 class DeviceModel:
-    """The device of node *name*: *duration_s* of a cost is drawn anew for every piece of work.
+    """The device of node *name*. Every piece of work is announced with `start` and, when it ends, with `stop`.
 
-    Roofline (Williams, Waterman, Patterson 2009): work takes as long as the slower of its arithmetic at
-    *device.flops_per_s* and its memory traffic at *device.memory_bandwidth_Bps*.
+    One piece runs at a time, in the order asked for, as on the one thread that a real node computes with: whoever
+    calls keeps to that.
     """
 
     def __init__(self, device: Device, seed: int, name: str) -> None:
         self._device = device
         # A stream of its own: the algorithm's draws and the device's never meet.
-        self._random = numpy_stream(seed, "straggler", name)
+        self._slowdown = slowdown_of(device.straggler, numpy_stream(seed, "straggler", name))
 
-    def duration_s(self, cost: Cost) -> float:
-        """Virtual seconds for *cost*, this time."""
-        arithmetic_s = cost.flops / self._device.flops_per_s
-        memory_s = cost.memory_bytes / self._device.memory_bandwidth_Bps
-        return max(arithmetic_s, memory_s) * self._factor()
+    def start(self, cost: Cost, now_s: float) -> float:
+        """Virtual seconds that *cost* takes if it starts now."""
+        return self._slowdown.start(now_s, undisturbed_s(self._device, cost))
 
-    def _factor(self) -> float:
-        straggler = self._device.straggler
-        return 1.0 if straggler is None else straggler_factor(straggler, self._random)
+    def stop(self, now_s: float) -> None:
+        """The piece that started last ends now: it is done, or was cancelled."""
+        self._slowdown.stop(now_s)
 
 
-def straggler_factor(straggler: Straggler, random: np.random.Generator) -> float:
-    """One draw of the factor by which a piece of work is slowed down.
+def undisturbed_s(device: Device, cost: Cost) -> float:
+    """Seconds that *cost* takes on *device* when nothing slows it down.
 
-    constant: *factor*. lognormal: exp(sigma Z - sigma^2/2), mean one. exponential: Exp with mean *mean*. two-point:
-    *factor* with *probability*, else 1.
+    What was measured for its kind, if anything was. Else the roofline (Williams, Waterman, Patterson 2009): the slower
+    of its arithmetic at *flops_per_s* and its memory traffic at *memory_bandwidth_Bps*; and, on top, what it takes to
+    set the work and its operators going. FREE takes none.
     """
-    match straggler.kind:
-        case "constant":
-            return straggler.factor
-        case "lognormal":
-            return math.exp(straggler.sigma * random.standard_normal() - straggler.sigma**2 / 2)
-        case "exponential":
-            return float(random.exponential(straggler.mean))
-        case "two-point":
-            return straggler.factor if random.random() < straggler.probability else 1.0
+    if cost == FREE:
+        return 0.0
+    measured_s = device.profile.seconds(cost.kind, cost.flops) if device.profile is not None else None
+    if measured_s is not None:
+        return measured_s
+    arithmetic_s = cost.flops / device.flops_per_s
+    memory_s = cost.memory_bytes / device.memory_bandwidth_Bps
+    overhead_s = device.work_overhead_s + cost.operators * device.operator_overhead_s
+    return overhead_s + max(arithmetic_s, memory_s)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.errors import PeerLost
 from simcluster.mailbox import Mailbox
-from simcluster.payload import Message, Payload, Sendable, as_payload, freeze, sizes_of
+from simcluster.payload import Message, Sendable, as_payload, freeze, sizes_of
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
 
@@ -206,12 +206,13 @@ class SimTransport:
         async with self._device_lock:
             start_s = self._loop.time()
             # Run at the start, as a real device would: what changes later is not seen, and cancelling comes too late.
-            duration_s = self._device.duration_s(cost)
+            duration_s = self._device.start(cost, start_s)
             try:
                 result = work(*args, **kwargs)
                 await asyncio.sleep(duration_s)
             finally:
                 self._loop.progress()
+                self._device.stop(self._loop.time())
                 self.recorder.span("compute", start_s, self._loop.time(), -1, "", 0)
         return result
 

@@ -6,17 +6,21 @@
 
 from __future__ import annotations
 
+from simcluster.topology.device import Device
 from simcluster.topology.draw import draw_svg
 from simcluster.topology.facts import describe
-from simcluster.topology.model import Device, Hop, Link, Node, Straggler, Topology
+from simcluster.topology.model import Hop, Link, Node, Topology
 from simcluster.topology.page import draw_html
+from simcluster.topology.profile import Profile, profile_block
 from simcluster.topology.read import load, loads
+from simcluster.topology.stragglers import Straggler
 
 __all__ = [
     "Device",
     "Hop",
     "Link",
     "Node",
+    "Profile",
     "Straggler",
     "Topology",
     "describe",
@@ -24,4 +28,5 @@ __all__ = [
     "draw_svg",
     "load",
     "loads",
+    "profile_block",
 ]

@@ -15,81 +15,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import networkx
 
 from simcluster.errors import nearest
+from simcluster.topology.device import Device
 from simcluster.topology.routing import Routes
-from simcluster.units import (
-    format_bandwidth,
-    format_latency,
-    format_memory_bandwidth,
-    format_rate,
-    format_size,
-)
+from simcluster.units import format_bandwidth, format_latency
 
 Duplex: TypeAlias = Literal["full", "half", "free"]
-StragglerKind: TypeAlias = Literal["constant", "lognormal", "exponential", "two-point"]
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """How much longer than the device's numbers say a piece of work takes: a factor, drawn for every piece.
-
-    - constant: *factor*, always.
-    - lognormal: exp of a normal of standard deviation *sigma* and mean -sigma^2/2, so that the factor's mean
-      is 1.
-    - exponential: exponential with mean *mean*.
-    - two-point: *factor* with *probability*, else 1.
-
-    What a kind does not use keeps its default.
-    """
-
-    kind: StragglerKind = "constant"
-    factor: float = 1.0
-    sigma: float = 0.0
-    mean: float = 1.0
-    probability: float = 0.0
-
-    def __str__(self) -> str:
-        match self.kind:
-            case "constant":
-                return f"{self.factor:g} times slower"
-            case "lognormal":
-                return f"lognormal straggler (sigma {self.sigma:g})"
-            case "exponential":
-                return f"exponential straggler (mean {self.mean:g})"
-            case "two-point":
-                return f"{self.factor:g} times slower in {self.probability:.4g} of cases"
-
-    @property
-    def mean_factor(self) -> float:
-        """The expected factor."""
-        if self.kind == "two-point":
-            return self.probability * self.factor + (1 - self.probability)
-        return {"constant": self.factor, "lognormal": 1.0, "exponential": self.mean}[self.kind]
-
-
-@dataclass(frozen=True)
-class Device:
-    """What computes on a node: a roofline of *flops_per_s* and *memory_bandwidth_Bps*, and a straggler model.
-
-    *name* is the preset's, or "custom". *memory_bandwidth_Bps* is infinite and *memory_bytes* None where the
-    file says nothing: then they limit nothing. *source* says where the numbers come from.
-    """
-
-    name: str
-    flops_per_s: float
-    memory_bandwidth_Bps: float = math.inf
-    memory_bytes: int | None = None
-    straggler: Straggler | None = None
-    source: str = ""
-
-    def __str__(self) -> str:
-        """The numbers, for people: 2.9 TFLOP/s, memory 16 GB at 103 GB/s."""
-        words = [format_rate(self.flops_per_s)]
-        memory = [format_size(self.memory_bytes)] if self.memory_bytes is not None else []
-        if math.isfinite(self.memory_bandwidth_Bps):
-            memory.append(f"at {format_memory_bandwidth(self.memory_bandwidth_Bps)}")
-        if memory:
-            words.append(f"memory {' '.join(memory)}")
-        return ", ".join([*words, *([str(self.straggler)] if self.straggler else [])])
 
 
 @dataclass(frozen=True)

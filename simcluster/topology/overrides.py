@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.topology.parts import LINK_KEYS, NODE_KEYS, STRAGGLER_KEYS
+from simcluster.topology.parts import LINK_KEYS, NODE_KEYS
+from simcluster.topology.straggler_parts import STRAGGLER_KEYS
 from simcluster.yaml_lines import Document, KeyPath, parse_value
-
-_STRAGGLER = sorted({"kind", *(key for keys in STRAGGLER_KEYS.values() for key in keys)})
 
 
 def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:
@@ -54,13 +53,13 @@ def _path(document: Document, key: str) -> KeyPath:
 
 
 def _check_keys(key: str, keys: list[str], known: tuple[str, ...]) -> None:
-    """*keys* must be none, one of *known*, or straggler and one of its own."""
+    """*keys* must be none, one of *known*, straggler and one of its own, or profile and a kind of work."""
     if keys and keys[0] not in known:
         raise _unknown(key, keys[0], known)
-    if len(keys) > 1 and (keys[0] != "straggler" or len(keys) > 2):
+    if len(keys) > 1 and (keys[0] not in ("straggler", "profile") or len(keys) > 2):
         raise UsageError(Problem(f"override {key}", "", f"no further key behind {keys[0]}"))
-    if len(keys) == 2 and keys[1] not in _STRAGGLER:
-        raise _unknown(key, keys[1], _STRAGGLER)
+    if len(keys) == 2 and keys[0] == "straggler" and keys[1] not in STRAGGLER_KEYS:
+        raise _unknown(key, keys[1], STRAGGLER_KEYS)
 
 
 def _link_index(document: Document, key: str, name: str) -> int:

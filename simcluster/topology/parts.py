@@ -1,34 +1,26 @@
-"""Reads one node, one device, one straggler or one link of a topology document.
+"""Reads one node or one link of a topology document.
 
-This file knows the keys of each and what they must hold. It must not know how the parts hang together: that
-is `read`, and whether everyone can be reached is `reach`.
+This file knows the keys of each and what they must hold; what computes on a node is `device_parts`. It must not know
+how the parts hang together: that is `read`, and whether everyone can be reached is `reach`.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple, cast
 
 from simcluster.errors import Problem
+from simcluster.topology.device_parts import DEVICE_KEYS, read_device
 from simcluster.topology.fields import Fields
-from simcluster.topology.model import Device, Duplex, Link, Node, Straggler, StragglerKind
-from simcluster.topology.presets import DEVICES, LINKS
-from simcluster.units import UnitError, parse_bandwidth, parse_latency, parse_rate, parse_size
+from simcluster.topology.model import Duplex, Link, Node
+from simcluster.topology.presets import LINKS
+from simcluster.units import parse_bandwidth, parse_latency
 from simcluster.yaml_lines import Document, KeyPath
 
-DEVICE_KEYS = ("device", "flops", "memory_bandwidth", "memory", "straggler")
 NODE_KEYS = ("kind", *DEVICE_KEYS, "address", "port", "ssh", "site", "gateway")
 SWITCH_KEYS = ("kind", "site")
 LINK_KEYS = ("between", "type", "bandwidth", "latency", "duplex")
-STRAGGLER_KEYS: dict[str, tuple[str, ...]] = {
-    "constant": ("factor",),
-    "lognormal": ("sigma",),
-    "exponential": ("mean",),
-    "two-point": ("probability", "factor"),
-}
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the start"
@@ -80,7 +72,7 @@ def read_node(document: Document, name: str, problems: list[Problem]) -> ReadNod
 
 
 def _read_worker(fields: Fields, name: str, gateway: bool) -> Node | None:
-    device = _read_device(fields)
+    device = read_device(fields)
     port = fields.whole("port", 1, 65535)
     address = _read_address(fields)
     if port is not None and not fields.has("address"):
@@ -102,75 +94,6 @@ def _read_address(fields: Fields) -> str | None:
                 fields.problem("address", expected="an IP address or a host's name")
                 return None
     return fields.text("address", _HOST, "an IP address or a host's name")
-
-
-def _read_device(fields: Fields) -> Device | None:
-    """A preset, with the numbers that the node gives itself; or all numbers given."""
-    preset = fields.choice("device", DEVICES)
-    flops_per_s = fields.quantity("flops", parse_rate)
-    memory_bandwidth_Bps = fields.quantity("memory_bandwidth", parse_bandwidth)
-    memory_bytes = fields.quantity("memory", _positive_size)
-    straggler = _read_straggler(fields) if fields.has("straggler") else None
-    if preset is None:
-        if not fields.has("device") and not fields.has("flops"):
-            fields.problem(
-                found="no device" if not fields.has("kind") else "a worker without a device",
-                expected=f"device (one of {', '.join(DEVICES)}), or flops with its unit",
-                at_key=True,
-            )
-        if flops_per_s is None:
-            return None
-        device = Device("custom", flops_per_s, source="given in the topology")
-    else:
-        device = DEVICES[preset]
-    given = [key for key in ("flops", "memory_bandwidth", "memory") if fields.has(key)]
-    if preset is not None and given:
-        device = replace(device, source=f"{device.source}; {', '.join(given)} given in the topology")
-    return replace(
-        device,
-        flops_per_s=flops_per_s or device.flops_per_s,
-        memory_bandwidth_Bps=memory_bandwidth_Bps or device.memory_bandwidth_Bps,
-        memory_bytes=memory_bytes or device.memory_bytes,
-        straggler=straggler,
-    )
-
-
-def _positive_size(text: object) -> int:
-    size_bytes = parse_size(text)
-    if not size_bytes:
-        raise UnitError(f"{text!r}, which is zero", "a size above zero")
-    return size_bytes
-
-
-_ABOVE_ZERO = "a number above zero"
-_NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
-    "factor": (lambda x: x > 0, _ABOVE_ZERO),
-    "sigma": (lambda x: 0 <= x <= 10, "a number from 0 to 10"),
-    "mean": (lambda x: x > 0, _ABOVE_ZERO),
-    "probability": (lambda x: 0 <= x <= 1, "a number from 0 to 1"),
-}
-
-
-def _read_straggler(node: Fields) -> Straggler | None:
-    path = (*node.path, "straggler")
-    everything = dict.fromkeys(["kind", *(key for keys in STRAGGLER_KEYS.values() for key in keys)])
-    fields = Fields(node.document, path, tuple(everything), node.problems)
-    if not fields.is_mapping:
-        return None
-    # `--set nodes.pi4.straggler.factor=10` on a node that has no straggler yet means the simplest kind.
-    kind = fields.choice("kind", STRAGGLER_KEYS) or ("constant" if not fields.has("kind") else None)
-    if kind is None:
-        return None
-    keys = STRAGGLER_KEYS[kind]
-    for key in fields.data:
-        if key in everything and key not in ("kind", *keys):
-            fields.problem(key, found=f"it with kind {kind}", expected=" and ".join(keys), at_key=True)
-    values = {key: fields.number(key, *_NUMBERS[key]) for key in keys}
-    for key in keys:
-        if not fields.has(key) and key != "mean":
-            fields.problem(key, expected=_NUMBERS[key][1])
-    given = {key: value for key, value in values.items() if value is not None}
-    return Straggler(cast(StragglerKind, kind), **given)
 
 
 def read_link(document: Document, index: int, problems: list[Problem]) -> ReadLink:

@@ -30,12 +30,13 @@ Source: TypeAlias = "str | Path | Mapping[str, Any] | networkx.Graph[Any] | Topo
 TOP_KEYS = ("name", "description", "nodes", "links")
 
 
-def load(source: Source, *, overrides: Mapping[str, Any] | None = None) -> Topology:
+def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: str | Path | None = None) -> Topology:
     """The topology at a path, of a shipped name, or of a dict, a networkx graph or a Topology.
 
     A path ends in .yaml, .yml, .json (networkx's node-link data) or .graphml; a name is one of
     `shipped_names("topologies")` in simcluster.shipped. *overrides* maps dotted keys to values that replace
-    those of the source before it is checked: {"nodes.pi4.device": "raspberry-pi-5"}.
+    those of the source before it is checked: {"nodes.pi4.device": "raspberry-pi-5"}. Paths inside a file start where it
+    stands, those inside a dict in *folder*.
 
     Raises UsageError with every problem, each with its file, line and column.
     """
@@ -46,7 +47,8 @@ def load(source: Source, *, overrides: Mapping[str, Any] | None = None) -> Topol
         return source.with_overrides(overrides) if overrides else source
     if isinstance(source, networkx.Graph):
         source = foreign.from_graph(source)
-    return _check(Document(_plain(source)), "topology", overrides)
+    document = Document(_plain(source), folder=Path(folder) if folder is not None else None)
+    return _check(document, "topology", overrides)
 
 
 def loads(

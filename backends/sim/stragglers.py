@@ -1,0 +1,158 @@
+"""What slows a device down, in virtual time: factors drawn for every piece of work, or a state that lives on.
+
+This file knows straggler models, one stream of randomness per node, and times. It must not know costs or messages.
+
+Where the factor changes in the middle of a piece of work, its time is that after which the speed 1/factor, summed up
+over time, comes to the work: exact, with no time step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from simcluster.topology.stragglers import (
+    Constant,
+    Exponential,
+    Lognormal,
+    Markov,
+    Pareto,
+    ShiftedExponential,
+    Straggler,
+    Thermal,
+    Trace,
+    TwoPoint,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Slowdown(Protocol):
+    """Turns undisturbed seconds of work into seconds. Pieces of work follow each other: start, stop, start, ..."""
+
+    def start(self, now_s: float, work_s: float) -> float:
+        """How long *work_s* takes if it starts at *now_s*."""
+
+    def stop(self, now_s: float) -> None:
+        """It ends at *now_s*, maybe early."""
+
+
+def slowdown_of(straggler: Straggler | None, random: np.random.Generator) -> Slowdown:
+    """The slow-down that *straggler* describes, with *random* for all of its draws."""
+    match straggler:
+        case None:
+            return Drawn(lambda: 1.0)
+        case Markov():
+            return Stepped(_markov_steps(straggler, random))
+        case Trace(factors):
+            return Stepped(iter(factors))
+        case Thermal():
+            return Warming(straggler)
+    return Drawn(lambda: draw_factor(straggler, random))
+
+
+def draw_factor(straggler: Straggler, random: np.random.Generator) -> float:
+    """One draw of a factor that is drawn anew for every piece of work: `simcluster.topology.stragglers` says whence."""
+    match straggler:
+        case Constant(factor):
+            return factor
+        case Lognormal(sigma):
+            return math.exp(sigma * random.standard_normal() - sigma**2 / 2)
+        case Exponential(mean):
+            return float(random.exponential(mean))
+        case ShiftedExponential(mean, shift):
+            return shift + float(random.exponential(mean))
+        case Pareto(shape, minimum):
+            # numpy's own is the Lomax distribution, which starts at 0.
+            return minimum * (1.0 + float(random.pareto(shape)))
+        case TwoPoint(factor, probability):
+            return factor if random.random() < probability else 1.0
+    raise AssertionError(f"{straggler} is not drawn")
+
+
+class Drawn:
+    """Every piece of work has a factor of its own."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._draw = draw
+
+    def start(self, now_s: float, work_s: float) -> float:
+        return work_s * self._draw()
+
+    def stop(self, now_s: float) -> None:
+        """Nothing lives on."""
+
+
+class Stepped:
+    """A factor that changes at given moments, whether the device works or not.
+
+    *steps* are (from when, factor), the first from 0; the last one of a finite number holds for ever.
+    """
+
+    def __init__(self, steps: Iterator[tuple[float, float]]) -> None:
+        self._steps = steps
+        # The step that holds, and those after it that a piece of work has looked ahead at.
+        self._known = [next(steps)]
+
+    def start(self, now_s: float, work_s: float) -> float:
+        while (change_s := self._from_s(1)) is not None and change_s <= now_s:
+            del self._known[0]
+        at_s, left_s, index = now_s, work_s, 0
+        while (change_s := self._from_s(index + 1)) is not None:
+            factor = self._known[index][1]
+            if at_s + left_s * factor <= change_s:
+                break
+            left_s -= (change_s - at_s) / factor
+            at_s, index = change_s, index + 1
+        return (at_s - now_s) + left_s * self._known[index][1]
+
+    def stop(self, now_s: float) -> None:
+        """The steps go on by themselves."""
+
+    def _from_s(self, index: int) -> float | None:
+        """When the step *index* after the one that holds begins; None if there is none."""
+        while len(self._known) <= index:
+            step = next(self._steps, None)
+            if step is None:
+                return None
+            self._known.append(step)
+        return self._known[index][0]
+
+
+def _markov_steps(markov: Markov, random: np.random.Generator) -> Iterator[tuple[float, float]]:
+    """Slow and fast in turns, for exponential times. At time 0 it is slow with the share of time that it ever is."""
+    slow, at_s = bool(random.random() < markov.slow_share), 0.0
+    while True:
+        yield at_s, markov.factor if slow else 1.0
+        at_s += float(random.exponential(markov.slow_s if slow else markov.fast_s))
+        slow = not slow
+
+
+class Warming:
+    """The factor f nears *factor* while work runs and 1 while none does, exponentially.
+
+    From f0, after t seconds of work, f = F - (F - f0) exp(-t/h), with F = *factor* and h = *heating_s*. The work done by
+    then, the integral of 1/f, is t/F + h/F ln(f/f0). Solved for t, for work w: t = F w + h ln((f0 + (F - f0) e^-x)/F) with
+    x = F w / h.
+    """
+
+    def __init__(self, thermal: Thermal) -> None:
+        self._thermal = thermal
+        self._factor = 1.0
+        self._since_s = 0.0
+
+    def start(self, now_s: float, work_s: float) -> float:
+        self._near(1.0, now_s, self._thermal.cooling_s)
+        end, heating_s = self._thermal.factor, self._thermal.heating_s
+        # log1p and expm1: for short work, differences of numbers that are nearly equal would be left.
+        bend = math.log1p((end - self._factor) / end * math.expm1(-end * work_s / heating_s))
+        return max(0.0, end * work_s + heating_s * bend)
+
+    def stop(self, now_s: float) -> None:
+        self._near(self._thermal.factor, now_s, self._thermal.heating_s)
+
+    def _near(self, end: float, now_s: float, constant_s: float) -> None:
+        self._factor = end + (self._factor - end) * math.exp(-(now_s - self._since_s) / constant_s)
+        self._since_s = now_s

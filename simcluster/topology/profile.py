@@ -1,0 +1,69 @@
+"""A measured profile: how long kinds of work took on a device, against how much arithmetic they were.
+
+This file knows tables of FLOPs and seconds, and how the topology file writes them. It must not know who measured.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from simcluster.units import write_amount, write_latency
+
+Points: TypeAlias = tuple[tuple[float, float], ...]
+"""(FLOPs, seconds), FLOPs rising; a single point at 0 FLOPs is a time for work of any size."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """*kinds* maps a kind of work (`Cost.kind`) to its points, as pairs, so that it can be hashed."""
+
+    kinds: tuple[tuple[str, Points], ...]
+
+    def seconds(self, kind: str, flops: float) -> float | None:
+        """Measured time of *flops* of work of this *kind*; None if it was not measured.
+
+        Straight lines between points. Beyond them the line through the two nearest, where that rises; it begins at 0 s
+        or above. A single point is scaled in proportion.
+        """
+        for name, points in self.kinds:
+            if name == kind:
+                return _read_off(points, flops)
+        return None
+
+    def __str__(self) -> str:
+        return f"measured for {', '.join(kind for kind, _ in self.kinds)}"
+
+
+def profile_block(measured: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
+    """*measured* (kind -> FLOPs -> seconds) as a node's `profile` in a topology file; 0 FLOPs alone: of any size."""
+    block: dict[str, Any] = {}
+    for kind, points in measured.items():
+        if set(points) == {0}:
+            block[kind] = write_latency(points[0])
+        else:
+            block[kind] = {write_amount(flops): write_latency(points[flops]) for flops in sorted(points)}
+    return block
+
+
+def _read_off(points: Sequence[tuple[float, float]], flops: float) -> float:
+    first_flops, first_s = points[0]
+    if len(points) == 1:
+        return first_s * flops / first_flops if first_flops else first_s
+    index = bisect_left(points, flops, key=lambda point: point[0])
+    if index == 0:
+        rise = _slope(points[0], points[1])
+        at_zero_s = max(0.0, first_s - rise * first_flops)
+        return at_zero_s + (first_s - at_zero_s) * flops / first_flops
+    if index == len(points):
+        last_flops, last_s = points[-1]
+        return last_s + _slope(points[-2], points[-1]) * (flops - last_flops)
+    (below_flops, below_s), (above_flops, above_s) = points[index - 1], points[index]
+    return below_s + (above_s - below_s) * (flops - below_flops) / (above_flops - below_flops)
+
+
+def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
+    """Seconds per FLOP from *a* to *b*; noise may make larger work look quicker, which nothing is concluded from."""
+    return max(0.0, (b[1] - a[1]) / (b[0] - a[0]))

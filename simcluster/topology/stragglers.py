@@ -1,0 +1,191 @@
+"""The ways in which a device is slower than its numbers say: one frozen class per kind, as the file has them.
+
+This file knows their settings, their means and their words. It must not know how they are drawn: that is a backend's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simcluster.units import format_latency
+
+
+class Straggler:
+    """How much longer than the device's numbers say a piece of work takes: a factor. `str` says it in words."""
+
+    kind: ClassVar[str]
+
+    @property
+    def mean_factor(self) -> float:
+        """The expected factor of a short piece of work at a moment picked without looking."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Constant(Straggler):
+    """*factor*, always."""
+
+    kind = "constant"
+    factor: float
+
+    @property
+    def mean_factor(self) -> float:
+        return self.factor
+
+    def __str__(self) -> str:
+        return f"{self.factor:g} times slower"
+
+
+@dataclass(frozen=True)
+class Lognormal(Straggler):
+    """exp of a normal of standard deviation *sigma* and mean -sigma^2/2, so that the factor's mean is 1."""
+
+    kind = "lognormal"
+    sigma: float
+
+    @property
+    def mean_factor(self) -> float:
+        return 1.0
+
+    def __str__(self) -> str:
+        return f"lognormal straggler (sigma {self.sigma:g})"
+
+
+@dataclass(frozen=True)
+class Exponential(Straggler):
+    """Exponential with mean *mean*."""
+
+    kind = "exponential"
+    mean: float = 1.0
+
+    @property
+    def mean_factor(self) -> float:
+        return self.mean
+
+    def __str__(self) -> str:
+        return f"exponential straggler (mean {self.mean:g})"
+
+
+@dataclass(frozen=True)
+class ShiftedExponential(Straggler):
+    """*shift* and an exponential of mean *mean* on top: never faster than *shift*."""
+
+    kind = "shifted-exponential"
+    mean: float
+    shift: float = 1.0
+
+    @property
+    def mean_factor(self) -> float:
+        return self.shift + self.mean
+
+    def __str__(self) -> str:
+        return f"{self.shift:g} plus an exponential straggler (mean {self.mean:g})"
+
+
+@dataclass(frozen=True)
+class Pareto(Straggler):
+    """*minimum* or more: above x with probability (minimum/x)^shape. A *shape* of 1 or less would have no mean."""
+
+    kind = "pareto"
+    shape: float
+    minimum: float = 1.0
+
+    @property
+    def mean_factor(self) -> float:
+        return self.minimum * self.shape / (self.shape - 1)
+
+    def __str__(self) -> str:
+        return f"Pareto straggler ({self.minimum:g} at least, shape {self.shape:g})"
+
+
+@dataclass(frozen=True)
+class TwoPoint(Straggler):
+    """*factor* with *probability*, else 1."""
+
+    kind = "two-point"
+    factor: float
+    probability: float
+
+    @property
+    def mean_factor(self) -> float:
+        return self.probability * self.factor + (1 - self.probability)
+
+    def __str__(self) -> str:
+        return f"{self.factor:g} times slower in {self.probability:.4g} of cases"
+
+
+@dataclass(frozen=True)
+class Markov(Straggler):
+    """On and off: slow by *factor* for *slow_s* on average, then as fast as it can be for *fast_s*, and so on.
+
+    Both last exponential times of the cluster's clock, whether the device works or not, and the run begins at a moment
+    picked without looking. Work that a change falls into goes on at the new speed.
+    """
+
+    kind = "markov"
+    factor: float
+    slow_s: float
+    fast_s: float
+
+    @property
+    def slow_share(self) -> float:
+        """The share of time in which it is slow."""
+        return self.slow_s / (self.slow_s + self.fast_s)
+
+    @property
+    def mean_factor(self) -> float:
+        return self.slow_share * self.factor + (1 - self.slow_share)
+
+    def __str__(self) -> str:
+        slow, fast = format_latency(self.slow_s), format_latency(self.fast_s)
+        return f"{self.factor:g} times slower for {slow}, then not for {fast}, on average"
+
+
+@dataclass(frozen=True)
+class Thermal(Straggler):
+    """Slows down while it works, up to *factor*, and recovers while it rests, as a warm body does (Newton's law).
+
+    The factor nears its end exponentially: from 1 towards *factor* with the time constant *heating_s*, back towards 1
+    with *cooling_s*. The device is cold when the run begins.
+    """
+
+    kind = "thermal"
+    factor: float
+    heating_s: float
+    cooling_s: float
+
+    @property
+    def mean_factor(self) -> float:
+        """That of a device that never rests: what it comes down to."""
+        return self.factor
+
+    def __str__(self) -> str:
+        return (
+            f"{self.factor:g} times slower when warm "
+            f"(warms up in {format_latency(self.heating_s)}, cools in {format_latency(self.cooling_s)})"
+        )
+
+
+@dataclass(frozen=True)
+class Trace(Straggler):
+    """Factors against time: each of *factors*, (from when in seconds, factor), holds until the next; the last stays.
+
+    Work that a change falls into goes on at the new speed.
+    """
+
+    kind = "trace"
+    factors: tuple[tuple[float, float], ...]
+
+    @property
+    def mean_factor(self) -> float:
+        """Over the time from the first change to the last; the factor itself if it never changes."""
+        end_s = self.factors[-1][0]
+        if not end_s:
+            return self.factors[-1][1]
+        held = zip(self.factors, self.factors[1:], strict=False)
+        return sum(factor * (until_s - from_s) for (from_s, factor), (until_s, _) in held) / end_s
+
+    def __str__(self) -> str:
+        lowest, highest = (find(factor for _, factor in self.factors) for find in (min, max))
+        return f"{lowest:g} to {highest:g} times slower, by a trace of {len(self.factors)}"
