@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.sim.fairshare import Channel
 from backends.sim.loop import Clock
-from backends.sim.network import Channel, Network, Route
+from backends.sim.network import Network, Route
 
 M = 1e6
 
 
-def finish_times(flows: list[tuple[float, tuple[Channel, ...], float]]) -> list[float]:
+def over(*channels: Channel, bound_Bps: float = inf) -> Route:
+    return Route(tuple((channel, 1.0) for channel in channels), bound_Bps)
+
+
+def finish_times(flows: Sequence[tuple[float, Route, float]]) -> list[float]:
     """Starts (start, route, size) each at its time and returns when each is done."""
     clock = Clock()
     network = Network(clock)
@@ -24,7 +32,7 @@ def finish_times(flows: list[tuple[float, tuple[Channel, ...], float]]) -> list[
     for index, (start_s, route, size) in enumerate(flows):
         clock.alarm_at(
             start_s,
-            lambda _, i=index, r=Route(route), s=size: network.start(r, s, lambda: finish(i)),  # type: ignore[misc]
+            lambda _, i=index, r=route, s=size: network.start(r, s, lambda: finish(i)),  # type: ignore[misc]
         )
     while clock.advance():
         pass
@@ -32,45 +40,68 @@ def finish_times(flows: list[tuple[float, tuple[Channel, ...], float]]) -> list[
 
 
 def test_one_flow_takes_size_over_rate() -> None:
-    assert finish_times([(0.0, (Channel("l", 1 * M),), 100e3)]) == [0.1]
+    assert finish_times([(0.0, over(Channel("l", 1 * M)), 100e3)]) == [0.1]
 
 
 def test_a_route_is_as_fast_as_its_slowest_channel() -> None:
-    route = (Channel("a", 1 * M), Channel("b", 0.5 * M), Channel("c", 2 * M))
+    route = over(Channel("a", 1 * M), Channel("b", 0.5 * M), Channel("c", 2 * M))
     assert finish_times([(0.0, route, 1 * M)]) == [2.0]
 
 
 def test_two_flows_share_and_the_rest_goes_faster() -> None:
     link = Channel("l", 1 * M)
     # 1 MB and 2 MB share: both at 0.5 until 2 s, then the second's last 1 MB at full rate.
-    assert finish_times([(0.0, (link,), 1 * M), (0.0, (link,), 2 * M)]) == [2.0, 3.0]
+    assert finish_times([(0.0, over(link), 1 * M), (0.0, over(link), 2 * M)]) == [2.0, 3.0]
 
 
 def test_a_latecomer_takes_its_share_at_once() -> None:
     link = Channel("l", 1 * M)
     # Alone 0.5 s (0.5 MB), then halves: the first ends at 0.5 + 1.0, the second has 0.5 MB left and is alone.
-    assert finish_times([(0.0, (link,), 1 * M), (0.5, (link,), 1 * M)]) == [1.5, 2.0]
+    assert finish_times([(0.0, over(link), 1 * M), (0.5, over(link), 1 * M)]) == [1.5, 2.0]
 
 
 def test_a_parking_lot_ends_together() -> None:
     a, b, c = (Channel(name, 1 * M) for name in "abc")
-    flows = [(0.0, (a, b, c), 1 * M), (0.0, (a,), 1 * M), (0.0, (b,), 1 * M), (0.0, (c,), 1 * M)]
+    flows = [(0.0, over(a, b, c), 1 * M), (0.0, over(a), 1 * M), (0.0, over(b), 1 * M), (0.0, over(c), 1 * M)]
     assert finish_times(flows) == [2.0, 2.0, 2.0, 2.0]
 
 
 def test_unequal_links_leave_the_rest_to_the_short_flow() -> None:
     a, b = Channel("a", 1 * M), Channel("b", 2 * M)
     # On b the long flow uses 0.5, so the short one has 1.5: 1/1.5 s.
-    done = finish_times([(0.0, (a, b), 1 * M), (0.0, (a,), 1 * M), (0.0, (b,), 1 * M)])
+    done = finish_times([(0.0, over(a, b), 1 * M), (0.0, over(a), 1 * M), (0.0, over(b), 1 * M)])
     assert done == pytest.approx([2.0, 2.0, 1 / 1.5], abs=1e-12)
 
 
-def test_contention_free_channels_bound_each_flow_alone() -> None:
-    free = Channel("l", 1 * M, shared=False)
-    assert finish_times([(0.0, (free,), 1 * M), (0.0, (free,), 1 * M)]) == [1.0, 1.0]
-    shared, slow = Channel("s", 1 * M), Channel("cap", 100e3, shared=False)
+def test_a_bound_flow_leaves_the_rest_and_is_not_hurried_later() -> None:
+    shared = Channel("s", 1 * M)
     # 100 kB/s for the bound one, 900 kB/s for the other: 10 s and 1.111 s; then the bound one still has 100 kB/s.
-    assert finish_times([(0.0, (shared, slow), 1 * M), (0.0, (shared,), 1 * M)]) == pytest.approx([10.0, 1 / 0.9])
+    flows = [(0.0, over(shared, bound_Bps=100e3), 1 * M), (0.0, over(shared), 1 * M)]
+    assert finish_times(flows) == pytest.approx([10.0, 1 / 0.9])
+
+
+def test_weights_divide_a_channel() -> None:
+    link = Channel("l", 3 * M)
+    # 1 MB/s and 2 MB/s: both done after 1 s.
+    flows = [(0.0, Route(((link, 1.0),), weight=w), w * M) for w in (1.0, 2.0)]
+    assert finish_times(flows) == [1.0, 1.0]
+
+
+def test_a_flow_that_crosses_a_medium_twice_takes_twice_its_share() -> None:
+    air = Channel("air", 1 * M)
+    # Relayed by an access point: each byte is on the air twice.
+    assert finish_times([(0.0, Route(((air, 2.0),)), 1 * M)]) == [2.0]
+
+
+def test_a_change_of_capacity_is_felt_at_once() -> None:
+    clock = Clock()
+    network, link, done = Network(clock), Channel("l", 1 * M), []
+    network.start(over(link), 2 * M, lambda: done.append(clock.now))
+    clock.alarm_at(1.0, lambda _: network.change(link, 0.25 * M))
+    while clock.advance():
+        pass
+    # 1 MB in the first second, the other at a quarter of the rate.
+    assert done == [5.0]
 
 
 def test_a_star_with_several_flows_a_host_meets_the_reference_times() -> None:
@@ -78,7 +109,7 @@ def test_a_star_with_several_flows_a_host_meets_the_reference_times() -> None:
     up = [Channel(f"up{i}", 1 * M) for i in range(3)]
     down = [Channel(f"down{i}", 1 * M) for i in range(3)]
     flows = [(0, 1, 267460), (0, 2, 797927), (1, 0, 683245), (1, 2, 98419), (1, 2, 936711)]
-    done = finish_times([(0.0, (up[a], down[b]), float(size)) for a, b, size in flows])
+    done = finish_times([(0.0, over(up[a], down[b]), float(size)) for a, b, size in flows])
     # 2 ms of latency are added by the transport: .438501 1.696273 1.466909 .297257 1.835057 in all
     assert [round(time + 0.002, 6) for time in done] == [0.438501, 1.696273, 1.466909, 0.297257, 1.835057]
 
@@ -86,28 +117,28 @@ def test_a_star_with_several_flows_a_host_meets_the_reference_times() -> None:
 def test_a_cancelled_flow_gives_its_share_back_at_once() -> None:
     clock = Clock()
     network, link, done = Network(clock), Channel("l", 1 * M), []
-    network.start(Route((link,)), 1 * M, lambda: done.append(clock.now))
-    doomed = network.start(Route((link,)), 1 * M, lambda: done.append(-1.0))
+    network.start(over(link), 1 * M, lambda: done.append(clock.now))
+    doomed = network.start(over(link), 1 * M, lambda: done.append(-1.0))
     clock.alarm_at(1.0, lambda _: network.cancel(doomed))
     while clock.advance():
         pass
     # Half rate for 1 s (0.5 MB), then all of it: 1.5 s, where an abandoned share would make it 2.
     assert done == [1.5]
-    assert not link.flows
+    assert not link.demands
 
 
 def test_a_link_shared_anew_ten_thousand_times_loses_no_byte() -> None:
     link = Channel("l", 1 * M)
     # A 10 MB flow and 10,000 small ones that come and go beside it: 10 MB + 10,000 x 100 B at 1 MB/s.
-    small = [(0.001 * index, (link,), 100.0) for index in range(10_000)]
-    done = finish_times([(0.0, (link,), 10 * M), *small])
+    small = [(0.001 * index, over(link), 100.0) for index in range(10_000)]
+    done = finish_times([(0.0, over(link), 10 * M), *small])
     assert done[0] == pytest.approx(11.0, rel=1e-9)
 
 
 def test_a_transfer_shorter_than_the_clocks_resolution_ends() -> None:
     link = Channel("l", 1e12)
     # 1e9 s + 1e-12 s is 1e9 s in floating point.
-    assert finish_times([(1e9, (link,), 1.0), (1e9, (link,), 1.0)]) == [1e9, 1e9]
+    assert finish_times([(1e9, over(link), 1.0), (1e9, over(link), 1.0)]) == [1e9, 1e9]
 
 
 @given(
@@ -122,7 +153,7 @@ def test_bytes_times_k_take_times_k(flows: list[tuple[float, int, int, float]], 
     def times(factor: float) -> list[float]:
         channels = [Channel(str(i), 1e6) for i in range(3)]
         return finish_times(
-            [(s * factor, tuple({channels[a]: 0, channels[b]: 0}), size * factor) for s, a, b, size in flows]
+            [(s * factor, over(*{channels[a]: 0, channels[b]: 0}), size * factor) for s, a, b, size in flows]
         )
 
     assert times(k) == pytest.approx([k * time for time in times(1.0)], rel=1e-9)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from backends.sim.devices import DeviceModel
 from backends.sim.loop import Drained, Endless, SimLoop, SimTask, owner_of_task
-from backends.sim.network import Channel, Network, Route
+from backends.sim.models import MODELS, Channels
+from backends.sim.network import Network
 from backends.sim.transport import INBOX_BYTES, SimTransport, Stream
 from simcluster.errors import ENDED, Deadlock, NeverFinished
 from simcluster.results.record import Recorder
 
 if TYPE_CHECKING:
-    from simcluster.topology import Link, Topology
+    from simcluster.topology import Topology
 
 Body = Callable[[SimTransport], Awaitable[Any]]
 
@@ -30,11 +31,14 @@ RARELY = (100_000, 50, 50)
 class Cluster:
     """The workers of *topology*, in rank order, with streams made when first used."""
 
-    def __init__(self, topology: Topology, seed: int = 0, *, inbox_bytes: int = INBOX_BYTES) -> None:
+    def __init__(
+        self, topology: Topology, seed: int = 0, *, inbox_bytes: int = INBOX_BYTES, model: str = "maxmin"
+    ) -> None:
         self.topology, self.seed, self.inbox_bytes = topology, seed, inbox_bytes
         self.loop = SimLoop()  # type: ignore[abstract]  # refuses by name what leaves the simulated world
         self.network = Network(self.loop.clock)
-        self._channels: dict[tuple[str, bool], Channel] = {}
+        self._model = MODELS[model]
+        self._channels = Channels(self._model)
         self._streams: dict[tuple[int, int], Stream] = {}
         self.tasks: list[SimTask[Any]] = []
         self.nodes: list[SimTransport] = []
@@ -52,8 +56,7 @@ class Cluster:
         key = (source, to)
         if key not in self._streams:
             hops = self.topology.route(self.nodes[source].name, self.nodes[to].name)
-            route = Route([self._channel(hop.link, hop.forward) for hop in hops])
-            latency_s = self.topology.route_latency_s(self.nodes[source].name, self.nodes[to].name)
+            route, latency_s = self._model.lay(hops, self._channels)
             self._streams[key] = Stream(self, self.nodes[source], self.nodes[to], route, latency_s)
         return self._streams[key]
 
@@ -144,13 +147,6 @@ class Cluster:
                     clock.now + latency_s,
                     lambda _, peer=peer: peer.lose(node.rank, reason, tell_any=tell_any),  # type: ignore[misc]
                 )
-
-    def _channel(self, link: Link, forward: bool) -> Channel:
-        # Both directions of a half-duplex link are one medium.
-        key = (link.name, forward or link.duplex == "half")
-        if key not in self._channels:
-            self._channels[key] = Channel(link.name, link.bandwidth_Bps, shared=link.duplex != "free")
-        return self._channels[key]
 
     def _end_all(self) -> None:
         """Cancels what is left, so that nothing is destroyed while pending."""

@@ -1,9 +1,14 @@
-"""Max-min fair rates: a pure function from routes and capacities to one rate per flow.
+"""Max-min fair rates, kept up to date as demands come and go.
 
 This file knows arithmetic only. It must not know time, messages or an event loop.
 
-Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2): no flow's rate can grow without a smaller or equal one
-shrinking. Certificate: every flow is bound, or crosses a full link on which no flow is faster.
+Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2): no demand's rate can grow without a smaller or equal
+one shrinking. Certificate: every demand is bound, or crosses a full channel on which no demand is faster. With weights,
+"faster" compares rate / weight, a demand's *level*.
+
+Progressive filling: all levels rise together; the channel that is full first freezes its demands at that level, which
+can only raise the level at which others are full; hence one heap with late updates. What froze below the level at
+which a change is first felt is left alone, with its rate: filling would run the same up to there.
 """
 
 from __future__ import annotations
@@ -13,56 +18,195 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 
+class Channel:
+    """Something with a capacity that demands share. *demands* maps each to how much of its rate it uses here."""
+
+    __slots__ = ("_left_Bps", "_load", "_stamp", "_waiting", "capacity_Bps", "demands", "name")
+
+    def __init__(self, name: str, capacity_Bps: float) -> None:
+        self.name = name
+        self.capacity_Bps = capacity_Bps
+        self.demands: dict[Demand, float] = {}  # in order of joining; a set would iterate by address
+        self._stamp = 0
+        self._left_Bps = 0.0
+        self._load = 0.0
+        self._waiting = 0
+
+
+class Demand:
+    """One flow's wish for bandwidth. *uses* are (channel, share of the rate that counts there), each channel once.
+
+    *bound_Bps* is the most that it can use by itself.
+    """
+
+    __slots__ = ("_stamp", "bound_Bps", "frozen", "level", "rate_Bps", "uses", "weight")
+
+    def __init__(self, uses: Sequence[tuple[Channel, float]], bound_Bps: float = inf, weight: float = 1.0) -> None:
+        self.uses = uses
+        self.bound_Bps = bound_Bps
+        self.weight = weight
+        self.rate_Bps = 0.0
+        self.level = inf  # not frozen anywhere yet
+        self.frozen = True  # but while its rate is being found
+        self._stamp = 0
+
+
+class FairShare:
+    """The demands of one network. After `join` and `leave`, `settle` brings the rates up to date."""
+
+    def __init__(self) -> None:
+        self._touched: dict[Channel, None] = {}
+        self._joined: list[Demand] = []
+        self._felt_from = inf  # the level at which the changes so far are first felt
+        self._stamp = 0
+
+    def join(self, demand: Demand) -> bool:
+        """Adds *demand*. True if nobody else is on its way: its rate is set, and nothing needs to be settled."""
+        rate_Bps, alone = demand.bound_Bps, True
+        for channel, use in demand.uses:
+            if channel.demands:
+                alone = False
+            elif channel.capacity_Bps < rate_Bps * use:
+                rate_Bps = channel.capacity_Bps / use
+            channel.demands[demand] = use
+        if alone:
+            demand.rate_Bps, demand.level = rate_Bps, rate_Bps / demand.weight
+        else:
+            self._joined.append(demand)
+        return alone
+
+    def leave(self, demand: Demand) -> bool:
+        """Takes *demand* off. True if that may change others' rates."""
+        felt = False
+        for channel, _ in demand.uses:
+            del channel.demands[demand]
+            if channel.demands:
+                self._touched[channel] = None
+                felt = True
+        if felt:
+            self._felt_from = min(self._felt_from, demand.level)
+        if demand in self._joined:
+            self._joined.remove(demand)
+        return felt
+
+    def change(self, channel: Channel, capacity_Bps: float) -> None:
+        """Gives *channel* another capacity."""
+        channel.capacity_Bps = capacity_Bps
+        self._touched[channel] = None
+        self._felt_from = 0.0
+
+    def settle(self) -> list[tuple[Demand, float]]:
+        """Brings all rates up to date; returns the demands whose rate changed, each with its rate before."""
+        self._note_joined()
+        from_level, touched = self._felt_from, self._touched
+        self._felt_from, self._touched = inf, {}
+        demands, channels = self._affected(touched, from_level)
+        before = [demand.rate_Bps for demand in demands]
+        _fill(demands, channels, from_level)
+        return [
+            (demand, rate_Bps) for demand, rate_Bps in zip(demands, before, strict=True) if demand.rate_Bps != rate_Bps
+        ]
+
+    def _note_joined(self) -> None:
+        """No channel is full before all its demands together, at one level, fill it."""
+        for demand in self._joined:
+            for channel, _ in demand.uses:
+                if channel not in self._touched:
+                    self._touched[channel] = None
+                load = sum([use * other.weight for other, use in channel.demands.items()])
+                self._felt_from = min(self._felt_from, channel.capacity_Bps / load)
+        self._joined.clear()
+
+    def _affected(self, touched: dict[Channel, None], from_level: float) -> tuple[list[Demand], list[Channel]]:
+        """Demands at or above *from_level* connected to *touched* through each other, and the channels they cross.
+
+        Each channel's *_left_Bps* is what those below leave of it, *_load* what the others ask of it a level, and
+        *_waiting* how many these are.
+        """
+        self._stamp = stamp = self._stamp + 1
+        demands: list[Demand] = []
+        channels = list(touched)
+        for channel in channels:
+            channel._stamp = stamp
+        for channel in channels:
+            left_Bps, load, waiting = channel.capacity_Bps, 0.0, 0
+            for demand, use in channel.demands.items():
+                if demand.level < from_level:
+                    left_Bps -= demand.rate_Bps * use
+                    continue
+                load += demand.weight * use
+                waiting += 1
+                if demand._stamp != stamp:
+                    demand._stamp = stamp
+                    demand.frozen = False
+                    demands.append(demand)
+                    for other, _ in demand.uses:
+                        if other._stamp != stamp:
+                            other._stamp = stamp
+                            channels.append(other)
+            channel._left_Bps, channel._load, channel._waiting = left_Bps, load, waiting
+        return demands, channels
+
+
+def _fill(demands: list[Demand], channels: list[Channel], level: float) -> None:
+    """Raises the level of *demands*, none of them frozen, from *level* on until each is frozen."""
+    heap: list[tuple[float, int, Channel | Demand]] = [
+        (channel._left_Bps / channel._load, number, channel)
+        for number, channel in enumerate(channels)
+        if channel._waiting
+    ]
+    # A bound is a channel of the demand's own.
+    heap += [
+        (demand.bound_Bps / demand.weight, number, demand)
+        for number, demand in enumerate(demands, start=len(channels))
+        if demand.bound_Bps < inf
+    ]
+    heapify(heap)
+    to_freeze = len(demands)
+    while to_freeze:
+        share, number, full = heappop(heap)
+        if isinstance(full, Demand):
+            if not full.frozen:
+                # In exact arithmetic no share is below the level of the last freezing; rounding must not let it.
+                level = max(level, share)
+                _freeze(full, level, full.bound_Bps)
+                to_freeze -= 1
+        elif full._waiting:
+            now = max(level, full._left_Bps / full._load)
+            if now > share:
+                heappush(heap, (now, number, full))
+                continue
+            level = now
+            for demand in [demand for demand in full.demands if not demand.frozen]:
+                _freeze(demand, level, level * demand.weight)
+                to_freeze -= 1
+
+
+def _freeze(demand: Demand, level: float, rate_Bps: float) -> None:
+    demand.frozen = True
+    demand.level, demand.rate_Bps = level, rate_Bps
+    weight = demand.weight
+    for channel, use in demand.uses:
+        channel._left_Bps -= rate_Bps * use
+        channel._load -= weight * use
+        channel._waiting -= 1
+
+
 def max_min_rates(
     routes: Sequence[Sequence[int]], capacities: Sequence[float], bounds: Sequence[float] | None = None
 ) -> list[float]:
-    """The max-min rate of every flow.
+    """The max-min rate of every flow, all at once.
 
-    *routes[f]* are the indices of the links that flow f crosses, *capacities[l]* is in B/s, *bounds[f]* is the most
-    that flow f can use by itself (inf if nothing bounds it). A flow that crosses no link and has no bound gets inf.
-
-    Progressive filling: the link with the smallest fair share freezes its flows at that share, which can only raise
-    the shares of the others; hence one heap with late updates, O((links + hops) log links).
+    *routes[f]* are the indices of the channels that flow f crosses, *capacities[c]* is in B/s, *bounds[f]* is the most
+    that flow f can use by itself (inf if nothing bounds it). A flow that crosses no channel and has no bound gets inf.
     """
-    left = list(capacities)
-    crossing: list[list[int]] = [[] for _ in left]
-    for flow, route in enumerate(routes):
-        for link in route:
-            crossing[link].append(flow)
-    if bounds is not None:
-        # A bound is a link of the flow's own.
-        for flow, bound in enumerate(bounds):
-            if bound < inf:
-                left.append(bound)
-                crossing.append([flow])
-    unfrozen = [len(flows) for flows in crossing]
-    own = _own_links(routes, crossing, len(capacities))
-    rates = [inf] * len(routes)
-    heap = [(left[link] / unfrozen[link], link) for link in range(len(left)) if unfrozen[link]]
-    heapify(heap)
-    level = 0.0
-    while heap:
-        share, link = heappop(heap)
-        if not unfrozen[link]:
-            continue
-        # In exact arithmetic a share never falls below the level of the last freezing; rounding must not let it.
-        current = max(level, left[link] / unfrozen[link])
-        if current > share:
-            heappush(heap, (current, link))
-            continue
-        level = share = current
-        for flow in crossing[link]:
-            if rates[flow] == inf:
-                rates[flow] = share
-                for other in own[flow]:
-                    unfrozen[other] -= 1
-                    left[other] -= share
-    return rates
-
-
-def _own_links(routes: Sequence[Sequence[int]], crossing: list[list[int]], real: int) -> list[list[int]]:
-    """Each flow's links, its bound's included."""
-    own = [list(route) for route in routes]
-    for link in range(real, len(crossing)):
-        own[crossing[link][0]].append(link)
-    return own
+    channels = [Channel(str(number), capacity) for number, capacity in enumerate(capacities)]
+    fair = FairShare()
+    demands = [
+        Demand([(channels[link], 1.0) for link in route], bounds[flow] if bounds else inf)
+        for flow, route in enumerate(routes)
+    ]
+    for demand in demands:
+        fair.join(demand)
+    fair.settle()
+    return [demand.rate_Bps for demand in demands]

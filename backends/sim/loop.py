@@ -49,7 +49,7 @@ class Alarm:
     _ok = True  # SimPy asks whether an event failed
 
     def __init__(self, callback: Callable[[Alarm], object]) -> None:
-        self.callbacks: list[Callable[[Alarm], object]] | None = [callback]
+        self.callbacks: Any = [callback]  # SimPy puts None there
         self.cancelled = False
 
 
@@ -82,7 +82,7 @@ class Clock(simpy.Environment):
             if not queue:
                 return False
             event = queue[0][3]
-            if event.__class__ is not Alarm:
+            if not isinstance(event, Alarm):
                 self.step()
                 return True
             when = heappop(queue)[0]

@@ -353,6 +353,6 @@ class SimTransport:
         return PeerLost(rank, self._cluster.nodes[rank].name, self._lost.get(rank, ""))
 
 
-def _fail(receiver: asyncio.Future[Message], error: Exception) -> None:
+def _fail(receiver: asyncio.Future[Message], error: BaseException) -> None:
     if not receiver.done():
         receiver.set_exception(error)
