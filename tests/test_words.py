@@ -58,3 +58,17 @@ def test_lists_are_joined_as_in_a_sentence() -> None:
 
 def test_one_of_a_thing_is_singular() -> None:
     assert (words.plural(1, "step"), words.plural(1200, "step")) == ("1 step", "1,200 steps")
+
+
+@pytest.mark.parametrize(
+    ("joules", "text"), [(None, "-"), (0.0, "0 J"), (0.0123, "12.3 mJ"), (412.0, "412 J"), (3.6e6, "3.60 MJ")]
+)
+def test_energy_has_the_unit_that_suits_it(joules: float | None, text: str) -> None:
+    assert words.energy(joules) == text
+
+
+@pytest.mark.parametrize(
+    ("price_usd", "text"), [(None, "-"), (0.0, "0.00 USD"), (0.000123, "0.000123 USD"), (1234.5, "1,234.50 USD")]
+)
+def test_a_price_keeps_three_digits_where_it_is_small(price_usd: float | None, text: str) -> None:
+    assert words.price(price_usd) == text

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 COUNTS = ("steps", "messages_sent", "bytes_sent")
 RESULTS = ("loss", "accuracy")
-NODE_NUMBERS = ("compute_s", "wait_s", "bytes_sent", "bytes_received", "messages_sent")
+BILL = ("joules", "price_usd")
+NODE_NUMBERS = ("compute_s", "wait_s", "bytes_sent", "bytes_received", "messages_sent", *BILL)
 
 
 class Absent:
@@ -143,6 +144,8 @@ class Pair:
             "nodes_with_other_weights": self.nodes_with_other_weights,
             "elapsed_s": {"a": a["elapsed_s"], "b": b["elapsed_s"], "ratio": self.elapsed_ratio},
             **{key: {"a": a[key], "b": b[key], "equal": a[key] == b[key]} for key in COUNTS + RESULTS},
+            # Runs written before there was a bill lack it.
+            **{key: {"a": a.get(key), "b": b.get(key)} for key in BILL},
             "settings": [
                 {"key": key, **{side: value for side, value in (("a", x), ("b", y)) if value is not ABSENT}}
                 for key, x, y in self.settings

@@ -96,6 +96,10 @@ def _totals(pair: Pair) -> str:
     for name, key, form in formats:
         if a[key] is not None or b[key] is not None:
             rows.append([name, form(a[key]), form(b[key]), "equal" if a[key] == b[key] else "different"])
+    for name, key, form in (("energy", "joules", words.energy), ("price", "price_usd", words.price)):
+        x, y = a.get(key), b.get(key)
+        if x is not None or y is not None:
+            rows.append([name, form(x), form(y), f"x{y / x:.3g}" if x and y is not None else ""])
     return columns(rows)
 
 

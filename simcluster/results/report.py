@@ -135,6 +135,7 @@ def _cards(summary: dict[str, Any]) -> str:
         ("steps", words.count(summary["steps"]), f"{words.number(steps_per_s)} a second"),
         ("sent", words.size(summary["bytes_sent"]), words.plural(summary["messages_sent"], "message")),
         ("computing", words.share(compute_share(summary)), "mean over devices"),
+        *_bill_cards(summary),
         ("final weights", sha256[:8] if sha256 else words.ABSENT, "sha256 at rank 0"),
     ]
     items = "".join(
@@ -142,6 +143,17 @@ def _cards(summary: dict[str, Any]) -> str:
         for name, value, more in cards
     )
     return f'<dl class="cards">{items}</dl>'
+
+
+def _bill_cards(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Energy and price, where every device says what it draws and costs."""
+    cards = []
+    if summary.get("joules") is not None:
+        mean_W = summary["joules"] / summary["elapsed_s"] if summary["elapsed_s"] else 0.0
+        cards.append(("energy", words.energy(summary["joules"]), f"{words.number(mean_W)} W on average"))
+    if summary.get("price_usd") is not None:
+        cards.append(("price", words.price(summary["price_usd"]), "of the devices' time"))
+    return cards
 
 
 def _convergence(figures: dict[str, go.Figure]) -> str:

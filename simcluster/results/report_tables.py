@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 
 def nodes_table(run: Run, topology: Topology) -> str:
     elapsed_s = run.summary["elapsed_s"]
+    nodes = run.summary["nodes"]
+    billed = [
+        (head, key, form)
+        for head, key, form in (("energy", "joules", words.energy), ("price", "price_usd", words.price))
+        if any(node.get(key) is not None for node in nodes.values())
+    ]
     rows = []
-    for name, node in run.summary["nodes"].items():
+    for name, node in nodes.items():
         device = topology.nodes[name].device
         sha256 = node["weights_sha256"]
         rows.append(
@@ -34,6 +40,7 @@ def nodes_table(run: Run, topology: Topology) -> str:
                 words.size(node["bytes_received"]),
                 words.count(node["messages_sent"]),
                 words.seconds(node["finished_s"]),
+                *(form(node.get(key)) for _, key, form in billed),
                 f"<code>{escape(sha256[:8])}</code>" if sha256 else words.ABSENT,
             ]
         )
@@ -49,7 +56,7 @@ def nodes_table(run: Run, topology: Topology) -> str:
         "messages",
         "finished",
     ]
-    return _table([*heads, "weights"], rows, text_columns={1, 2})
+    return _table([*heads, *(head for head, _, _ in billed), "weights"], rows, text_columns={1, 2})
 
 
 def links_table(run: Run, topology: Topology) -> str:

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import NodeFailed
+from simcluster.results.energy import Bill, bills, total
 from simcluster.results.record import Metric, NodeRecord, RunRecord
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def link_use(topology: Topology, record: RunRecord) -> dict[str, LinkUse]:
 def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, version: str) -> dict[str, Any]:
     """The content of summary.json, in its order. Times in seconds, sizes in bytes, absent numbers None."""
     metrics = [metric for node in record.nodes for metric in node.metrics]
+    of_nodes = bills(topology, record)
     summary: dict[str, Any] = {
         "name": config["name"],
         "backend": config["backend"],
@@ -76,6 +78,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         "messages_sent": sum(node.messages_sent for node in record.nodes),
         "bytes_sent": sum(node.bytes_sent for node in record.nodes),
         "control_bytes": sum(node.control_bytes for node in record.nodes),
+        **total(of_nodes.values())._asdict(),
         "weights_sha256": record.nodes[0].weights_sha256 if record.nodes else None,
         "trace_sha256": record.trace_sha256,
         "version": version,
@@ -90,7 +93,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
             summary["error"]["traceback"] = record.error.details
     if record.extra.get("lost"):
         summary["lost"] = record.extra["lost"]
-    summary["nodes"] = {node.name: _node(node) for node in record.nodes}
+    summary["nodes"] = {node.name: _node(node, of_nodes[node.name]) for node in record.nodes}
     summary["links"] = {
         name: {"bytes": use.bytes, "busy_fraction": use.busy_fraction}
         for name, use in link_use(topology, record).items()
@@ -106,7 +109,7 @@ def label(block: Mapping[str, Any] | str) -> str:
     return str(block.get("name") or path.rpartition("/")[2])
 
 
-def _node(node: NodeRecord) -> dict[str, Any]:
+def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
     return {
         "rank": node.rank,
         "compute_s": node.compute_s,
@@ -114,6 +117,7 @@ def _node(node: NodeRecord) -> dict[str, Any]:
         "bytes_sent": node.bytes_sent,
         "bytes_received": node.bytes_received,
         "messages_sent": node.messages_sent,
+        **bill._asdict(),
         "weights_sha256": node.weights_sha256,
         "finished_s": node.finished_s,
     }

@@ -36,6 +36,23 @@ def size(size_bytes: float | None) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def energy(joules: float | None) -> str:
+    """'412 J', '1.50 kJ', '3.60 MJ'."""
+    if joules is None or not math.isfinite(joules):
+        return ABSENT
+    for unit_J, unit in ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J")):
+        if joules >= unit_J:
+            return f"{digits(joules / unit_J)} {unit}"
+    return "0 J" if joules == 0 else f"{digits(joules * 1e3)} mJ"
+
+
+def price(price_usd: float | None) -> str:
+    """'12.34 USD'; below a cent three significant digits, as short runs cost little."""
+    if price_usd is None or not math.isfinite(price_usd):
+        return ABSENT
+    return f"{price_usd:,.2f} USD" if price_usd >= 1 or price_usd == 0 else f"{digits(price_usd)} USD"
+
+
 def bandwidth(bandwidth_Bps: float) -> str:
     """'1 Gbps': links are sold in decimal bits."""
     if math.isinf(bandwidth_Bps):
