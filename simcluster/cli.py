@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simcluster.cli_calibrate import calibrate
+from simcluster.cli_sets import overrides
 from simcluster.errors import Problem, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ app = typer.Typer(
 )
 topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True)
 app.add_typer(topology_app, name="topology")
+app.command()(calibrate)
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
@@ -153,7 +156,7 @@ def run(
             from simcluster.experiment import run as run_experiment
 
             finished = run_experiment(
-                experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=_overrides(sets or []),
+                experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=overrides(sets or []),
                 seed=seed, out=out, options=options, report=report, progress=progress,
             )  # fmt: skip
         except RunError as error:
@@ -277,26 +280,9 @@ def key(file: Annotated[Path, typer.Argument(help="Where to write the new key.")
     print(write_key(file))
 
 
-def _overrides(sets: list[str]) -> dict[str, Any]:
-    from simcluster.yaml_lines import parse_value
-
-    overrides: dict[str, Any] = {}
-    problems = []
-    for text in sets:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            problems.append(Problem("--set", repr(text), "KEY=VALUE"))
-            continue
-        try:
-            overrides[name.strip()] = parse_value(value)
-        except UsageError as error:
-            problems.append(Problem(f"--set {name}", repr(value), str(error)))
-    if problems:
-        raise UsageError(problems)
-    return overrides
-
-
 def _print_summary(finished: Run) -> None:
+    from simcluster.results import words
+
     summary = finished.summary
     clock = "virtual" if summary["backend"] == "sim" else "measured"
     accuracy = "" if summary["accuracy"] is None else f", accuracy {summary['accuracy']:.3f}"
@@ -307,6 +293,9 @@ def _print_summary(finished: Run) -> None:
     print(f"{summary['algorithm']} on {where}: {summary['status']}")
     print(f"  {summary['steps']} steps in {took}{loss}{accuracy}")
     print(f"  {sent}; weights {str(summary['weights_sha256'])[:16]}")
+    bill = [form(summary[key]) for key, form in (("joules", words.energy), ("price_usd", words.price))]
+    if any(part != words.ABSENT for part in bill):
+        print(f"  {', '.join(part for part in bill if part != words.ABSENT)} for all devices")
     report = finished.folder / "report.html"
     print(f"  {report if report.exists() else finished.folder}")
 

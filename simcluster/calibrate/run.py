@@ -1,0 +1,144 @@
+"""Calibrates a cluster: runs the measuring program on a backend and fits what it noted.
+
+This file knows the order of a calibration. It imports no backend: the one line that turns a name into a module does so
+at run time, as for experiments.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simcluster.calibrate.fit import Value, WayFit, fit_way, quartiles, slowest_links, spread_over_links
+from simcluster.calibrate.samples import pairs_of, work_of
+from simcluster.errors import Problem, RunError, UsageError
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.read import read_experiment
+from simcluster.results.record import NodeRecord, RunRecord
+from simcluster.topology import Topology, load
+
+PROGRAM = "simcluster.calibrate.measure:measure"
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """A measured link. *bandwidth_Bps.high* is infinite for a link that was nobody's bottleneck."""
+
+    name: str
+    latency_s: float
+    bandwidth_Bps: Value
+
+
+@dataclass(frozen=True)
+class NodeFit:
+    """A measured node: seconds by kind of work and FLOPs; overheads per message, None where it has no peer."""
+
+    name: str
+    work: Mapping[str, Mapping[int, Value]]
+    send_overhead_s: Value | None
+    recv_overhead_s: Value | None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured of *topology*. Links that no two workers talk over are left out."""
+
+    topology: Topology
+    ways: tuple[WayFit, ...]
+    links: Mapping[int, LinkFit]
+    nodes: Mapping[str, NodeFit]
+    elapsed_s: float
+
+
+def calibrate(
+    topology: str | Path | Mapping[str, Any] | Topology,
+    *,
+    backend: str = "sockets",
+    workload: str | Mapping[str, Any] | None = "mnist_mlp",
+    overrides: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Calibration:
+    """Measures every link and every device of *topology* on *backend*.
+
+    *workload* is what an experiment has under this key, *overrides* are an experiment's dotted keys; without a
+    workload devices are left alone. *options* are the backend's own: a rendezvous and a key for nodes started by hand.
+    Raises UsageError for a wrong request, RunError if a node or a connection is lost.
+    """
+    experiment = {
+        "name": "calibration",
+        "topology": load(topology).document,
+        "algorithm": "all_reduce_dp",
+        "workload": workload or "quadratic",
+        "stop": {"steps": 1},
+    }
+    plan = read_experiment(experiment, overrides, seed=seed)
+    workers = plan.topology.workers
+    if len(workers) < 2 and workload is None:
+        raise UsageError(Problem("topology", f"{len(workers)} worker", "two, or a workload to measure"))
+    given = dict(options or {})
+    job = ClusterJob(
+        names=workers,
+        config_json=json.dumps({"experiment": plan.document, "work": workload is not None}),
+        seed=seed,
+        program=PROGRAM,
+        addresses=_addresses(plan.topology) if "rendezvous" in given else [],
+        topology=plan.topology,
+        options=given,
+    )
+    record: RunRecord = importlib.import_module(f"backends.{backend}").run_cluster(job)
+    if record.error is not None:
+        failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
+        failure.seed = seed
+        raise failure
+    return evaluate(plan.topology, record)
+
+
+def _addresses(topology: Topology) -> list[tuple[str, int] | None]:
+    """Where somebody starts a node by hand, as in a run."""
+    nodes = [topology.nodes[name] for name in topology.workers]
+    return [(node.address, node.port or 0) if node.address else None for node in nodes]
+
+
+def evaluate(topology: Topology, record: RunRecord) -> Calibration:
+    """What *record*, of a run of the measuring program on *topology*, says."""
+    ways = tuple(fit_way(samples) for samples in pairs_of(record.nodes))
+    return Calibration(
+        topology,
+        ways,
+        _links(topology, ways),
+        {node.name: _node(node, ways) for node in record.nodes},
+        record.elapsed_s,
+    )
+
+
+def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
+    index = {link.name: position for position, link in enumerate(topology.links)}
+    crossed = [
+        [index[hop.link.name] for hop in topology.route(topology.workers[way.a], topology.workers[way.b])]
+        for way in ways
+    ]
+    expected_s = [link.latency_s for link in topology.links]
+    latencies_s = spread_over_links(crossed, [way.latency_s for way in ways], expected_s)
+    bandwidths = slowest_links(crossed, [way.bandwidth_Bps.value for way in ways], len(topology.links))
+    return {
+        position: LinkFit(link.name, latencies_s[position], bandwidth)
+        for position, (link, bandwidth) in enumerate(zip(topology.links, bandwidths, strict=True))
+        if bandwidth is not None
+    }
+
+
+def _node(node: NodeRecord, ways: tuple[WayFit, ...]) -> NodeFit:
+    """A node's overheads are the medians over its ways: as sender where it took the samples, as receiver elsewhere."""
+    sends = [way.send_overhead_s.value for way in ways if way.a == node.rank]
+    receives = [way.recv_overhead_s.value for way in ways if way.b == node.rank]
+    work = {
+        kind: {flops: quartiles(seconds) for flops, seconds in samples.items()}
+        for kind, samples in work_of(node).items()
+    }
+    both = [quartiles(values) if values else None for values in (sends or receives, receives or sends)]
+    return NodeFit(node.name, work, both[0], both[1])

@@ -1,0 +1,120 @@
+"""Writes a calibration as a topology file: the cluster as it was given, with measured numbers, their spread, the date.
+
+This file knows the keys of a topology file and how numbers are written. It must not know how they were measured.
+"""
+
+from __future__ import annotations
+
+import copy
+from datetime import date
+from typing import Any
+
+import yaml
+
+from simcluster.calibrate.fit import Value
+from simcluster.calibrate.run import Calibration, LinkFit, NodeFit
+from simcluster.topology.profile import profile_block
+from simcluster.units import format_bandwidth, format_latency, write_bandwidth, write_latency
+
+DIGITS = 4
+"""Significant digits of a measured number."""
+
+
+def calibrated_document(calibration: Calibration) -> dict[str, Any]:
+    """The topology's document with what was measured in place of what was given.
+
+    A straggler of a device that was measured is left out: the measured times have it in them.
+    """
+    document: dict[str, Any] = copy.deepcopy(dict(calibration.topology.document))
+    for position, link in calibration.links.items():
+        block = document["links"][position]
+        block["latency"] = write_latency(_rounded(link.latency_s))
+        given_Bps = calibration.topology.links[position].bandwidth_Bps
+        if _is_bottleneck(link) or link.bandwidth_Bps.value > given_Bps:
+            block["bandwidth"] = write_bandwidth(_rounded(link.bandwidth_Bps.value))
+    for name, node in calibration.nodes.items():
+        block = document["nodes"][name]
+        if node.work:
+            measured = {
+                kind: {flops: _rounded(value.value) for flops, value in points.items()}
+                for kind, points in node.work.items()
+            }
+            block["profile"] = {**(block.get("profile") or {}), **profile_block(measured)}
+            block.pop("straggler", None)
+    return document
+
+
+def calibrated_text(calibration: Calibration, day: date) -> str:
+    """The topology file: what was measured on *day* and between what it lay, as comments, then the document."""
+    document = calibrated_document(calibration)
+    heading = [
+        f"Measured on {day.isoformat()} in {calibration.elapsed_s:.0f} s by `simcluster calibrate`.",
+        "Medians; in brackets the quartiles, of a link's bandwidth all ways that it is the slowest link of.",
+        "",
+    ]
+    comments = "\n".join(f"# {line}".rstrip() for line in [*heading, *describe(calibration)])
+    return f"{comments}\n{yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)}"
+
+
+def describe(calibration: Calibration) -> list[str]:
+    """What was measured, a line each: ways, links, nodes."""
+    return [*_way_lines(calibration), *_link_lines(calibration), *_node_lines(calibration)]
+
+
+def _way_lines(calibration: Calibration) -> list[str]:
+    workers = calibration.topology.workers
+    return [
+        f"way {workers[way.a]} to {workers[way.b]}: {_seconds(way.startup_s)} and {_rate(way.bandwidth_Bps)}; "
+        f"both ways at once {way.both_ways:.3f} of that"
+        for way in calibration.ways
+    ]
+
+
+def _link_lines(calibration: Calibration) -> list[str]:
+    return [
+        f"link {link.name}: {format_latency(link.latency_s)}, "
+        + (_rate(link.bandwidth_Bps) if _is_bottleneck(link) else _at_least(link))
+        for link in calibration.links.values()
+    ]
+
+
+def _node_lines(calibration: Calibration) -> list[str]:
+    return [line for node in calibration.nodes.values() for line in _lines_of(node)]
+
+
+def _lines_of(node: NodeFit) -> list[str]:
+    lines = [
+        f"node {node.name}: {kind} of {flops} FLOPs {_seconds(value)}"
+        for kind, points in node.work.items()
+        for flops, value in points.items()
+    ]
+    if node.send_overhead_s is not None and node.recv_overhead_s is not None:
+        sends, receives = _seconds(node.send_overhead_s), _seconds(node.recv_overhead_s)
+        lines.append(f"node {node.name}: a message takes {sends} to send, {receives} to receive")
+    return lines
+
+
+def _is_bottleneck(link: LinkFit) -> bool:
+    return link.bandwidth_Bps.high != float("inf")
+
+
+def _at_least(link: LinkFit) -> str:
+    return f"at least {format_bandwidth(link.bandwidth_Bps.value)}: no way's slowest link"
+
+
+def _seconds(value: Value) -> str:
+    return f"{_time(value.value)} ({_time(value.low)} to {_time(value.high)})"
+
+
+def _time(seconds: float) -> str:
+    seconds = round(seconds, 9)  # what is left of a difference of two equal times is none
+    return f"-{format_latency(-seconds)}" if seconds < 0 else format_latency(seconds)
+
+
+def _rate(value: Value) -> str:
+    low, high = format_bandwidth(value.low), format_bandwidth(value.high)
+    return f"{format_bandwidth(value.value)} ({low} to {high})"
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

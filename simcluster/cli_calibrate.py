@@ -1,0 +1,77 @@
+"""The command `simcluster calibrate`: arguments in, a topology file with measured numbers out.
+
+This file knows the command's options and what it prints. It must not know how anything is measured.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simcluster.errors import Problem, UsageError
+
+NO_WORKLOAD = "none"
+
+
+def calibrate(
+    topology: Annotated[str, typer.Argument(help="A topology file or name: whose nodes and links to measure.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write; by default NAME-measured.yaml here.")] = None,
+    workload: Annotated[
+        str, typer.Option(help="What to measure devices with: a name, file.py:function, or none.")
+    ] = "mnist_mlp",
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="As in run, e.g. workload.batch_size=64."),
+    ] = None,
+    backend: Annotated[str, typer.Option(help="sockets, or sim to see the measuring measured.")] = "sockets",
+    seed: Annotated[int, typer.Option(help="The seed of the workload's data.")] = 0,
+    rendezvous: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Wait here for nodes started by hand with `simcluster node`."),
+    ] = None,
+    key_file: Annotated[Path | None, typer.Option(help="The shared key; required off loopback.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the topology as JSON, too, and nothing else.")] = False,
+) -> None:
+    """Measure the links and devices of a cluster and write its topology with the measured numbers."""
+    from simcluster.calibrate import calibrate as measure
+    from simcluster.calibrate.write import calibrated_document, calibrated_text, describe
+    from simcluster.cli_sets import overrides
+    from simcluster.topology import load
+
+    cluster = load(topology)
+    target = out or Path(f"{cluster.name}-measured.yaml")
+    _check_target(target, topology)
+    given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
+    calibration = measure(
+        cluster,
+        backend=backend,
+        workload=None if workload == NO_WORKLOAD else _block(workload),
+        overrides=overrides(sets or []),
+        options={name: value for name, value in given.items() if value is not None},
+        seed=seed,
+    )
+    try:
+        target.write_text(calibrated_text(calibration, date.today()), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(Problem("--out", str(target), f"a file that can be written ({error.strerror})")) from None
+    if as_json:
+        print(json.dumps(calibrated_document(calibration), indent=2))
+    else:
+        print("\n".join(describe(calibration)))
+        print(target)
+
+
+def _block(workload: str) -> dict[str, Any]:
+    return {"path": workload} if ":" in workload else {"name": workload}
+
+
+def _check_target(target: Path, topology: str) -> None:
+    """Before anything is measured: the file can be written, and is not the one that is read."""
+    if not target.absolute().parent.is_dir():
+        raise UsageError(Problem("--out", str(target), f"a file in a folder that exists, not in {target.parent}"))
+    if target.exists() and Path(topology).exists() and target.samefile(topology):
+        raise UsageError(Problem("--out", str(target), "another file than the one that is measured"))

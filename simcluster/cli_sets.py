@@ -1,0 +1,31 @@
+"""What `--set KEY=VALUE` means on a command line.
+
+This file knows texts and YAML values. It must not know which keys there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simcluster.errors import Problem, UsageError
+
+
+def overrides(sets: Sequence[str]) -> dict[str, Any]:
+    """{dotted key: value} of "KEY=VALUE" texts. Raises UsageError with all that are none."""
+    from simcluster.yaml_lines import parse_value
+
+    found: dict[str, Any] = {}
+    problems = []
+    for text in sets:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            problems.append(Problem("--set", repr(text), "KEY=VALUE"))
+            continue
+        try:
+            found[name.strip()] = parse_value(value)
+        except UsageError as error:
+            problems.append(Problem(f"--set {name}", repr(value), str(error)))
+    if problems:
+        raise UsageError(problems)
+    return found
