@@ -77,6 +77,10 @@ class Mailbox(Generic[R]):
         """Forgets *receiver*, if it still waits."""
         self._waiting = [waiting for waiting in self._waiting if waiting.receiver is not receiver]
 
+    def waited_for(self, source: int) -> bool:
+        """Whether any receiver waits for *source*, or for anyone."""
+        return any(isinstance(waiting.source, Any_) or waiting.source == source for waiting in self._waiting)
+
     def waiting_for(self, source: int) -> list[R]:
         """Receivers that wait for exactly *source*, in order; they are forgotten."""
         hit = [waiting for waiting in self._waiting if waiting.source == source]

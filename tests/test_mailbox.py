@@ -123,3 +123,11 @@ def test_every_message_is_matched_once_and_in_order(events: list[tuple[int, str,
     for key in {(item.source, item.tag) for item in got}:
         numbers = [item["number"] for item in got if (item.source, item.tag) == key]
         assert numbers == sorted(numbers)
+
+
+def test_waiting_for_anyone_is_waiting_for_each() -> None:
+    mailbox: Mailbox[str] = Mailbox()
+    mailbox.wait(2, "t", "two")
+    assert [rank for rank in range(4) if mailbox.waited_for(rank)] == [2]
+    mailbox.wait(ANY, "t", "any")
+    assert all(mailbox.waited_for(rank) for rank in range(4))

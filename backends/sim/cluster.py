@@ -15,7 +15,7 @@ from backends.sim.devices import DeviceModel
 from backends.sim.loop import Drained, Endless, SimLoop, SimTask, owner_of_task
 from backends.sim.models import MODELS, Channels
 from backends.sim.network import Network
-from backends.sim.transport import INBOX_BYTES, SimTransport, Stream
+from backends.sim.transport import INBOX_BYTES, Departure, SimTransport, Stream
 from simcluster.errors import ENDED, Deadlock, NeverFinished
 from simcluster.results.record import Recorder
 
@@ -44,12 +44,14 @@ class Cluster:
         self.nodes: list[SimTransport] = []
         self.failures: list[tuple[int, BaseException]] = []  # (rank, what its body raised), in order of time
         self.crashed: list[int] = []  # by the fault plan
+        self.departed: dict[int, Departure] = {}  # by rank, in order of time
         self._ending = False
         for rank, name in enumerate(topology.workers):
             node = topology.nodes[name]
             assert node.device is not None, "a worker has a device"
             device = DeviceModel(node.device, seed, name)
             self.nodes.append(SimTransport(self, rank, name, device, Recorder(rank, name, self.loop.time)))
+        self._living = dict(enumerate(self.nodes))
 
     def stream(self, source: int, to: int) -> Stream:
         """The stream between two ranks; the first use lays its route."""
@@ -96,9 +98,7 @@ class Cluster:
         self.crashed.append(rank)
         for task in self._tasks_of(node):
             task.cancel()
-        for peer in self.nodes:
-            if peer is not node:
-                self.stream(rank, peer.rank).break_off(asyncio.CancelledError)
+        node.break_off(asyncio.CancelledError)
         self._announce(node, reason, tell_any=True)
 
     def waits(self) -> list[str]:
@@ -139,14 +139,10 @@ class Cluster:
 
     def _announce(self, node: SimTransport, reason: str, *, tell_any: bool) -> None:
         """The news travels behind what the node had sent: one latency, after every message already under way."""
-        for peer in self.nodes:
-            if peer is not node and peer.alive:
-                latency_s = self.stream(node.rank, peer.rank).latency_s
-                clock = self.loop.clock
-                clock.alarm_at(
-                    clock.now + latency_s,
-                    lambda _, peer=peer: peer.lose(node.rank, reason, tell_any=tell_any),  # type: ignore[misc]
-                )
+        del self._living[node.rank]
+        self.departed[node.rank] = Departure(self.loop.clock.now, reason, tell_any)
+        for peer in self._living.values():
+            peer.expect_news_of(node.rank)
 
     def _end_all(self) -> None:
         """Cancels what is left, so that nothing is destroyed while pending."""

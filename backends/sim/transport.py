@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from simcluster.errors import PeerLost
 from simcluster.mailbox import Mailbox
@@ -29,6 +29,14 @@ T = TypeVar("T")
 
 INBOX_BYTES = 64 * 1024 * 1024
 """Unreceived bytes per peer beyond which a node stops reading from it, as the sockets backend does."""
+
+
+class Departure(NamedTuple):
+    """A node's end, which peers hear of one latency later; a good end is not told to recv(ANY)."""
+
+    time_s: float
+    reason: str
+    tell_any: bool
 
 
 class Outgoing:
@@ -159,11 +167,12 @@ class SimTransport:
 
     @property
     def peers(self) -> list[int]:
-        return [rank for rank in range(self.size) if rank != self.rank and rank not in self._lost]
+        self._catch_up()
+        return self._left()
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         start_s = self._loop.clock._now
-        if self._check_peer(to) in self._lost:
+        if self._has_lost(self._check_peer(to)):
             await asyncio.sleep(0)
             raise self._peer_lost(to)
         stream, outgoing = self._post(to, tag, content)
@@ -182,7 +191,7 @@ class SimTransport:
         """See simcluster.collectives.exchange: here it takes no task."""
         start_s = self._loop.clock._now
         for peer in (to, source):
-            if self._check_peer(peer) in self._lost:
+            if self._has_lost(self._check_peer(peer)):
                 await asyncio.sleep(0)
                 raise self._peer_lost(peer)
         stream, outgoing = self._post(to, tag, content)
@@ -234,17 +243,16 @@ class SimTransport:
             if receiver is not None:
                 receiver.set_result(message)
 
-    def lose(self, rank: int, reason: str, *, tell_any: bool) -> None:
-        """The cluster tells this node that *rank* is gone. A peer that ended well is not told to recv(ANY)."""
-        if rank in self._lost or not self.alive:
-            return
-        self._lost[rank] = reason
-        self._cluster.stream(self.rank, rank).break_off(lambda: self._peer_lost(rank))
-        for receiver in self.mailbox.waiting_for(rank):
-            _fail(receiver, self._peer_lost(rank))
-        if tell_any:
-            self._untold.append(rank)
-        self._tell_any()
+    def expect_news_of(self, rank: int) -> None:
+        """*rank* has just departed: the news is sent here if anybody waits for it."""
+        stream = self._streams.get(rank)
+        if self.mailbox.waited_for(rank) or (stream is not None and stream.waiting()):
+            self._has_lost(rank)
+
+    def break_off(self, error: Callable[[], BaseException]) -> None:
+        """Nothing more leaves this node."""
+        for stream in self._streams.values():
+            stream.break_off(error)
 
     def waits(self) -> list[str]:
         """What this node waits for, in words."""
@@ -289,8 +297,49 @@ class SimTransport:
         self._streams[to] = stream = self._cluster.stream(self.rank, to)
         return stream
 
+    def _left(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank != self.rank and rank not in self._lost]
+
+    def _has_lost(self, rank: int) -> bool:
+        """Whether this node knows that *rank* is gone. News that is still under way is now waited for."""
+        if rank in self._lost:
+            return True
+        departure = self._cluster.departed.get(rank)
+        if departure is None:
+            return False
+        news_s = departure.time_s + self._cluster.stream(rank, self.rank).latency_s
+        clock = self._loop.clock
+        if news_s < clock._now:
+            self._lose(rank, departure)
+            return True
+        # Even at this very moment: what *rank* sent before it left may be about to arrive.
+        clock.alarm_at(news_s, lambda _: self._lose(rank, departure))
+        return False
+
+    def _catch_up(self) -> None:
+        """Hears of everyone who has departed."""
+        departed = self._cluster.departed
+        unheard = [rank for rank in departed if rank != self.rank and rank not in self._lost]
+        when = {rank: departed[rank].time_s + self._cluster.stream(rank, self.rank).latency_s for rank in unheard}
+        for rank in sorted(unheard, key=when.__getitem__):
+            self._has_lost(rank)
+
+    def _lose(self, rank: int, departure: Departure) -> None:
+        """From now on *rank* is gone for this node, and whoever waits for it is told."""
+        if rank in self._lost or not self.alive:
+            return
+        self._lost[rank] = departure.reason
+        stream = self._streams.get(rank)
+        if stream is not None:
+            stream.break_off(lambda: self._peer_lost(rank))
+        for receiver in self.mailbox.waiting_for(rank):
+            _fail(receiver, self._peer_lost(rank))
+        if departure.tell_any:
+            self._untold.append(rank)
+        self._tell_any()
+
     def _tell_any(self) -> None:
-        while self._untold or not self.peers:
+        while self._untold or not self._left():
             receiver = self.mailbox.first_waiting_for_any()
             if receiver is None:
                 return
@@ -310,10 +359,11 @@ class SimTransport:
 
     async def _wait_for(self, source: int | Any_, tag: str | Any_, beside: Outgoing | None) -> Message:
         if isinstance(source, Any_):
-            if self._untold or not (self.peers or self.size == 1):
+            self._catch_up()
+            if self._untold or not (self._left() or self.size == 1):
                 await asyncio.sleep(0)
                 raise self._loss_for_any()
-        elif source in self._lost:
+        elif self._has_lost(source):
             await asyncio.sleep(0)
             raise self._peer_lost(source)
         receiver: asyncio.Future[Message] = self._loop.create_future()
