@@ -1,10 +1,14 @@
-"""Clusters for tests: ideal stars and chains whose times can be computed by hand."""
+"""Clusters for tests: ideal stars and chains whose times can be computed by hand; single nodes as files have them."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
-from simcluster.topology import Device, Link, Node, Topology
+import pytest
+
+from simcluster.errors import UsageError
+from simcluster.topology import Device, Link, Node, Topology, loads
 
 IDEAL = Device("ideal", flops_per_s=1e9)
 
@@ -24,3 +28,30 @@ def chain(size: int, bandwidth_Bps: float = 125e6, latency_s: float = 25e-6) -> 
     names = [f"n{i}" for i in range(size)]
     links = tuple(Link(a, b, bandwidth_Bps, latency_s) for a, b in pairwise(names))
     return Topology("chain", {name: Node(name, IDEAL) for name in names}, links)
+
+
+def device_of(topology: Topology, name: str = "a") -> Device:
+    """The device of a node."""
+    device = topology.nodes[name].device
+    assert device is not None
+    return device
+
+
+def read_device(keys: str) -> Device:
+    """The device of a node a with these *keys*."""
+    return device_of(loads(f"nodes: {{a: {{{keys}}}}}"))
+
+
+def problems_of(keys: str) -> list[str]:
+    """What is wrong with the *keys* of a node a of the file t.yaml."""
+    with pytest.raises(UsageError) as error:
+        loads(f"nodes: {{a: {{{keys}}}}}", "t.yaml")
+    return [str(problem) for problem in error.value.problems]
+
+
+def topology_with_trace(folder: Path, csv: str, name: str = "pi4.csv") -> Path:
+    """A topology file with a trace beside it."""
+    (folder / name).write_text(csv)
+    path = folder / "cluster.yaml"
+    path.write_text(f"nodes: {{a: {{device: raspberry-pi-4, straggler: {{kind: trace, file: {name}}}}}}}\n")
+    return path

@@ -56,12 +56,17 @@ def _read_off(points: Sequence[tuple[float, float]], flops: float) -> float:
     if index == 0:
         rise = _slope(points[0], points[1])
         at_zero_s = max(0.0, first_s - rise * first_flops)
-        return at_zero_s + (first_s - at_zero_s) * flops / first_flops
+        return _between(at_zero_s, first_s, flops / first_flops)
     if index == len(points):
         last_flops, last_s = points[-1]
         return last_s + _slope(points[-2], points[-1]) * (flops - last_flops)
     (below_flops, below_s), (above_flops, above_s) = points[index - 1], points[index]
-    return below_s + (above_s - below_s) * (flops - below_flops) / (above_flops - below_flops)
+    return _between(below_s, above_s, (flops - below_flops) / (above_flops - below_flops))
+
+
+def _between(below_s: float, above_s: float, share: float) -> float:
+    """Exactly either at its end."""
+    return below_s * (1 - share) + above_s * share
 
 
 def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
