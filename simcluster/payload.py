@@ -123,7 +123,14 @@ class MessageHeader(msgspec.Struct, array_like=True):
     tensors: list[TensorHeader]
 
 
-_encoder = msgspec.msgpack.Encoder()
+def _plain(value: object) -> Scalar:
+    """Numbers and strings of one's own class, such as numpy's float64, travel as Python's."""
+    if isinstance(value, float):
+        return float(value)
+    return int.__int__(value) if isinstance(value, int) else str.__str__(value)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 
 @lru_cache(maxsize=4096)

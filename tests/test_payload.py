@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
+import numpy as np
 import pytest
 import torch
 
@@ -18,6 +21,7 @@ from simcluster.payload import (
     pack,
     sizes_of,
 )
+from simcluster.unknown import UNKNOWN
 
 
 def test_short_forms_become_payloads() -> None:
@@ -93,3 +97,16 @@ def test_a_message_helps_to_find_what_it_has() -> None:
         message["stop"]
     with pytest.raises(ValueError, match="0 tensors, not one"):
         _ = message.tensor
+
+
+def test_numbers_and_strings_of_ones_own_class_are_as_long_as_pythons() -> None:
+    class Colour(enum.StrEnum):
+        RED = "red"
+
+    class Level(enum.IntEnum):
+        HIGH = 300
+
+    # numpy's float64 is a float, and travels in the nine bytes of one; 300 takes three, "red" four.
+    for own, plain in ((np.float64(0.1), 0.1), (Colour.RED, "red"), (Level.HIGH, 300), (UNKNOWN, float("nan"))):
+        assert sizes_of("t", pack(value=own)) == sizes_of("t", pack(value=plain))
+        assert encode_header("t", pack(value=own)) == encode_header("t", pack(value=plain))

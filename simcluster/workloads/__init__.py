@@ -6,6 +6,7 @@ workload.py shows how to bring your own. This package knows torch. It must not k
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from simcluster.workloads.gpt import gpt
 from simcluster.workloads.mnist import mnist_mlp
 from simcluster.workloads.optimizers import adamw, sgd
 from simcluster.workloads.partition import dirichlet, iid
@@ -15,7 +16,11 @@ from simcluster.workloads.replica import Replica, weights_sha256
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.workload import Workload
 
-WORKLOADS: Final[Mapping[str, Callable[..., Workload]]] = {"mnist_mlp": mnist_mlp, "quadratic": quadratic}
+WORKLOADS: Final[Mapping[str, Callable[..., Workload]]] = {
+    "gpt": gpt,
+    "mnist_mlp": mnist_mlp,
+    "quadratic": quadratic,
+}
 """What `workload: {name: ...}` may say; the keyword arguments of each are its settings."""
 
 __all__ = [
@@ -26,6 +31,7 @@ __all__ = [
     "Workload",
     "adamw",
     "dirichlet",
+    "gpt",
     "iid",
     "joined_batches",
     "mnist_mlp",

@@ -74,18 +74,28 @@ class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
+        if func.namespace == "prim":  # a fake tensor is asked for its device: no work
+            return out
         operator = func._overloadpacket
         count = flop_registry.get(operator) or _more_operators.get(operator)
-        written = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        written = _tensors_in(operator, out)
         if count is not None:
             extra = {"out_val": out} if operator in flop_registry else {}
             self.matrix_flops += int(count(*args, **kwargs, **extra))
         elif not func.is_view:
             self.elements += sum(tensor.numel() for tensor in written)
         if not func.is_view:
-            read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            read = _tensors_in(operator, (args, kwargs))
             self.moved_bytes += sum(tensor.numel() * tensor.element_size() for tensor in read + written)
         return out
+
+
+def _tensors_in(operator: Any, values: Any) -> list[Tensor]:
+    """The tensors among *values*, less a processor's own notes on a recurrent layer, which have no fixed size."""
+    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+    if operator in (_aten.mkldnn_rnn_layer, _aten.mkldnn_rnn_layer_backward):
+        return [tensor for tensor in tensors if tensor.dtype is not torch.uint8]
+    return tensors
 
 
 def matrix_cost(work: Callable[[], Any]) -> Cost:

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from simcluster.errors import Problem, UsageError
 from simcluster.rng import numpy_stream, seed_sequence
 from simcluster.transport import Cost
 from simcluster.workloads.costs import elementwise_cost, matrix_cost
@@ -25,9 +23,7 @@ from simcluster.workloads.global_rng import borrowed, seed_number
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices
 from simcluster.workloads.samples import Batch, Samples
-
-Loss: TypeAlias = Callable[[Any, Tensor], Tensor]
-"""loss(model(inputs), targets): a scalar, the mean over the batch: then mean gradients join batches."""
+from simcluster.workloads.steps import Loss, differentiate, separate, take_step, trainable_of
 
 EVALUATION_BATCH = 1024
 
@@ -59,9 +55,7 @@ class Replica:
         self._make_model = make_model
         self._model = make_model().train()
         self._loss = loss
-        trainable = [(name, p) for name, p in self._model.named_parameters() if p.requires_grad]
-        if not trainable:
-            raise UsageError(Problem("model", "no trainable parameter", "at least one"))
+        trainable = trainable_of(self._model)
         self.names = [name for name, _ in trainable]
         self._trainable = [parameter for _, parameter in trainable]
         self.parameters: list[Tensor] = [parameter.detach() for parameter in self._trainable]
@@ -116,8 +110,8 @@ class Replica:
         return result
 
     def _loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
-        loss, gradients = _differentiate(self._model, self._loss, self._trainable, batch)
-        return loss.item(), gradients
+        loss, gradients = differentiate(self._model, self._loss, self._trainable, batch)
+        return loss.item(), separate(gradients)
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """One step of the optimizer with *gradients*, in the order of *parameters*; they are not changed.
@@ -125,7 +119,7 @@ class Replica:
         With *clip_norm* set, gradients whose joint Euclidean norm is above it are first scaled down to it.
         """
         self._check_shapes("gradients", gradients)
-        _step(self._optimizer, self._trainable, gradients, self._clip_norm)
+        take_step(self._optimizer, self._trainable, gradients, self._clip_norm)
 
     def load(self, parameters: Sequence[Tensor]) -> None:
         """Overwrites the weights in place. Raises ValueError for other shapes, or another number of them."""
@@ -148,7 +142,7 @@ class Replica:
             model = self._make_model().train()
             trainable = [p for p in model.parameters() if p.requires_grad]
             with borrowed(0):
-                self._costs[key] = matrix_cost(lambda: _differentiate(model, self._loss, trainable, batch))
+                self._costs[key] = matrix_cost(lambda: differentiate(model, self._loss, trainable, batch))
         return self._costs[key]
 
     def apply_cost(self) -> Cost:
@@ -158,8 +152,8 @@ class Replica:
             optimizer = self._make_optimizer(copies)
             gradients = [torch.ones_like(parameter) for parameter in self.parameters]
             # The first step also sets up the optimizer's state; the second is like all that follow.
-            _step(optimizer, copies, gradients, self._clip_norm)
-            self._costs["apply"] = elementwise_cost(lambda: _step(optimizer, copies, gradients, self._clip_norm))
+            take_step(optimizer, copies, gradients, self._clip_norm)
+            self._costs["apply"] = elementwise_cost(lambda: take_step(optimizer, copies, gradients, self._clip_norm))
         return self._costs["apply"]
 
     def evaluate(self) -> dict[str, float]:
@@ -187,8 +181,8 @@ class Replica:
                     state[f"optimizer.{name}.{key}"] = torch.as_tensor(value).detach().clone()
         return state
 
-    def weights_sha256(self) -> str:
-        """See the function of this name."""
+    def weights_sha256(self) -> str | None:
+        """See the function of this name; None where nothing is computed."""
         return weights_sha256(self.names, self.parameters)
 
     def _check_shapes(self, what: str, tensors: Sequence[Tensor]) -> None:
@@ -206,42 +200,6 @@ def weights_sha256(names: Sequence[str], parameters: Sequence[Tensor]) -> str:
         digest.update(f"{name}\x00{parameter.dtype}\x00{list(parameter.shape)}\n".encode())
         digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _differentiate(
-    model: nn.Module, loss_function: Loss, parameters: list[nn.Parameter], batch: Batch
-) -> tuple[Tensor, list[Tensor]]:
-    loss = loss_function(model(batch.inputs), batch.targets)
-    if loss.dim() != 0:
-        raise ValueError(f"the loss has shape {tuple(loss.shape)}; expected a scalar, the mean over the batch")
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-    # Autograd may hand out one tensor twice (of a + b), or one number for a whole tensor (of a.sum()).
-    shared = len({gradient.data_ptr() for gradient in gradients}) < len(gradients)
-    if shared or not all(gradient.is_contiguous() for gradient in gradients):
-        return loss, [gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients]
-    return loss, list(gradients)
-
-
-def _step(
-    optimizer: torch.optim.Optimizer,
-    parameters: list[nn.Parameter],
-    gradients: Sequence[Tensor],
-    clip_norm: float | None,
-) -> None:
-    if clip_norm is not None:
-        gradients = _clip(gradients, clip_norm)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient
-    optimizer.step()
-    for parameter in parameters:
-        parameter.grad = None
-
-
-def _clip(gradients: Sequence[Tensor], clip_norm: float) -> Sequence[Tensor]:
-    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
-    if norm <= clip_norm:
-        return gradients
-    return [gradient * (clip_norm / norm) for gradient in gradients]
 
 
 def _copy_into(model: nn.Module, source: nn.Module, trainable: Sequence[Tensor]) -> None:

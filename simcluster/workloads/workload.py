@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 from torch import nn
 
@@ -28,8 +29,14 @@ from simcluster.transport import Cost
 from simcluster.workloads.global_rng import borrowed, seed_number
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices, Partition, iid
-from simcluster.workloads.replica import Loss, Replica
+from simcluster.workloads.replica import Replica
 from simcluster.workloads.samples import Data, Samples, as_samples
+from simcluster.workloads.sketch import Sketch
+from simcluster.workloads.steps import Loss
+from simcluster.workloads.timing import TimingReplica
+
+Numerics = Literal["real", "none"]
+"""Whether work is computed, or only timed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,21 +92,42 @@ class Workload:
         """*test* in memory."""
         return None if self.test is None else as_samples(self.test, "test")
 
+    @cached_property
+    def sketch(self) -> Sketch:
+        """What the model weighs and costs, found without computing it. One for all: a world may have thousands."""
+        with borrowed(0):
+            return Sketch(self.model, self.loss, self.optimizer, self.clip_norm)
+
     def steps_per_epoch(self, size: int) -> int:
         """Batches on each rank of *size* until as many samples as there are have been used, rounded up."""
         return -(-len(self.train_samples) // (size * self.batch_size))
 
     def replica(
-        self, rank: int, size: int, seed: int, steps: int | None = None, epochs: float | None = None
+        self,
+        rank: int,
+        size: int,
+        seed: int,
+        steps: int | None = None,
+        epochs: float | None = None,
+        *,
+        numerics: Numerics = "real",
     ) -> Replica:
         """Rank *rank*'s replica in a world of *size*, for *steps* batches or as many as *epochs* have.
 
         The initial weights depend on *seed* alone: no rank, process or hash seed changes a bit of them. The
         shards depend on *seed* and *size*. Raises UsageError if that much data cannot be dealt out to that
         many.
+
+        With *numerics* "none" it is a TimingReplica, which holds no data and computes nothing; UsageError is then
+        raised for work that cannot do without values.
         """
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} of {size}")
+        if numerics == "none":
+            steps = self._steps(size, steps, epochs)
+            return TimingReplica(self.sketch, self.train_samples, self.test_samples, self.batch_size, steps)
+        if self.train_samples.inputs.is_meta or self.train_samples.targets.is_meta:
+            raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
         return Replica(
             make_model=lambda: self._initial_model(seed),
             loss=self.loss,

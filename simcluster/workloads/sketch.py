@@ -1,0 +1,106 @@
+"""What a workload's model weighs and costs, found without computing it: for `numerics: none`.
+
+This file knows torch's fake tensors, which have shapes and take a processor's way through torch, but hold nothing. It
+must not know nodes, ranks or time: one sketch serves all replicas of a workload, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from simcluster.errors import Problem, UsageError
+from simcluster.transport import Cost
+from simcluster.workloads.costs import elementwise_cost, matrix_cost
+from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.samples import Batch
+from simcluster.workloads.steps import Loss, differentiate, take_step, trainable_of
+
+T = TypeVar("T")
+
+
+class Sketch:
+    """Shapes and costs of a model, loss and optimizer.
+
+    *names*, *parameters* are those of `Replica`, on torch's meta device. Work whose way depends on values cannot be
+    sketched: UsageError then says what it was.
+    """
+
+    def __init__(
+        self,
+        make_model: Callable[[], nn.Module],
+        loss: Loss,
+        make_optimizer: MakeOptimizer,
+        clip_norm: float | None,
+    ) -> None:
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._loss, self._make_optimizer, self._clip_norm = loss, make_optimizer, clip_norm
+        self._costs: dict[Hashable, Cost] = {}
+        self._model = self._without_values("the model", lambda: make_model().train())
+        named = trainable_of(self._model)
+        self.names = [name for name, _ in named]
+        self._trainable = [parameter for _, parameter in named]
+        self.parameters = [_meta(parameter) for parameter in self._trainable]
+
+    def gradient_cost(self, batch: Batch) -> Cost:
+        """What `Replica.gradient_cost` says of such a batch; counted once a shape."""
+        key = (batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
+        if key not in self._costs:
+            self._costs[key] = self._without_values("the model and its loss", lambda: self._count(batch))
+        return self._costs[key]
+
+    def _count(self, batch: Batch) -> Cost:
+        fake = Batch(_fake(batch.inputs), _fake(batch.targets), batch.step)
+        return matrix_cost(lambda: differentiate(self._model, self._loss, self._trainable, fake))
+
+    def apply_cost(self) -> Cost:
+        """What `Replica.apply_cost` says."""
+        return self._step_counted[0]
+
+    def state(self, *, stepped: bool) -> dict[str, Tensor]:
+        """What `Replica.state` has, before or after the first step."""
+        state = {f"model.{name}": _meta(value) for name, value in self._model.state_dict().items()}
+        return state | self._step_counted[1] if stepped else state
+
+    @cached_property
+    def _step_counted(self) -> tuple[Cost, dict[str, Tensor]]:
+        """(cost of a step, the optimizer's state after it)."""
+        return self._without_values("the optimizer", self._count_step)
+
+    def _count_step(self) -> tuple[Cost, dict[str, Tensor]]:
+        copies = [nn.Parameter(_fake(parameter)) for parameter in self.parameters]
+        optimizer = self._make_optimizer(copies)
+        gradients = [torch.ones_like(parameter) for parameter in copies]
+        take_step(optimizer, copies, gradients, self._clip_norm)
+        cost = elementwise_cost(lambda: take_step(optimizer, copies, gradients, self._clip_norm))
+        state = {
+            f"optimizer.{name}.{key}": _meta(torch.as_tensor(value))
+            for name, parameter in zip(self.names, copies, strict=True)
+            for key, value in optimizer.state.get(parameter, {}).items()
+            if isinstance(value, (Tensor, int, float))
+        }
+        return cost, state
+
+    def _without_values(self, what: str, step: Callable[[], T]) -> T:
+        try:
+            with self._mode:
+                return step()
+        except UsageError:
+            raise
+        except Exception as error:
+            found = f"none, but {what} cannot do without values ({type(error).__name__}: {error})"
+            raise UsageError(Problem("numerics", found, "real, or work that does not depend on values")) from error
+
+
+def _meta(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
+def _fake(tensor: Tensor) -> Tensor:
+    """A fake tensor on the processor; called where fake tensors are made."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
