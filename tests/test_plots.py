@@ -180,6 +180,14 @@ def test_no_work_is_lost_or_invented_by_the_intervals(gaps: list[tuple[float, fl
     assert float(np.sum(shares * np.diff(edges_s))) == pytest.approx(sum(work for _, work in gaps), abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("busy", "top"), [(0.0, 100.0), (0.004, 1.0), (0.03, 5.0), (0.2, 20.0), (0.21, 50.0), (0.9, 100.0)]
+)
+def test_the_colours_of_the_busy_map_reach_up_to_the_busiest_part(busy: float, top: float) -> None:
+    activity = timeline.Activity(["a"], [(0, Span("compute", 0.0, busy, -1, "", 0))], 1.0)
+    assert timeline.busy(activity, bins=1).data[0].zmax == top
+
+
 def test_links_are_drawn_with_their_busy_share(run: Run) -> None:
     (bars,) = run.plot.links().data
     expected = {name: link["busy_fraction"] * 100 for name, link in run.summary["links"].items()}

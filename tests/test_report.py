@@ -65,6 +65,34 @@ def test_a_run_that_did_not_fail_has_no_word_of_failure(page: str) -> None:
     assert "failed" not in body
 
 
+def test_nodes_that_a_run_has_lost_are_named(tmp_path: Path) -> None:
+    record = made_up_run()
+    record.extra["lost"] = {"pi5": "crashed by the fault plan", "pi4": "silent for 5 s"}
+    text = without_plotly(render(write(tmp_path / "a", record), TOPOLOGY))
+    assert "Lost on the way: pi5 (crashed by the fault plan) and pi4 (silent for 5 s)." in text
+    assert text.count('<span class="lost">') == 2
+    # An error that tells it is enough.
+    failed = made_up_run(fail_at_step=20)
+    failed.extra["lost"] = {"pi4": "no heartbeat for 5 s"}
+    assert "Lost on the way" not in render(write(tmp_path / "b", failed), TOPOLOGY)
+
+
+def test_a_column_of_which_nothing_is_known_is_left_out(failed_page: str, page: str) -> None:
+    assert "<th>weights</th>" in page
+    assert "<th>weights</th>" not in failed_page
+    rows = re.findall(r"<tr>(.*?)</tr>", without_plotly(failed_page))
+    assert {row.count("<th") + row.count("<td") for row in rows} == {10, 6}  # nodes and links
+
+
+def test_a_run_on_sockets_is_not_said_to_have_used_the_topologys_devices_and_links(tmp_path: Path) -> None:
+    summary = two_node_summary((1.0, 2.0), 8_000_000, tmp_path / "a")
+    sentence = dominated({**summary, "backend": "sockets"}, load(two_nodes()))
+    assert sentence.startswith("Waiting dominated: devices worked 15 % of the time on average; the topology's a-b")
+    run = write(tmp_path / "b", made_up_run(), backend="sockets")
+    assert "on 5 nodes of smolcluster and reached" in headline(run, TOPOLOGY)
+    assert "<th class=text>device in the topology</th>" in render(run, TOPOLOGY)
+
+
 def two_node_summary(compute_s: tuple[float, float], sent_bytes: int, tmp_path: Path) -> dict[str, Any]:
     """Two nodes over 1 MB/s for 10 s."""
     nodes = [NodeRecord(rank, name, finished_s=10.0) for rank, name in enumerate("ab")]

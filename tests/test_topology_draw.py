@@ -16,7 +16,7 @@ from simcluster.shipped import shipped_names
 from simcluster.topology import Topology, draw_html, draw_svg, load, loads
 from simcluster.topology.draw import MAX_LABELLED, _arrange
 from simcluster.topology.generators import chain, complete, ring, star, torus, two_sites
-from simcluster.topology.labels import Box, overlap, place_labels
+from simcluster.topology.labels import Box, overlap, place_labels, touches
 
 SHAPES: dict[str, Callable[[], Topology]] = {
     **{name: lambda name=name: load(name) for name in shipped_names("topologies")},  # type: ignore[misc]
@@ -123,6 +123,28 @@ def test_many_equal_links_are_described_once() -> None:
 def test_sites_are_outlined_if_there_are_several() -> None:
     assert {"home A", "home B"} <= set(texts(draw_svg(load("two-sites-wan"))))
     assert "desk" not in texts(draw_svg(load("smolcluster")))
+
+
+def test_the_name_of_a_site_stands_where_no_link_crosses_it() -> None:
+    svg = draw_svg(load("halos-4-regions"))
+    places = {name: side for side, name in re.findall(r'<text class="small (start|end)" [^>]*>(region \d)</text>', svg)}
+    # Regions stand 1 2 over 4 3: a link from above and the left comes into 3, and from above and the right into 4.
+    assert places == {"region 1": "start", "region 2": "start", "region 3": "end", "region 4": "start"}
+
+
+def test_a_label_keeps_away_from_the_line_of_another_link() -> None:
+    cross = [((0.0, 0.0), (200.0, 200.0)), ((0.0, 200.0), (200.0, 0.0))]
+    places, _ = place_labels(cross, [(40.0, 20.0), (40.0, 20.0)], [])
+    for index, place in enumerate(places):
+        assert place is not None
+        assert not touches(place, cross[1 - index], air=4.9)
+
+
+def test_a_column_of_the_page_in_which_nothing_stands_is_left_out() -> None:
+    assert "<th>address</th>" in draw_html(load("smolcluster"))
+    page = draw_html(load("star-8-gigabit"))
+    assert not re.search("<th>(address|site|type)</th>", page)
+    assert "<th>latency</th>" in page
 
 
 def test_text_from_a_file_cannot_become_markup() -> None:

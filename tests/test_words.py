@@ -46,7 +46,8 @@ def test_bandwidths_are_in_bits(bandwidth_Bps: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fraction", "text"), [(None, "-"), (0.0, "0 %"), (0.8342, "83 %"), (0.042, "4.2 %"), (0.00211, "0.21 %")]
+    ("fraction", "text"),
+    [(None, "-"), (0.0, "0 %"), (0.8342, "83 %"), (0.042, "4.2 %"), (0.00211, "0.21 %"), (4e-6, "< 0.01 %")],
 )
 def test_small_shares_keep_two_digits(fraction: float | None, text: str) -> None:
     assert words.share(fraction) == text

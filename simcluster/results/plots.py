@@ -245,6 +245,7 @@ def staleness(run: Run) -> go.Figure:
         figure,
         barmode="stack",
         legend={"traceorder": "normal"},
+        margin={} if len(figure.data) > 1 else {"t": 16},  # no legend, so no room for one
         height=340,
         xaxis={"title": {"text": "staleness (updates behind)"}},
         yaxis={"title": {"text": "updates"}},

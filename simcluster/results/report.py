@@ -19,7 +19,7 @@ import yaml
 
 from simcluster.results import words
 from simcluster.results.report_tables import links_table, nodes_table
-from simcluster.results.report_words import clock_name, compute_share, dominated, headline
+from simcluster.results.report_words import carried, clock_name, compute_share, dominated, headline, losses
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -107,10 +107,15 @@ def _header(run: Run, topology: Topology) -> str:
 <div class="title"><h1>{escape(summary["name"])}</h1>{pills}<span>seed {summary["seed"]:d}</span></div>
 <p class="headline">{escape(headline(run, topology))}</p>
 <p class="second">{escape(dominated(summary, topology))}</p>
-{_failure(summary)}
+{_losses(summary)}{_failure(summary)}
 {_cards(summary)}
 <noscript><p>The figures need JavaScript; the tables do not.</p></noscript>
 </header>"""
+
+
+def _losses(summary: dict[str, Any]) -> str:
+    sentence = losses(summary)
+    return f'<p class="second bad">{escape(sentence)}</p>' if sentence else ""
 
 
 def _failure(summary: dict[str, Any]) -> str:
@@ -189,7 +194,7 @@ def _network(run: Run, topology: Topology) -> str:
     use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
     return _section(
         "Network",
-        "What each link carried, and for what share of the run it was busy, at its full bandwidth.",
+        carried(run.summary),
         f'<div class="drawing">{draw_svg(topology, use)}</div>',
     )
 

@@ -1,6 +1,7 @@
 """The two tables of report.html: one row per node, one row per link.
 
-This file knows the summary, the topology and HTML. It must not know the rest of the page.
+This file knows the summary, the topology and HTML. It must not know the rest of the page. A column in which nothing is
+known of anybody is left out.
 """
 
 from __future__ import annotations
@@ -17,21 +18,15 @@ if TYPE_CHECKING:
 
 
 def nodes_table(run: Run, topology: Topology) -> str:
-    elapsed_s = run.summary["elapsed_s"]
-    nodes = run.summary["nodes"]
-    billed = [
-        (head, key, form)
-        for head, key, form in (("energy", "joules", words.energy), ("price", "price_usd", words.price))
-        if any(node.get(key) is not None for node in nodes.values())
-    ]
+    elapsed_s, lost = run.summary["elapsed_s"], run.summary.get("lost", {})
     rows = []
-    for name, node in nodes.items():
+    for name, node in run.summary["nodes"].items():
         device = topology.nodes[name].device
         sha256 = node["weights_sha256"]
         rows.append(
             [
                 str(node["rank"]),
-                escape(name),
+                escape(name) + (' <span class="lost">lost</span>' if name in lost else ""),
                 escape(device.name) if device is not None else words.ABSENT,
                 _bar(node["compute_s"] / elapsed_s if elapsed_s else 0.0),
                 words.seconds(node["compute_s"]),
@@ -40,14 +35,15 @@ def nodes_table(run: Run, topology: Topology) -> str:
                 words.size(node["bytes_received"]),
                 words.count(node["messages_sent"]),
                 words.seconds(node["finished_s"]),
-                *(form(node.get(key)) for _, key, form in billed),
+                words.energy(node.get("joules")),
+                words.price(node.get("price_usd")),
                 f"<code>{escape(sha256[:8])}</code>" if sha256 else words.ABSENT,
             ]
         )
     heads = [
         "rank",
         "node",
-        "device",
+        "device" if run.summary["backend"] == "sim" else "device in the topology",
         "computing",
         "computed",
         "waited",
@@ -55,8 +51,11 @@ def nodes_table(run: Run, topology: Topology) -> str:
         "received",
         "messages",
         "finished",
+        "energy",
+        "price",
+        "weights",
     ]
-    return _table([*heads, *(head for head, _, _ in billed), "weights"], rows, text_columns={1, 2})
+    return _table(heads, rows, text_columns={1, 2})
 
 
 def links_table(run: Run, topology: Topology) -> str:
@@ -79,15 +78,17 @@ def links_table(run: Run, topology: Topology) -> str:
 
 def _bar(fraction: float) -> str:
     width = min(100.0, max(0.0, fraction * 100))
-    return f'<span class="bar"><i style="width:{width:.1f}%"></i></span>{words.share(fraction)}'
+    return f'<span class="bar"><i style="width:{width:.1f}%"></i></span><b>{escape(words.share(fraction))}</b>'
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: set[int]) -> str:
     """*rows* are HTML already."""
+    rows = list(rows)
+    shown = [index for index in range(len(heads)) if any(row[index] != words.ABSENT for row in rows)]
 
     def cells(tag: str, row: Sequence[str]) -> str:
         return "".join(
-            f"<{tag}{' class=text' if index in text_columns else ''}>{cell}</{tag}>" for index, cell in enumerate(row)
+            f"<{tag}{' class=text' if index in text_columns else ''}>{row[index]}</{tag}>" for index in shown
         )
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)

@@ -22,7 +22,9 @@ def headline(run: Run, topology: Topology) -> str:
     who = f"{summary['algorithm']} trained {label(workload) if workload else 'a model'}"
     nodes = words.plural(len(summary["nodes"]), "node")
     steps, time = words.plural(summary["steps"], "step"), clock_words(summary)
-    start = f"{who} on {nodes} of {summary['topology']}{_devices(topology)}"
+    # Nodes on sockets may be anything, whatever the topology says of them.
+    devices = _devices(topology) if summary["backend"] == "sim" else ""
+    start = f"{who} on {nodes} of {summary['topology']}{devices}"
     if summary["status"] != "done":
         return f"{start} and failed after {steps} and {time}."
     if summary["accuracy"] is not None:
@@ -30,6 +32,25 @@ def headline(run: Run, topology: Topology) -> str:
     if summary["loss"] is not None:
         return f"{start} and reached a loss of {words.number(summary['loss'])} after {steps} and {time}."
     return f"{start}: {steps} in {time}."
+
+
+def losses(summary: dict[str, Any]) -> str:
+    """Who was lost on the way, and why; nothing if nobody was, or if the run's error says it."""
+    lost = summary.get("lost", {})
+    if len(lost) == 1 and summary.get("error", {}).get("type") == "PeerLost":
+        return ""
+    each = [f"{name} ({reason})" for name, reason in lost.items()]
+    return f"Lost on the way: {words.listing(each)}." if each else ""
+
+
+def carried(summary: dict[str, Any]) -> str:
+    """What the numbers of the links mean."""
+    if summary["backend"] == "sim":
+        return "What each link carried, and for what share of the run it was busy, at its full bandwidth."
+    return (
+        "What each link of the topology would have carried, and for what share of the run at its full bandwidth. "
+        "The bytes themselves took whatever way there was between the nodes' processes."
+    )
 
 
 def clock_words(summary: dict[str, Any]) -> str:
@@ -65,6 +86,8 @@ def dominated(summary: dict[str, Any], topology: Topology) -> str:
     slowest = max(nodes, key=lambda name: nodes[name]["compute_s"])
     slowest_share = nodes[slowest]["compute_s"] / elapsed_s
     link_share, link_words = _busiest_link(summary, topology)
+    if summary["backend"] != "sim":
+        link_share = 0.0  # the links that carried the bytes are unknown
     average = f"devices worked {words.share(mean)} of the time on average"
     if mean >= 0.6:
         first = f"Computing dominated: {average}"
@@ -92,5 +115,7 @@ def _busiest_link(summary: dict[str, Any], topology: Topology) -> tuple[float, s
     both_ways = {name: use[name]["bytes"] / capacities[name] for name in use}
     busiest = max(both_ways, key=lambda name: both_ways[name])
     one_way, both = use[busiest]["busy_fraction"], both_ways[busiest]
+    if summary["backend"] != "sim":
+        return both, f"the topology's {busiest} would have been in use {words.share(one_way)} of the time"
     more = f" ({words.share(both)} with both ways added)" if both > 1.2 * one_way else ""
     return both, f"the busiest link, {busiest}, was in use {words.share(one_way)} of the time{more}"

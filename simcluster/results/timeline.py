@@ -116,22 +116,29 @@ def _cut_words(activity: Activity, start_s: float, end_s: float, bars: int) -> s
 
 
 def busy(activity: Activity, bins: int = 240) -> go.Figure:
-    """For every node and each of *bins* equal parts of the run: in what share of it the device worked."""
+    """For every node and each of *bins* equal parts of the run: in what share of it the device worked.
+
+    The colours go up to the busiest part, so that devices which are mostly idle can be told apart, too.
+    """
     scale = time_scale(activity.elapsed_s)
     edges_s = np.linspace(0.0, activity.elapsed_s, bins + 1)
     by_rank: list[list[Span]] = [[] for _ in activity.names]
     for rank, span in activity.spans:
         by_rank[rank].append(span)
     rows = [busy_shares(spans, edges_s) for spans in by_rank]
+    percents = np.round(np.array(rows) * 100, 1)
+    most = float(percents.max(initial=0.0))
+    top = next((limit for limit in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if 0 < most <= limit), 100.0)
     middles = (edges_s[:-1] + edges_s[1:]) / 2 / scale.unit_s
     figure = go.Figure(
         go.Heatmap(
-            z=np.round(np.array(rows) * 100, 1),
+            z=percents,
             x=np.round(middles, 6),
             y=list(activity.names),
             zmin=0,
-            zmax=100,
-            colorscale=[[0, rgba(COMPUTE, 0.06)], [1, COMPUTE]],
+            zmax=top,
+            # Steep at the start: a device that works 5 % of the time is not an idle one.
+            colorscale=[[share, rgba(COMPUTE, depth)] for share, depth in ((0, 0.06), (0.05, 0.2), (0.3, 0.5), (1, 1))],
             colorbar={
                 "title": {"text": "busy"},
                 "ticksuffix": " %",

@@ -64,10 +64,12 @@ def bandwidth(bandwidth_Bps: float) -> str:
 
 
 def share(fraction: float | None) -> str:
-    """'83 %', '0.4 %'."""
+    """'83 %', '0.4 %', '< 0.01 %'."""
     if fraction is None or not math.isfinite(fraction):
         return ABSENT
     percent = fraction * 100
+    if 0 < percent < 0.01:
+        return "< 0.01 %"
     return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.2g} %"
 
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from html import escape
 from typing import NamedTuple, TypeAlias
 
-from simcluster.topology.labels import Box, place_labels
+from simcluster.topology.labels import Box, between, place_labels
 from simcluster.topology.layout import Point, Size, place, scale
 from simcluster.topology.model import Link, Node, Topology
-from simcluster.topology.style import SVG_STYLE
+from simcluster.topology.sites import sites_svg
+from simcluster.topology.style import NAME_SIZE, SMALL_SIZE, SVG_STYLE, svg_text, text_width
 from simcluster.units import format_bandwidth, format_latency, format_size
 
 LinkUse: TypeAlias = Mapping[str, tuple[float, float]]
@@ -27,7 +28,6 @@ MAX_LABELLED = 24
 _MOST_LABELS = 60
 
 _MARGIN = 28.0
-_NAME_SIZE, _SMALL_SIZE = 14.0, 11.0
 _LINE_HEIGHT = 14.0
 # While labels overlap, everything moves apart by this much, so often at most.
 _GROWTH, _ROUNDS = 1.12, 8
@@ -51,7 +51,7 @@ def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
     """
     drawing = _arrange(topology, link_use)
     rank = {name: position for position, name in enumerate(topology.workers)}
-    parts = _sites(topology, drawing)
+    parts = sites_svg(topology, drawing.at, drawing.sizes, [place for place in drawing.places if place])
     parts += [_line(link, drawing, link_use) for link in topology.links]
     parts += [_label(*label) for label in zip(drawing.labels, drawing.places, strict=True) if label[1]]
     parts += [_box(node, drawing, rank.get(node.name)) for node in topology.nodes.values()]
@@ -63,7 +63,7 @@ def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
     for mark, words in legend:
         if x > _MARGIN and x + _legend_width(words) + _MARGIN > width:
             x, height = _MARGIN, height + 20
-        text = _text(_MARK + 8, 0, words, "small start")
+        text = svg_text(_MARK + 8, 0, words, "small start")
         parts.append(f'<g transform="translate({x:.0f} {height:.0f})">{mark}{text}</g>')
         x += _legend_width(words) + 22
     height += 20 if legend else 0
@@ -71,7 +71,7 @@ def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
     return (
         f'<svg class="topology" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(title)}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'style="max-width:100%;min-width:{min(width, max(320.0, width * 0.6)):.0f}px;height:auto">'
+        f'style="max-width:100%;min-width:{min(width, max(320.0, width * 0.85)):.0f}px;height:auto">'
         f"<style>{SVG_STYLE}</style>{''.join(parts)}</svg>"
     )
 
@@ -87,7 +87,7 @@ def _arrange(topology: Topology, link_use: LinkUse | None) -> _Drawing:
     wanted = [_label_size(words) if words else None for words in labels]
     for _ in range(_ROUNDS):
         boxes = {name: Box(*at[name], width / 2 + 2, height / 2 + 2) for name, (width, height) in sizes.items()}
-        places, clear = place_labels([_between(boxes[a], boxes[b]) for a, b in ends], wanted, list(boxes.values()))
+        places, clear = place_labels([between(boxes[a], boxes[b]) for a, b in ends], wanted, list(boxes.values()))
         if clear:
             break
         at = {name: (x * _GROWTH, y * _GROWTH) for name, (x, y) in at.items()}
@@ -98,24 +98,13 @@ def _arrange(topology: Topology, link_use: LinkUse | None) -> _Drawing:
     return _Drawing(at, sizes, labels, moved)
 
 
-def _between(a: Box, b: Box) -> tuple[Point, Point]:
-    """The part of the line between two boxes' middles that lies in neither."""
-    dx, dy = b.x - a.x, b.y - a.y
-
-    def exit_of(box: Box) -> float:
-        return min(box.half_width / abs(dx) if dx else math.inf, box.half_height / abs(dy) if dy else math.inf, 0.5)
-
-    start, end = exit_of(a), exit_of(b)
-    return (a.x + dx * start, a.y + dy * start), (b.x - dx * end, b.y - dy * end)
-
-
 def _size(node: Node) -> Size:
-    name = _width(node.name, _NAME_SIZE)
+    name = text_width(node.name, NAME_SIZE)
     if node.device is None:
         return max(name + 18, 46), 28.0
     lines = _about(node)
     rank = 30
-    width = max(name + rank, *(_width(line, _SMALL_SIZE) for line in lines))
+    width = max(name + rank, *(text_width(line, SMALL_SIZE) for line in lines))
     return width + 20, 30 + _LINE_HEIGHT * len(lines)
 
 
@@ -158,13 +147,7 @@ def _commonest(topology: Topology) -> str | None:
 
 
 def _label_size(lines: list[str]) -> Size:
-    return max(_width(line, _SMALL_SIZE) for line in lines) + 8, _LINE_HEIGHT * len(lines) + 4
-
-
-def _width(text: str, size: float) -> float:
-    # No fonts here to measure with: what a sans-serif letter is wide on average, in sizes; bold is wider.
-    usual = 0.66 if size == _NAME_SIZE else 0.56
-    return sum(1.0 if ord(letter) > 0x2E7F else usual for letter in text) * size
+    return max(text_width(line, SMALL_SIZE) for line in lines) + 8, _LINE_HEIGHT * len(lines) + 4
 
 
 def _line(link: Link, drawing: _Drawing, link_use: LinkUse | None) -> str:
@@ -192,12 +175,12 @@ def _box(node: Node, drawing: _Drawing, rank: int | None) -> str:
         f'rx="{6 if node.is_worker else 13}"/>'
     )
     if node.device is None:
-        words, about = _text(x, y, node.name, "name"), f"switch {node.name}"
+        words, about = svg_text(x, y, node.name, "name"), f"switch {node.name}"
     else:
         lines = _about(node)
         top = y - height / 2 + 17
-        words = _text(x, top, f"{rank} · {node.name}", "name")
-        words += "".join(_text(x, top + 17 + _LINE_HEIGHT * k, line, "small") for k, line in enumerate(lines))
+        words = svg_text(x, top, f"{rank} · {node.name}", "name")
+        words += "".join(svg_text(x, top + 17 + _LINE_HEIGHT * k, line, "small") for k, line in enumerate(lines))
         about = f"rank {rank}, {node.name}: {node.device}. {node.device.source}"
     return f'<g class="{node.kind}"><title>{escape(about)}</title>{shape}{words}</g>'
 
@@ -205,7 +188,7 @@ def _box(node: Node, drawing: _Drawing, rank: int | None) -> str:
 def _label(lines: list[str], where: Box | None) -> str:
     assert where is not None
     top = -_LINE_HEIGHT * (len(lines) - 1) / 2
-    words = "".join(_text(0, top + _LINE_HEIGHT * k, line, "label") for k, line in enumerate(lines))
+    words = "".join(svg_text(0, top + _LINE_HEIGHT * k, line, "label") for k, line in enumerate(lines))
     turn = f" rotate({where.turn:.1f})" if where.turn else ""
     width, height = _label_size(lines)
     under = (
@@ -213,45 +196,6 @@ def _label(lines: list[str], where: Box | None) -> str:
         f'height="{height:.1f}" rx="5"/>'
     )
     return f'<g transform="translate({where.x:.1f} {where.y:.1f}){turn}">{under}{words}</g>'
-
-
-def _sites(topology: Topology, drawing: _Drawing) -> list[str]:
-    """A ground under each site, if there are several and none lies on a node of another."""
-    members: dict[str, list[str]] = {}
-    for node in topology.nodes.values():
-        members.setdefault(node.site or "", []).append(node.name)
-    grounds = {site: _ground(names, drawing) for site, names in members.items() if site}
-    if len(grounds) < 2:
-        return []
-    clear = all(
-        site == other or not _inside(drawing.at[name], ground)
-        for site, ground in grounds.items()
-        for other, names in members.items()
-        for name in names
-    )
-    return [_ground_svg(site, ground) for site, ground in grounds.items()] if clear else []
-
-
-def _ground(names: list[str], drawing: _Drawing) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of what *names* cover, with a little around it."""
-    edges = [(*drawing.at[name], *drawing.sizes[name]) for name in names]
-    return (
-        min(x - width / 2 for x, _, width, _ in edges) - 12,
-        min(y - height / 2 for _, y, _, height in edges) - 24,
-        max(x + width / 2 for x, _, width, _ in edges) + 12,
-        max(y + height / 2 for _, y, _, height in edges) + 12,
-    )
-
-
-def _inside(point: Point, ground: tuple[float, float, float, float]) -> bool:
-    left, top, right, bottom = ground
-    return left < point[0] < right and top < point[1] < bottom
-
-
-def _ground_svg(site: str, ground: tuple[float, float, float, float]) -> str:
-    left, top, right, bottom = ground
-    rect = f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}" rx="12"/>'
-    return f'<g class="site">{rect}{_text(left + 10, top + 11, site, "small start")}</g>'
 
 
 def _legend(topology: Topology, link_use: LinkUse | None) -> list[tuple[str, str]]:
@@ -272,12 +216,8 @@ def _legend(topology: Topology, link_use: LinkUse | None) -> list[tuple[str, str
 
 
 def _legend_width(words: str) -> float:
-    return _MARK + 8 + _width(words, _SMALL_SIZE)
+    return _MARK + 8 + text_width(words, SMALL_SIZE)
 
 
 def _mark(classes: str) -> str:
     return f'<line class="{classes}" x1="0" y1="0" x2="{_MARK}" y2="0" stroke-width="4"/>'
-
-
-def _text(x: float, y: float, words: str, classes: str) -> str:
-    return f'<text class="{classes}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'

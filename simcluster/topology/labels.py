@@ -27,6 +27,8 @@ _TURNED_COST = 30.0
 _AWAY_COST = 40.0
 _ON_LINE_COST = 60.0
 _OVERLAP_COST = 1000.0
+_AIR = 5.0
+"""Between a label and the line of another link, or it could be taken for that link's."""
 
 
 def place_labels(
@@ -46,7 +48,7 @@ def place_labels(
         best, cost = None, math.inf
         for box, own_cost in _candidates(line, size):
             found = own_cost + _OVERLAP_COST * sum(overlap(box, other) for other in taken)
-            found += _ON_LINE_COST * sum(_touches(box, other) for k, other in enumerate(lines) if k != index)
+            found += _ON_LINE_COST * sum(touches(box, other, _AIR) for k, other in enumerate(lines) if k != index)
             if found < cost:
                 best, cost = box, found
         placed.append(best)
@@ -64,6 +66,17 @@ def _candidates(line: tuple[Point, Point], size: Size) -> Iterator[tuple[Box, fl
         yield Box(x, y, size[0] / 2, size[1] / 2), away
         if abs(along) > 5:
             yield Box(x, y, size[0] / 2, size[1] / 2, along), away + _TURNED_COST
+
+
+def between(a: Box, b: Box) -> tuple[Point, Point]:
+    """The part of the line between two boxes' middles that lies in neither."""
+    dx, dy = b.x - a.x, b.y - a.y
+
+    def exit_of(box: Box) -> float:
+        return min(box.half_width / abs(dx) if dx else math.inf, box.half_height / abs(dy) if dy else math.inf, 0.5)
+
+    start, end = exit_of(a), exit_of(b)
+    return (a.x + dx * start, a.y + dy * start), (b.x - dx * end, b.y - dy * end)
 
 
 def overlap(one: Box, other: Box) -> bool:
@@ -85,9 +98,10 @@ def _extent(box: Box, ux: float, uy: float) -> float:
     return box.half_width * abs(c * ux + s * uy) + box.half_height * abs(c * uy - s * ux)
 
 
-def _touches(box: Box, line: tuple[Point, Point]) -> bool:
-    """Whether *line* crosses *box*: a line is a rectangle without height."""
+def touches(box: Box, line: tuple[Point, Point], air: float = 0.0) -> bool:
+    """Whether *line* comes as near as *air* to *box*: a line is a rectangle without height."""
     (ax, ay), (bx, by) = line
     length = math.hypot(bx - ax, by - ay)
     turn = math.degrees(math.atan2(by - ay, bx - ax))
-    return overlap(box, Box((ax + bx) / 2, (ay + by) / 2, length / 2, 0.0, turn))
+    around = box._replace(half_width=box.half_width + air, half_height=box.half_height + air)
+    return overlap(around, Box((ax + bx) / 2, (ay + by) / 2, length / 2, 0.0, turn))

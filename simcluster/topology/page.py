@@ -51,12 +51,14 @@ def draw_html(topology: Topology, link_use: LinkUse | None = None) -> str:
         f"<h2>Nodes</h2>{_table(('rank', 'node', 'device', 'speed and memory', 'site', 'address'), nodes)}"
         f"<h2>Links</h2>{_table(('link', 'type', 'bandwidth', 'latency', 'duplex'), links)}"
         "<h2>Where the numbers come from</h2>"
-        f"{_table(('device or link', 'source'), list(dict.fromkeys(sources)))}"
+        f"{_table(('device or link', 'source'), list(dict.fromkeys(sources)), 'table sources')}"
         "</body></html>\n"
     )
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="table"><table><tr>{cells}</tr>{body}</table></div>'
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], classes: str = "table") -> str:
+    """A column in which nothing stands is left out."""
+    shown = [index for index in range(len(head)) if any(row[index] for row in rows)]
+    cells = "".join(f"<th>{escape(head[index])}</th>" for index in shown)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(row[index])}</td>' for index in shown)}</tr>" for row in rows)
+    return f'<div class="{classes}"><table><tr>{cells}</tr>{body}</table></div>'

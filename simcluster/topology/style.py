@@ -1,9 +1,25 @@
 """How a drawn topology and its page look, in light and in dark. Text only: nothing is fetched.
 
-This file knows CSS. `draw` and `page` know which classes there are.
+This file knows CSS and letters. `draw`, `sites` and `page` know which classes there are.
 """
 
 from __future__ import annotations
+
+from html import escape
+
+NAME_SIZE, SMALL_SIZE = 14.0, 11.0
+
+
+def svg_text(x: float, y: float, words: str, classes: str) -> str:
+    """*words* around, or from, or up to a point, as *classes* say."""
+    return f'<text class="{classes}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide *text* is: no fonts are here to measure, so by what a sans-serif letter is on average."""
+    usual = 0.66 if size == NAME_SIZE else 0.56
+    return sum(1.0 if ord(letter) > 0x2E7F else usual for letter in text) * size
+
 
 SVG_STYLE = """
 .topology {
@@ -25,6 +41,7 @@ SVG_STYLE = """
 .topology .label { font-size: 11px; }
 .topology .under { fill: var(--page); opacity: 0.9; }
 .topology .start { text-anchor: start; }
+.topology .end { text-anchor: end; }
 .topology .worker rect { fill: var(--box); stroke: var(--edge); stroke-width: 1.5; }
 .topology .switch rect { fill: var(--switch); stroke: var(--faint); stroke-width: 1; }
 .topology .site rect { fill: var(--site); stroke: var(--faint); stroke-width: 0.75; stroke-dasharray: 2 4; }
@@ -55,6 +72,7 @@ p { margin: 0.3rem 0 1rem; color: var(--faint); }
 table { border-collapse: collapse; font-size: 0.9rem; width: 100%; }
 th, td { text-align: left; padding: 0.3rem 1.2rem 0.3rem 0; border-top: 1px solid var(--rule); }
 td { white-space: nowrap; vertical-align: top; }
-td:last-child { white-space: normal; width: 100%; min-width: 8rem; color: var(--faint); }
-th { border-top: 0; font-weight: 600; }
+th:last-child { width: 100%; }
+.sources td:last-child { white-space: normal; min-width: 8rem; color: var(--faint); }
+th { border-top: 0; font-weight: 600; white-space: nowrap; }
 """
