@@ -73,6 +73,8 @@ class Transport(Protocol):
     """One node's view of its cluster.
 
     An algorithm sees its own clock, its own randomness and its own messages, never another node's finish time.
+    Whatever it raises, SystemExit and other BaseExceptions included, ends its own node alone, which is then dead to its
+    peers. An exception in a task of its own is its own once it awaits that task, or has it in a TaskGroup.
     """
 
     @property
@@ -108,9 +110,11 @@ class Transport(Protocol):
           message behind it. Messages with one tag arrive in the order of their `send` calls, each at most once.
         - Cancelled, it delivers all or nothing; what was still to be sent gives its share of the links back at once.
         - It always yields to other tasks at least once.
+        - To a peer that has ended its algorithm it returns as to any other: that node takes what still comes and
+          drops it, with all that it had not received. So nothing depends on which of the two came first.
 
-        Raises PeerLost if *to* is gone or goes while this waits; ValueError for a rank that does not exist or is
-        this node's own; TypeError for what a message cannot carry (see simcluster.payload).
+        Raises PeerLost if *to* has died, as far as this node knows, or dies while this waits; ValueError for a rank
+        that does not exist or is this node's own; TypeError for what a message cannot carry (see simcluster.payload).
         """
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
@@ -121,9 +125,10 @@ class Transport(Protocol):
         - Cancelled (also by `asyncio.timeout`), it loses no message: a later recv gets it.
         - It always yields to other tasks at least once.
 
-        Raises PeerLost if *source* is gone and nothing from it is left to match. With source=ANY, the loss of each
-        peer is raised once, at one waiting or later recv(ANY); `peers` tells from then on. Raises ValueError for a
-        rank that does not exist or is this node's own.
+        Raises PeerLost if *source* is gone, dead or done, and nothing from it is left to match; the reason of one that
+        ended its algorithm is simcluster.errors.ENDED. With source=ANY, the death of each peer is raised once, at one
+        waiting or later recv(ANY), and the end of a peer only when nobody is left; `peers` tells from then on. Raises
+        ValueError for a rank that does not exist or is this node's own.
         """
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,7 @@ class Cluster:
             node = topology.nodes[name]
             assert node.device is not None, "a worker has a device"
             device = DeviceModel(node.device, seed, name)
-            self.nodes.append(SimTransport(self, rank, name, device, Recorder(rank, name, self.loop.time)))
+            self.nodes.append(SimTransport(self, rank, device, Recorder(rank, name, self.loop.time)))
         self._living = dict(enumerate(self.nodes))
 
     def stream(self, source: int, to: int) -> Stream:
@@ -77,7 +78,7 @@ class Cluster:
         collecting = gc.get_threshold()
         gc.set_threshold(*RARELY)
         try:
-            self.loop.run_until_complete(asyncio.wait(self.tasks))
+            self._run_tasks()
             return [_outcome(task) for task in self.tasks]
         except Drained:
             raise Deadlock(f"deadlock at {self.loop.time():g} s: nothing can happen any more", self.waits()) from None
@@ -94,12 +95,12 @@ class Cluster:
         node = self.nodes[rank]
         if not node.alive:
             return
-        node.alive = False
+        node.die()
         self.crashed.append(rank)
         for task in self._tasks_of(node):
             task.cancel()
         node.break_off(asyncio.CancelledError)
-        self._announce(node, reason, tell_any=True)
+        self._announce(node, reason)
 
     def waits(self) -> list[str]:
         """One line per rank that has not ended: what it waits for, and where."""
@@ -112,19 +113,30 @@ class Cluster:
 
     # inside
 
+    def _run_tasks(self) -> None:
+        """Until every node's body has ended."""
+        while True:
+            try:
+                self.loop.run_until_complete(asyncio.wait(self.tasks))
+                return
+            except SystemExit:
+                # asyncio stops the loop there. It is its task's exception now, for whoever awaits that.
+                continue
+
     async def _live(self, node: SimTransport, body: Body) -> Any:
         """A node's whole life: its body, then a goodbye; or a crash, which the body asks for by raising Crash."""
         try:
             result = await body(node)
         except BaseException as error:
             if node.alive and not self._ending:
-                node.alive = False
+                node.die()
                 self.failures.append((node.rank, error))
                 self._cancel_children(node)
-                self._announce(node, f"failed: {type(error).__name__}: {error}", tell_any=True)
+                self._announce(node, f"failed: {type(error).__name__}: {error}")
             raise
         self._cancel_children(node)
-        self._announce(node, ENDED, tell_any=False)
+        node.inbox.close()
+        self._announce(node, ENDED)
         return result
 
     def _cancel_children(self, node: SimTransport) -> None:
@@ -137,10 +149,10 @@ class Cluster:
         tasks = [task for task in asyncio.all_tasks(self.loop) if isinstance(task, SimTask) and task.owner is node]
         return sorted(tasks, key=lambda task: task.number)
 
-    def _announce(self, node: SimTransport, reason: str, *, tell_any: bool) -> None:
+    def _announce(self, node: SimTransport, reason: str) -> None:
         """The news travels behind what the node had sent: one latency, after every message already under way."""
         del self._living[node.rank]
-        self.departed[node.rank] = Departure(self.loop.clock.now, reason, tell_any)
+        self.departed[node.rank] = Departure(self.loop.clock.now, reason)
         for peer in self._living.values():
             peer.expect_news_of(node.rank)
 
@@ -154,7 +166,8 @@ class Cluster:
             for task in left:
                 task.cancel()
             self.loop.call_soon(self.loop.stop)
-            self.loop.run_forever()
+            with suppress(SystemExit):
+                self.loop.run_forever()
         for task in self.tasks:
             if task.done() and not task.cancelled():
                 task.exception()  # seen: it is part of the outcome
@@ -180,7 +193,8 @@ def _place(task: SimTask[Any]) -> str:
 
 
 def _is_plumbing(filename: str) -> bool:
-    return "/backends/" in filename.replace("\\", "/") or "asyncio" in filename
+    path = filename.replace("\\", "/")
+    return "/backends/" in path or "asyncio" in path or path.endswith("/simcluster/inbox.py")
 
 
 def run_bodies(bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0) -> list[Any]:

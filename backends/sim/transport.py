@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from simcluster.errors import PeerLost
-from simcluster.mailbox import Mailbox
+from simcluster.errors import ENDED
+from simcluster.inbox import Inbox, Waiting, fail
 from simcluster.payload import Message, Sendable, as_payload, freeze, sizes_of
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
@@ -32,11 +32,10 @@ INBOX_BYTES = 64 * 1024 * 1024
 
 
 class Departure(NamedTuple):
-    """A node's end, which peers hear of one latency later; a good end is not told to recv(ANY)."""
+    """A node's end, good if its reason is ENDED, which peers hear of one latency later."""
 
     time_s: float
     reason: str
-    tell_any: bool
 
 
 class Outgoing:
@@ -52,8 +51,11 @@ class Outgoing:
         self.body_B = body_B
         self.injected = injected
         self.flow: Flow | None = None
-        self.beside: asyncio.Future[Message] | None = None
+        self.beside: Waiting | None = None
         self.left_s = 0.0
+
+    def wait_beside(self, receiver: Waiting) -> None:
+        self.beside = receiver
 
 
 class Stream:
@@ -88,7 +90,8 @@ class Stream:
     def pump(self) -> None:
         """Injects the next message if none is under way and the receiver still reads."""
         while self._current is None and self._queue:
-            if self.receiver.mailbox.queued_bytes(self.sender.rank) + self.under_way_B >= self.cluster.inbox_bytes:
+            unread_B = self.receiver.inbox.mailbox.queued_bytes(self.sender.rank)
+            if unread_B + self.under_way_B >= self.cluster.inbox_bytes:
                 return
             self._current = outgoing = self._queue.popleft()
             if outgoing.body_B:
@@ -115,7 +118,7 @@ class Stream:
         self._queue.clear()
         for outgoing in waiting:
             if outgoing.beside is not None:
-                _fail(outgoing.beside, error())
+                fail(outgoing.beside, error())
             if not outgoing.injected.done():
                 outgoing.injected.set_exception(error())
 
@@ -132,13 +135,13 @@ class Stream:
             self.under_way_B += message.size_bytes
             self.clock.alarm_at(self.clock._now + self.latency_s, lambda _: self._arrive(message))
         else:
-            self.receiver.deliver(message)
+            self.receiver.inbox.put(message)
         if self._queue:
             self.pump()
 
     def _arrive(self, message: Message) -> None:
         self.under_way_B -= message.size_bytes
-        self.receiver.deliver(message)
+        self.receiver.inbox.put(message)
         if self._queue:
             self.pump()
 
@@ -146,35 +149,30 @@ class Stream:
 class SimTransport:
     """One simulated node: see simcluster.transport.Transport for what every method promises."""
 
-    def __init__(self, cluster: Cluster, rank: int, name: str, device: DeviceModel, recorder: Recorder) -> None:
-        self.rank, self.name = rank, name
+    def __init__(self, cluster: Cluster, rank: int, device: DeviceModel, recorder: Recorder) -> None:
+        names = cluster.topology.workers
+        self.rank, self.size, self.name = rank, len(names), names[rank]
         self.recorder = recorder
-        self.rng = NodeRandom(cluster.seed, name)
-        self.mailbox: Mailbox[asyncio.Future[Message]] = Mailbox()
+        self.rng = NodeRandom(cluster.seed, self.name)
+        self.inbox = Inbox(rank, names, cluster.loop, self._make_room, self._listen)
         self.alive = True
         self.on_step: Callable[[int, int], None] | None = None  # (rank, step): for a progress bar
         self._cluster = cluster
         self._loop = cluster.loop
         self._device = device
         self._device_lock = asyncio.Lock()
-        self._lost: dict[int, str] = {}  # rank -> why, as this node knows it
-        self._untold: list[int] = []  # losses that no recv(ANY) has been told yet
         self._streams: dict[int, Stream] = {}  # by the peer's rank
 
     @property
-    def size(self) -> int:
-        return len(self._cluster.nodes)
-
-    @property
     def peers(self) -> list[int]:
-        self._catch_up()
-        return self._left()
+        self._listen(ANY)
+        return self.inbox.peers
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         start_s = self._loop.clock._now
-        if self._has_lost(self._check_peer(to)):
-            await asyncio.sleep(0)
-            raise self._peer_lost(to)
+        self.inbox.check_peer(to)
+        if to in self._cluster.departed:
+            await self._refuse_if_dead(to)
         stream, outgoing = self._post(to, tag, content)
         try:
             if outgoing.injected.done():
@@ -190,10 +188,9 @@ class SimTransport:
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
         """See simcluster.collectives.exchange: here it takes no task."""
         start_s = self._loop.clock._now
-        for peer in (to, source):
-            if self._has_lost(self._check_peer(peer)):
-                await asyncio.sleep(0)
-                raise self._peer_lost(peer)
+        self.inbox.check_peer(to)
+        if to in self._cluster.departed:
+            await self._refuse_if_dead(to)
         stream, outgoing = self._post(to, tag, content)
         try:
             message = await self._receive(source, tag, outgoing)
@@ -207,8 +204,6 @@ class SimTransport:
         return message
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
-        if not isinstance(source, Any_):
-            self._check_peer(source)
         return await self._receive(source, tag)
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
@@ -233,21 +228,19 @@ class SimTransport:
 
     # what the cluster calls
 
-    def deliver(self, message: Message) -> None:
-        """A message has arrived. A dead node takes none."""
-        if self.alive:
-            receiver = self.mailbox.deliver(message)
-            while receiver is not None and receiver.done():
-                # Cancelled while it waited, and not yet run: the next one is served.
-                receiver = self.mailbox.restore(message)
-            if receiver is not None:
-                receiver.set_result(message)
+    def die(self) -> None:
+        """Nothing reaches this node any more."""
+        self.alive = False
+        self.inbox.close()
 
     def expect_news_of(self, rank: int) -> None:
         """*rank* has just departed: the news is sent here if anybody waits for it."""
         stream = self._streams.get(rank)
-        if self.mailbox.waited_for(rank) or (stream is not None and stream.waiting()):
-            self._has_lost(rank)
+        blocked = stream is not None and stream.waiting()
+        if self.inbox.mailbox.waited_for(rank) or blocked:
+            self._hear_of(rank)
+        if stream is not None and blocked and self._cluster.departed[rank].reason == ENDED:
+            stream.pump()  # what still comes is taken there, and dropped
 
     def break_off(self, error: Callable[[], BaseException]) -> None:
         """Nothing more leaves this node."""
@@ -261,9 +254,12 @@ class SimTransport:
             for to, stream in self._streams.items()
             for outgoing in stream.waiting()
         ]
-        return self.mailbox.describe() + sends
+        return self.inbox.mailbox.describe() + sends
 
     # inside
+
+    def _make_room(self, source: int) -> None:
+        self._cluster.stream(source, self.rank).pump()
 
     def _post(self, to: int, tag: str, content: Sendable) -> tuple[Stream, Outgoing]:
         """Puts a message on its stream."""
@@ -282,13 +278,7 @@ class SimTransport:
     async def _receive(self, source: int | Any_, tag: str | Any_, beside: Outgoing | None = None) -> Message:
         clock = self._loop.clock
         start_s = clock._now
-        message = self.mailbox.take(source, tag)
-        if message is not None:
-            await self._yield_holding(message)
-            # It was in the inbox: there is room again for those behind it.
-            self._cluster.stream(message.source, self.rank).pump()
-        else:
-            message = await self._wait_for(source, tag, beside)
+        message = await self.inbox.take(source, tag, beside.wait_beside if beside is not None else None)
         self.recorder.received(message.size_bytes)
         self.recorder.span("recv", start_s, clock._now, message.source, message.tag, message.size_bytes)
         return message
@@ -297,112 +287,42 @@ class SimTransport:
         self._streams[to] = stream = self._cluster.stream(self.rank, to)
         return stream
 
-    def _left(self) -> list[int]:
-        return [rank for rank in range(self.size) if rank != self.rank and rank not in self._lost]
-
-    def _has_lost(self, rank: int) -> bool:
-        """Whether this node knows that *rank* is gone. News that is still under way is now waited for."""
-        if rank in self._lost:
-            return True
-        departure = self._cluster.departed.get(rank)
-        if departure is None:
-            return False
-        news_s = departure.time_s + self._cluster.stream(rank, self.rank).latency_s
-        clock = self._loop.clock
-        if news_s < clock._now:
-            self._lose(rank, departure)
-            return True
-        # Even at this very moment: what *rank* sent before it left may be about to arrive.
-        clock.alarm_at(news_s, lambda _: self._lose(rank, departure))
-        return False
-
-    def _catch_up(self) -> None:
-        """Hears of everyone who has departed."""
-        departed = self._cluster.departed
-        unheard = [rank for rank in departed if rank != self.rank and rank not in self._lost]
-        when = {rank: departed[rank].time_s + self._cluster.stream(rank, self.rank).latency_s for rank in unheard}
-        for rank in sorted(unheard, key=when.__getitem__):
-            self._has_lost(rank)
-
-    def _lose(self, rank: int, departure: Departure) -> None:
-        """From now on *rank* is gone for this node, and whoever waits for it is told."""
-        if rank in self._lost or not self.alive:
+    def _listen(self, source: int | Any_) -> None:
+        """Hears of *source*'s departure, or for ANY of all there are, if the news is here."""
+        if not self._cluster.departed:
             return
-        self._lost[rank] = departure.reason
-        stream = self._streams.get(rank)
-        if stream is not None:
-            stream.break_off(lambda: self._peer_lost(rank))
-        for receiver in self.mailbox.waiting_for(rank):
-            _fail(receiver, self._peer_lost(rank))
-        if departure.tell_any:
-            self._untold.append(rank)
-        self._tell_any()
+        if not isinstance(source, Any_):
+            self._hear_of(source)
+            return
+        departed = self._cluster.departed
+        unheard = [rank for rank in departed if rank != self.rank and rank not in self.inbox.lost]
+        for rank in sorted(unheard, key=self._news_s):
+            self._hear_of(rank)
 
-    def _tell_any(self) -> None:
-        while self._untold or not self._left():
-            receiver = self.mailbox.first_waiting_for_any()
-            if receiver is None:
-                return
-            if not receiver.done():
-                _fail(receiver, self._loss_for_any())
+    def _hear_of(self, rank: int) -> None:
+        """If *rank* has departed, it is lost, or will be when the news is here."""
+        departure = self._cluster.departed.get(rank)
+        if departure is None or rank in self.inbox.lost:
+            return
+        news_s = self._news_s(rank)
+        if news_s < self._loop.clock._now:
+            self._lose(rank, departure.reason)
+        else:
+            # Even at this very moment: what *rank* sent before it left may be about to arrive.
+            self._loop.clock.alarm_at(news_s, lambda _: self._lose(rank, departure.reason))
 
-    def _loss_for_any(self) -> PeerLost:
-        """The next loss to tell, or, when nobody is left, the last one again."""
-        return self._peer_lost(self._untold.pop(0) if self._untold else next(reversed(self._lost)))
+    def _news_s(self, rank: int) -> float:
+        """When this node hears that *rank* has departed: a process's end travels as its messages do."""
+        return self._cluster.departed[rank].time_s + self._cluster.stream(rank, self.rank).latency_s
 
-    async def _yield_holding(self, message: Message) -> None:
-        try:
+    def _lose(self, rank: int, reason: str) -> None:
+        """Whoever waits for *rank* is told. One that ended well still takes what it is sent."""
+        if self.alive and self.inbox.lose(rank, reason) and reason != ENDED and rank in self._streams:
+            self._streams[rank].break_off(lambda: self.inbox.error(rank))
+
+    async def _refuse_if_dead(self, to: int) -> None:
+        """Raises PeerLost if *to* is known to have died."""
+        self._hear_of(to)
+        if self.inbox.died(to):
             await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            self._give_back(message)
-            raise
-
-    async def _wait_for(self, source: int | Any_, tag: str | Any_, beside: Outgoing | None) -> Message:
-        if isinstance(source, Any_):
-            self._catch_up()
-            if self._untold or not (self._left() or self.size == 1):
-                await asyncio.sleep(0)
-                raise self._loss_for_any()
-        elif self._has_lost(source):
-            await asyncio.sleep(0)
-            raise self._peer_lost(source)
-        receiver: asyncio.Future[Message] = self._loop.create_future()
-        self.mailbox.wait(source, tag, receiver)
-        if beside is not None:
-            beside.beside = receiver
-        try:
-            return await receiver
-        except PeerLost:
-            self.mailbox.withdraw(receiver)
-            raise
-        except asyncio.CancelledError:
-            if not receiver.done() or receiver.cancelled():
-                self.mailbox.withdraw(receiver)
-            elif receiver.exception() is None:
-                self._give_back(receiver.result())
-            elif isinstance(source, Any_) and isinstance(lost := receiver.exception(), PeerLost):
-                self._untold.insert(0, lost.rank)
-                self._tell_any()
-            raise
-
-    def _give_back(self, message: Message) -> None:
-        receiver = self.mailbox.restore(message)
-        while receiver is not None and receiver.done():
-            receiver = self.mailbox.restore(message)
-        if receiver is not None:
-            receiver.set_result(message)
-
-    def _check_peer(self, rank: int) -> int:
-        if not 0 <= rank < self.size or rank == self.rank:
-            raise ValueError(
-                f"rank {rank} is no peer of rank {self.rank}: expected 0 to {self.size - 1} without {self.rank}"
-            )
-        return rank
-
-    def _peer_lost(self, rank: int) -> PeerLost:
-        return PeerLost(rank, self._cluster.nodes[rank].name, self._lost.get(rank, ""))
-
-
-def _fail(receiver: asyncio.Future[Message], error: BaseException) -> None:
-    if not receiver.done():
-        receiver.set_exception(error)
+            raise self.inbox.error(to)

@@ -116,13 +116,6 @@ class Connection(asyncio.BufferedProtocol):
         if sending.chunks is None and sending in self._queue:
             self._queue.remove(sending)
 
-    def break_off(self, reason: str) -> None:
-        """The peer takes nothing more: whoever waits to send is told. A frame that was begun is still finished."""
-        waiting, self._queue = self._queue, deque(s for s in self._queue if s.chunks is not None)
-        for sending in waiting:
-            if sending.left is not None and not sending.left.done():
-                sending.left.set_exception(ConnectionResetError(reason))
-
     def pause_reading(self) -> None:
         if not self._reading_paused and self._transport is not None and not self._transport.is_closing():
             self._reading_paused = True

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from backends.sockets.keys import generate_key
 from backends.sockets.listener import open_socket
-from backends.sockets.loops import loop_factory
+from backends.sockets.loops import run_to_its_end
 from backends.sockets.mesh import Mesh
 from backends.sockets.transport import INBOX_BYTES, SocketTransport
 from simcluster.results.record import Recorder
@@ -44,8 +44,7 @@ def run_bodies(
         async with asyncio.timeout(timeout_s):
             return await _run(bodies, seed, inbox_bytes)
 
-    with asyncio.Runner(loop_factory=loop_factory(uvloop)) as runner:
-        return runner.run(run())
+    return run_to_its_end(run(), uvloop)
 
 
 async def _run(bodies: Sequence[Body], seed: int, inbox_bytes: int) -> list[Any]:
@@ -86,7 +85,7 @@ async def _live(transport: SocketTransport, body: Body, tasks: dict[int, list[as
     except Crash:
         await transport.close(crash=True)
         raise
-    except Exception:
+    except BaseException:
         await transport.close()
         raise
     finally:

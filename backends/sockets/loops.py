@@ -1,15 +1,42 @@
-"""Which event loop a node runs on: uvloop where it is installed, asyncio's own elsewhere.
+"""Which event loop a node runs on, uvloop where it is installed and asyncio's own elsewhere; and how it is run.
 
-This file must not know what runs on it. Both keep every promise; uvloop takes about half as long per message.
+This file must not know what runs on it. Both loops keep every promise; uvloop takes about half as long per message.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from simcluster.errors import Problem, UsageError
+
+T = TypeVar("T")
+
+
+def run_to_its_end(main: Coroutine[Any, Any, T], uvloop: bool | None = None) -> T:
+    """Like asyncio.run, but a sys.exit() in some task is that task's exception, for whoever awaits it.
+
+    asyncio stops the whole loop there; a node would end without a word about what happened.
+    """
+    with asyncio.Runner(loop_factory=loop_factory(uvloop)) as runner:
+        task = runner.get_loop().create_task(main)
+        while not task.done():
+            with contextlib.suppress(SystemExit):
+                runner.run(_finished(task))
+        return task.result()
+
+
+async def _finished(task: asyncio.Task[Any]) -> None:
+    """Returns when *task* is done, however it ends; a Ctrl-C cancels it first."""
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
 
 
 def loop_factory(uvloop: bool | None = None) -> Callable[[], asyncio.AbstractEventLoop]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, octets
-from simcluster.errors import ENDED, PeerLost, ProtocolError
-from simcluster.mailbox import Mailbox
+from simcluster.errors import ENDED, ProtocolError
+from simcluster.inbox import Inbox
 from simcluster.payload import Message, Payload, Sendable, as_payload, body_bytes, encode_header, freeze
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
@@ -43,39 +43,31 @@ class SocketTransport:
         inbox_bytes: int = INBOX_BYTES,
         body_limit_bytes: int = BODY_LIMIT_BYTES,
     ) -> None:
-        self.rank, self.name = rank, names[rank]
+        self.rank, self.size, self.name = rank, len(names), names[rank]
         self.recorder = recorder
         self.rng = NodeRandom(seed, self.name)
-        self.mailbox: Mailbox[asyncio.Future[Message]] = Mailbox()
         self.progress = 0  # rises with everything that is done; a launcher that sees it stand still may worry
         self.computing = 0
         self.sending: dict[int, str] = {}  # number -> words, for the report of a run that stands still
-        self._names = names
         self._inbox_bytes, self._body_limit_bytes = inbox_bytes, body_limit_bytes
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Connection] = {}
-        self._lost: dict[int, str] = {}
-        self._untold: list[int] = []  # losses that no recv(ANY) has been told yet
+        self.inbox = Inbox(rank, names, self._loop, self._has_room)
         self._sends = 0
-        self._finished = False
         self._device = ThreadPoolExecutor(1, thread_name_prefix=f"device of {self.name}")
 
     @property
-    def size(self) -> int:
-        return len(self._names)
-
-    @property
     def peers(self) -> list[int]:
-        return [rank for rank in range(self.size) if rank != self.rank and rank not in self._lost]
+        return self.inbox.peers
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         payload = as_payload(content)
         header = encode_header(tag, payload)
         self._check_sizes(tag, payload)
-        self._check_peer(to)
-        if to in self._lost:
+        self.inbox.check_peer(to)
+        if self.inbox.died(to):
             await asyncio.sleep(0)
-            raise self._peer_lost(to)
+            raise self.inbox.error(to)
         start_s = self.recorder.now()
         frozen = freeze(payload)
         frame = Outgoing(Kind.DATA, header, [octets(tensor) for tensor in frozen.tensors])
@@ -92,24 +84,16 @@ class SocketTransport:
             self._links[to].withdraw(sending)
             raise
         except ConnectionError as error:
-            self.lose(to, str(error), tell_any=True)
-            raise self._peer_lost(to) from None
+            self.lose(to, str(error))
+            raise self.inbox.error(to) from None
         finally:
             del self.sending[number]
         self.recorder.span("send", start_s, self.recorder.now(), to, tag, frame.size_bytes)
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
-        if not isinstance(source, Any_):
-            self._check_peer(source)
         start_s = self.recorder.now()
-        message = self.mailbox.take(source, tag)
-        if message is not None:
-            await self._yield_holding(message)
-        else:
-            message = await self._wait_for(source, tag)
+        message = await self.inbox.take(source, tag)
         self.progress += 1
-        if self.mailbox.queued_bytes(message.source) < self._inbox_bytes:
-            self._links[message.source].resume_reading()
         self.recorder.received(message.size_bytes)
         self.recorder.span("recv", start_s, self.recorder.now(), message.source, message.tag, message.size_bytes)
         return message
@@ -147,29 +131,16 @@ class SocketTransport:
         """*connection* is the stream to and from *rank*; its handshake is done."""
         self._links[rank] = connection
         connection.on_frame = lambda frame: self._receive(rank, frame)
-        connection.on_lost = lambda reason: self.lose(rank, reason, tell_any=True)
+        connection.on_lost = lambda reason: self.lose(rank, reason)
 
-    def lose(self, rank: int, reason: str, *, tell_any: bool) -> None:
-        """*rank* is gone. A peer that ended well is not told to recv(ANY), unless nobody else is left."""
-        if rank in self._lost:
-            return
-        self._lost[rank] = reason
-        self._links[rank].break_off(reason)
-        for receiver in self.mailbox.waiting_for(rank):
-            _fail(receiver, self._peer_lost(rank))
-        if tell_any:
-            self._untold.append(rank)
-        while self._untold or not self.peers:
-            waiting = self.mailbox.first_waiting_for_any()
-            if waiting is None:
-                return
-            if not waiting.done():
-                _fail(waiting, self._loss_for_any())
+    def lose(self, rank: int, reason: str) -> None:
+        """*rank* is gone: dead, or done if *reason* is ENDED."""
+        self.inbox.lose(rank, reason)
 
     def expect_end(self, rank: int, reason: str) -> None:
         """Somebody who knows says that *rank* is gone. What it had sent comes first, if it comes soon."""
         link = self._links.get(rank)
-        if rank in self._lost or link is None:
+        if self.inbox.died(rank) or link is None:
             return
         link.resume_reading()
         self._loop.call_later(LAST_WORDS_S, link.abort, reason)
@@ -192,7 +163,7 @@ class SocketTransport:
 
     def waits(self) -> list[str]:
         """What this node's tasks wait for, in words."""
-        return self.mailbox.describe() + list(self.sending.values())
+        return self.inbox.mailbox.describe() + list(self.sending.values())
 
     @property
     def handshake_and_goodbye_bytes(self) -> int:
@@ -203,32 +174,29 @@ class SocketTransport:
     # inside
 
     def _stop_receiving(self) -> None:
-        self._finished = True
+        self.inbox.close()
         for link in self._links.values():
             link.on_lost = lambda reason: None
             link.resume_reading()
 
     def _receive(self, rank: int, frame: Frame) -> None:
         if frame.kind is Kind.GOODBYE:
-            self.lose(rank, ENDED, tell_any=False)
+            self.lose(rank, ENDED)
             return
         if frame.kind is not Kind.DATA or frame.message is None:
             raise ProtocolError(f"a {frame.kind.name} frame on the data lane")
-        if self._finished:
-            return
-        if self._lost.get(rank) == ENDED:
+        if self.inbox.lost.get(rank) == ENDED:
             raise ProtocolError("a message after the goodbye")
         payload = Payload(frame.tensors, frame.message.values)
         message = Message(rank, frame.message.tag, payload, frame.size_bytes)
         self.progress += 1
-        receiver = self.mailbox.deliver(message)
-        while receiver is not None and receiver.done():
-            # Cancelled while it waited, and not yet run: the next one is served.
-            receiver = self.mailbox.restore(message)
-        if receiver is not None:
-            receiver.set_result(message)
-        elif self.mailbox.queued_bytes(rank) >= self._inbox_bytes:
+        self.inbox.put(message)
+        if self.inbox.mailbox.queued_bytes(rank) >= self._inbox_bytes:
             self._links[rank].pause_reading()
+
+    def _has_room(self, source: int) -> None:
+        if self.inbox.mailbox.queued_bytes(source) < self._inbox_bytes:
+            self._links[source].resume_reading()
 
     def _has_left(self, to: int, size_bytes: int) -> None:
         self.progress += 1
@@ -239,56 +207,6 @@ class SocketTransport:
         self.progress += 1
         self.recorder.span("compute", start_s, end_s, -1, "", 0)
 
-    def _loss_for_any(self) -> PeerLost:
-        """The next loss to tell, or, when nobody is left, the last one again."""
-        return self._peer_lost(self._untold.pop(0) if self._untold else next(reversed(self._lost)))
-
-    async def _yield_holding(self, message: Message) -> None:
-        try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            self._give_back(message)
-            raise
-
-    async def _wait_for(self, source: int | Any_, tag: str | Any_) -> Message:
-        if isinstance(source, Any_):
-            if self._untold or not (self.peers or self.size == 1):
-                await asyncio.sleep(0)
-                raise self._loss_for_any()
-        elif source in self._lost:
-            await asyncio.sleep(0)
-            raise self._peer_lost(source)
-        receiver: asyncio.Future[Message] = self._loop.create_future()
-        self.mailbox.wait(source, tag, receiver)
-        try:
-            return await receiver
-        except asyncio.CancelledError:
-            if not receiver.done() or receiver.cancelled():
-                self.mailbox.withdraw(receiver)
-            elif receiver.exception() is None:
-                self._give_back(receiver.result())
-            elif isinstance(source, Any_):
-                self._tell_again(receiver.exception())
-            raise
-
-    def _tell_again(self, error: BaseException | None) -> None:
-        """The recv(ANY) that was to raise *error* was cancelled: the next one raises it."""
-        if isinstance(error, PeerLost) and self._lost.get(error.rank) != ENDED:
-            self._untold.insert(0, error.rank)
-
-    def _give_back(self, message: Message) -> None:
-        receiver = self.mailbox.restore(message)
-        while receiver is not None and receiver.done():
-            receiver = self.mailbox.restore(message)
-        if receiver is not None:
-            receiver.set_result(message)
-
-    def _check_peer(self, rank: int) -> None:
-        if not 0 <= rank < self.size or rank == self.rank:
-            raise ValueError(
-                f"rank {rank} is no peer of rank {self.rank}: expected 0 to {self.size - 1} without {self.rank}"
-            )
-
     def _check_sizes(self, tag: str, payload: Payload) -> None:
         for tensor in payload.tensors:
             if tensor.device.type == "meta" or tensor.layout is not torch.strided:
@@ -296,11 +214,3 @@ class SocketTransport:
         size_bytes = body_bytes(payload)
         if size_bytes > self._body_limit_bytes:
             raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {self._body_limit_bytes}")
-
-    def _peer_lost(self, rank: int) -> PeerLost:
-        return PeerLost(rank, self._names[rank], self._lost.get(rank, ""))
-
-
-def _fail(receiver: asyncio.Future[Message], error: Exception) -> None:
-    if not receiver.done():
-        receiver.set_exception(error)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simcluster.testing import compute, identity, loss, order, payloads, waiting
+from simcluster.testing import compute, failure, identity, loss, order, payloads, waiting
 from simcluster.testing.harness import Body, Crash, RunBodies
 
 __all__ = ["CHECKS", "Body", "Crash", "RunBodies", "check_transport"]
 
 CHECKS: list[Callable[[RunBodies], None]] = [
-    check for module in (identity, payloads, order, waiting, compute, loss) for check in module.CHECKS
+    check for module in (identity, payloads, order, waiting, compute, loss, failure) for check in module.CHECKS
 ]
 """Every promise, each a function of *run_bodies* whose name is the claim."""
 
