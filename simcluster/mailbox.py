@@ -24,7 +24,7 @@ class _Waiting(Generic[R]):
 
     def accepts(self, message: Message) -> bool:
         source, tag = self.source, self.tag
-        return (isinstance(source, Any_) or source == message.source) and (isinstance(tag, Any_) or tag == message.tag)
+        return (source == message.source or isinstance(source, Any_)) and (tag == message.tag or isinstance(tag, Any_))
 
 
 @dataclass(slots=True)
@@ -59,6 +59,8 @@ class Mailbox(Generic[R]):
 
     def take(self, source: int | Any_, tag: str | Any_) -> Message | None:
         """Removes and returns the earliest queued message that matches, if any."""
+        if not self._queues:
+            return None
         key = self._earliest(source, tag)
         if key is None:
             return None

@@ -43,13 +43,15 @@ class Endless(Exception):
 
 
 class Alarm:
-    """The smallest thing that SimPy's queue accepts: one callback at one time, and a way to call it off."""
+    """The smallest thing that waits in SimPy's queue: one callback at one time, and a way to call it off.
 
-    __slots__ = ("callbacks", "cancelled")
-    _ok = True  # SimPy asks whether an event failed
+    Only `Clock.advance` can run it; SimPy's own events may stand beside it.
+    """
 
-    def __init__(self, callback: Callable[[Alarm], object]) -> None:
-        self.callbacks: Any = [callback]  # SimPy puts None there
+    __slots__ = ("argument", "callback", "cancelled")
+
+    def __init__(self, callback: Callable[[Any], object], argument: Any) -> None:
+        self.callback, self.argument = callback, argument
         self.cancelled = False
 
 
@@ -61,8 +63,9 @@ class Clock(simpy.Environment):
 
     settle: Callable[[], object] | None = None
 
-    def alarm_at(self, when: float, callback: Callable[[Alarm], object]) -> Alarm:
-        alarm = Alarm(callback)
+    def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
+        """Calls *callback* with *argument* at *when*, or now if that is past."""
+        alarm = Alarm(callback, argument)
         queue: list[Any] = self._queue  # ours holds alarms beside SimPy's events
         now = self._now
         heappush(queue, (when if when > now else now, 1, next(self._eid), alarm))
@@ -88,7 +91,7 @@ class Clock(simpy.Environment):
             when = heappop(queue)[0]
             if not event.cancelled:
                 self._now = when
-                event.callbacks[0](event)
+                event.callback(event.argument)
                 return True
 
 
@@ -202,7 +205,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if math.isnan(when):
             raise ValueError("a time that is not a number")
         timer = Timer(when, callback, args, self, context)
-        timer.alarm = self.clock.alarm_at(when, lambda _: self._ready.append(timer))
+        timer.alarm = self.clock.alarm_at(when, self._ready.append, timer)
         return timer
 
     def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:

@@ -28,7 +28,7 @@ class Flow(Demand):
     __slots__ = ("alarm", "left_B", "on_done", "since_s")
 
     def __init__(self, route: Route, size_bytes: float, on_done: Callable[[], None]) -> None:
-        super().__init__(route.uses, route.bound_Bps, route.weight)
+        Demand.__init__(self, route.uses, route.bound_Bps, route.weight)
         self.left_B = float(size_bytes)
         self.since_s = 0.0
         self.on_done = on_done
@@ -77,7 +77,7 @@ class Network:
     def _expect(self, flow: Flow) -> None:
         """Sets the alarm for the flow's end at its present rate."""
         end_s = self._clock._now + flow.left_B / flow.rate_Bps
-        flow.alarm = self._clock.alarm_at(end_s, lambda _: self._finish(flow))
+        flow.alarm = self._clock.alarm_at(end_s, self._finish, flow)
 
     def _finish(self, flow: Flow) -> None:
         if self._fair.leave(flow):

@@ -133,7 +133,7 @@ class Stream:
             outgoing.injected.set_result(None)
         if self.latency_s:
             self.under_way_B += message.size_bytes
-            self.clock.alarm_at(self.clock._now + self.latency_s, lambda _: self._arrive(message))
+            self.clock.alarm_at(self.clock._now + self.latency_s, self._arrive, message)
         else:
             self.receiver.inbox.put(message)
         if self._queue:

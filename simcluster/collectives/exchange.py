@@ -6,12 +6,14 @@ This file knows two peers and one tag. It must not know what is exchanged.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from simcluster.payload import Message, Sendable
 from simcluster.transport import Transport
 
 
-async def exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:
+def exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Coroutine[Any, Any, Message]:
     """Sends *content* to rank *to* and receives from rank *source*, both under *tag*, at the same time.
 
     Fails as soon as either half does. A transport may have an `exchange` of its own that promises the same and costs
@@ -19,8 +21,12 @@ async def exchange(node: Transport, to: int, source: int, tag: str, content: Sen
     """
     of_its_own = getattr(node, "exchange", None)
     if of_its_own is not None:
-        received: Message = await of_its_own(to, source, tag, content)
-        return received
+        its: Coroutine[Any, Any, Message] = of_its_own(to, source, tag, content)
+        return its
+    return _exchange(node, to, source, tag, content)
+
+
+async def _exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:
     sending = asyncio.create_task(node.send(to, tag, content))
     receiving = asyncio.create_task(node.recv(source, tag))
     try:

@@ -28,11 +28,13 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     for step in range(size - 1):
         outgoing, incoming = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
         message = await exchange(node, right, left, f"{tag}/scatter{step}", outgoing)
-        incoming.copy_(message.tensor.add_(incoming))
+        if not incoming.is_meta:  # nothing to add, and torch takes long to find that out
+            incoming.copy_(message.tensor.add_(incoming))
 
     # all-gather: the finished chunks go round once
     for step in range(size - 1):
         outgoing, incoming = chunks[(rank + 1 - step) % size], chunks[(rank - step) % size]
         message = await exchange(node, right, left, f"{tag}/gather{step}", outgoing)
-        incoming.copy_(message.tensor)
+        if not incoming.is_meta:
+            incoming.copy_(message.tensor)
     return result
