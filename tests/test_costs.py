@@ -92,3 +92,27 @@ def test_products_with_vectors_count_a_multiply_and_an_add_each():
     # mv 2 * 15, dot 2 * 5, addmv 2 * 15.
     assert matrix_cost(lambda: (matrix @ vector, vector @ vector)).flops == 30 + 10
     assert matrix_cost(lambda: torch.addmv(torch.ones(3), matrix, vector)).flops == 30
+
+
+def test_operators_are_counted_and_views_are_none():
+    a = torch.ones(4, 4)
+    assert matrix_cost(lambda: (a @ a).relu().t()).operators == 2
+    assert elementwise_cost(lambda: a.add(1).add(2).view(16)).operators == 2
+    # Each layer more has its product and its ReLU forward and as many again backward, at least.
+    shallow, deep = (mlp_cost(depth).operators for depth in (2, 4))
+    assert deep - shallow >= 2 * 4
+
+
+def mlp_cost(depth):
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(4, 4), nn.ReLU())]
+    model = nn.Sequential(*layers)
+    return matrix_cost(lambda: model(torch.ones(2, 4)).sum().backward())
+
+
+def test_work_is_called_by_its_workload_and_what_is_done():
+    replica = mnist_mlp().replica(0, 5, 0, 1)
+    assert replica.gradient_cost(next(replica.batches())).kind == "mnist_mlp/gradient"
+    assert replica.apply_cost().kind == "mnist_mlp/apply"
+    timed = mnist_mlp().replica(0, 5, 0, 1, numerics="none")
+    assert timed.gradient_cost(next(timed.batches())).kind == "mnist_mlp/gradient"
+    assert timed.apply_cost().kind == "mnist_mlp/apply"

@@ -180,3 +180,13 @@ def test_dirichlet_over_targets_that_are_no_classes_is_refused():
 def test_a_rank_outside_the_world_is_refused():
     with pytest.raises(ValueError, match="rank 2 of 2"):
         quadratic().replica(2, 2, 0, 1)
+
+
+def test_naming_a_workload_renames_its_work_and_reads_nothing_again():
+    workload = a_workload()
+    samples = workload.train_samples
+    plain, named = (each.replica(0, 1, 0, 1) for each in (workload, workload.named("mine")))
+    assert (plain.apply_cost().kind, named.apply_cost().kind) == ("", "mine/apply")
+    assert workload.named("mine").train_samples is samples
+    assert workload.named("mine").named("other").name == "mine"
+    assert workload.name == ""

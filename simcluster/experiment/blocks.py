@@ -69,7 +69,7 @@ def read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
     if len(reading.problems) == before and not isinstance(workload, Workload):
         reading.bad(("workload", "path"), f"a function that returns a Workload, not a {type(workload).__name__}")
         return None, block
-    return workload, block
+    return workload and workload.named(function.__name__), block
 
 
 def _function(

@@ -60,7 +60,8 @@ class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     *matrix_flops* are those of matrix products, convolutions, attention and recurrent layers, by torch's own
     table and a few entries more (a multiply and an add are two). *elements* is the number of elements that
     all other operators wrote. *moved_bytes* is what a device without fusion and without cache moves: each
-    operator reads its inputs and writes its outputs once; views move nothing.
+    operator reads its inputs and writes its outputs once; views move nothing. *operators* is how many there were, views
+    not counted.
 
     This is torch's FlopCounterMode without its hooks, which are global and would see other threads' modules.
     """
@@ -70,6 +71,7 @@ class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.matrix_flops = 0
         self.elements = 0
         self.moved_bytes = 0
+        self.operators = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -85,6 +87,7 @@ class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif not func.is_view:
             self.elements += sum(tensor.numel() for tensor in written)
         if not func.is_view:
+            self.operators += 1
             read = _tensors_in(operator, (args, kwargs))
             self.moved_bytes += sum(tensor.numel() * tensor.element_size() for tensor in read + written)
         return out
@@ -98,15 +101,20 @@ def _tensors_in(operator: Any, values: Any) -> list[Tensor]:
     return tensors
 
 
-def matrix_cost(work: Callable[[], Any]) -> Cost:
+def kind_of(workload: str, what: str) -> str:
+    """What `Cost.kind` says of work on *workload*; of one without a name nothing, since nobody could mean it."""
+    return f"{workload}/{what}" if workload else ""
+
+
+def matrix_cost(work: Callable[[], Any], kind: str = "") -> Cost:
     """The cost of *work*, counting the arithmetic of matrix products, convolutions and attention only."""
     with OperatorCount() as count:
         work()
-    return Cost(float(count.matrix_flops), float(count.moved_bytes))
+    return Cost(float(count.matrix_flops), float(count.moved_bytes), count.operators, kind)
 
 
-def elementwise_cost(work: Callable[[], Any]) -> Cost:
+def elementwise_cost(work: Callable[[], Any], kind: str = "") -> Cost:
     """The cost of *work*, each element that an operator writes counting as one FLOP: for optimizers."""
     with OperatorCount() as count:
         work()
-    return Cost(float(count.matrix_flops + count.elements), float(count.moved_bytes))
+    return Cost(float(count.matrix_flops + count.elements), float(count.moved_bytes), count.operators, kind)

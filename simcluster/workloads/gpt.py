@@ -105,6 +105,7 @@ def gpt(
     most_held_out = max(1, MOST_HELD_OUT // (shape.context * shape.vocabulary))
     train, test = cut(read_text(data), shape.context, most_held_out)
     return Workload(
+        name="gpt",
         model=partial(GPT, shape),
         loss=next_byte_loss,
         train=train,

@@ -55,6 +55,7 @@ def mnist_mlp(
     if optimizer == "adamw" and momentum:
         raise UsageError(Problem("momentum", repr(momentum), "0 with adamw, which has its own"))
     return Workload(
+        name="mnist_mlp",
         model=partial(_network, hidden),
         loss=nn.functional.cross_entropy,
         train=train,

@@ -39,6 +39,7 @@ def quadratic(
     kind = torch.float64 if dtype == "float64" else torch.float32
     x, y = torch.from_numpy(inputs).to(kind), torch.from_numpy(targets).to(kind)
     return Workload(
+        name="quadratic",
         model=lambda: nn.Linear(features, 1, bias=False, dtype=kind),
         loss=_half_squared_error,
         train=(x[:samples], y[:samples]),

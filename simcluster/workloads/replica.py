@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from simcluster.rng import numpy_stream, seed_sequence
 from simcluster.transport import Cost
-from simcluster.workloads.costs import elementwise_cost, matrix_cost
+from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.global_rng import borrowed, seed_number
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices
@@ -51,7 +52,9 @@ class Replica:
         seed: int,
         rank: int,
         costs: dict[Hashable, Cost],
+        name: str = "",
     ) -> None:
+        self._name = name
         self._make_model = make_model
         self._model = make_model().train()
         self._loss = loss
@@ -141,8 +144,9 @@ class Replica:
         if key not in self._costs:
             model = self._make_model().train()
             trainable = [p for p in model.parameters() if p.requires_grad]
+            kind = kind_of(self._name, "gradient")
             with borrowed(0):
-                self._costs[key] = matrix_cost(lambda: differentiate(model, self._loss, trainable, batch))
+                self._costs[key] = matrix_cost(lambda: differentiate(model, self._loss, trainable, batch), kind)
         return self._costs[key]
 
     def apply_cost(self) -> Cost:
@@ -153,7 +157,9 @@ class Replica:
             gradients = [torch.ones_like(parameter) for parameter in self.parameters]
             # The first step also sets up the optimizer's state; the second is like all that follow.
             take_step(optimizer, copies, gradients, self._clip_norm)
-            self._costs["apply"] = elementwise_cost(lambda: take_step(optimizer, copies, gradients, self._clip_norm))
+            kind = kind_of(self._name, "apply")
+            step = partial(take_step, optimizer, copies, gradients, self._clip_norm)
+            self._costs["apply"] = elementwise_cost(step, kind)
         return self._costs["apply"]
 
     def evaluate(self) -> dict[str, float]:

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from simcluster.errors import Problem, UsageError
 from simcluster.transport import Cost
-from simcluster.workloads.costs import elementwise_cost, matrix_cost
+from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.samples import Batch
 from simcluster.workloads.steps import Loss, differentiate, take_step, trainable_of
@@ -37,7 +37,9 @@ class Sketch:
         loss: Loss,
         make_optimizer: MakeOptimizer,
         clip_norm: float | None,
+        name: str = "",
     ) -> None:
+        self._name = name
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._loss, self._make_optimizer, self._clip_norm = loss, make_optimizer, clip_norm
         self._costs: dict[Hashable, Cost] = {}
@@ -56,7 +58,8 @@ class Sketch:
 
     def _count(self, batch: Batch) -> Cost:
         fake = Batch(_fake(batch.inputs), _fake(batch.targets), batch.step)
-        return matrix_cost(lambda: differentiate(self._model, self._loss, self._trainable, fake))
+        kind = kind_of(self._name, "gradient")
+        return matrix_cost(lambda: differentiate(self._model, self._loss, self._trainable, fake), kind)
 
     def apply_cost(self) -> Cost:
         """What `Replica.apply_cost` says."""
@@ -77,7 +80,8 @@ class Sketch:
         optimizer = self._make_optimizer(copies)
         gradients = [torch.ones_like(parameter) for parameter in copies]
         take_step(optimizer, copies, gradients, self._clip_norm)
-        cost = elementwise_cost(lambda: take_step(optimizer, copies, gradients, self._clip_norm))
+        kind = kind_of(self._name, "apply")
+        cost = elementwise_cost(lambda: take_step(optimizer, copies, gradients, self._clip_norm), kind)
         state = {
             f"optimizer.{name}.{key}": _meta(torch.as_tensor(value))
             for name, parameter in zip(self.names, copies, strict=True)

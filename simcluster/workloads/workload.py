@@ -15,6 +15,7 @@ This file knows seeds and shards. It must not know algorithms, messages or time.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class Workload:
     - *batch_size*: samples a step on each rank.
     - *partition*: `iid`, `functools.partial(dirichlet, alpha=0.5)`, or your own.
     - *clip_norm*: the largest Euclidean norm of all gradients together, None for no limit.
+    - *name*: what a device's measured profile calls its work; an experiment names its workload after its function.
 
     Raises UsageError with everything that is wrong with them.
     """
@@ -64,6 +66,7 @@ class Workload:
     test: Data | None = None
     partition: Partition = iid
     clip_norm: float | None = None
+    name: str = ""
     # Both are the same for every replica, and a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _costs: dict[Hashable, Cost] = field(default_factory=dict, init=False, repr=False)
@@ -82,6 +85,15 @@ class Workload:
         if problems:
             raise UsageError(problems)
 
+    def named(self, name: str) -> Workload:
+        """This workload under *name*, unless it has one; what was read or dealt out already is not done again."""
+        if self.name:
+            return self
+        twin = copy.copy(self)
+        twin.__dict__.update(name=name, _costs={})
+        twin.__dict__.pop("sketch", None)
+        return twin
+
     @cached_property
     def train_samples(self) -> Samples:
         """*train* in memory."""
@@ -96,7 +108,7 @@ class Workload:
     def sketch(self) -> Sketch:
         """What the model weighs and costs, found without computing it. One for all: a world may have thousands."""
         with borrowed(0):
-            return Sketch(self.model, self.loss, self.optimizer, self.clip_norm)
+            return Sketch(self.model, self.loss, self.optimizer, self.clip_norm, self.name)
 
     def steps_per_epoch(self, size: int) -> int:
         """Batches on each rank of *size* until as many samples as there are have been used, rounded up."""
@@ -141,6 +153,7 @@ class Workload:
             seed=seed,
             rank=rank,
             costs=self._costs,
+            name=self.name,
         )
 
     def _initial_model(self, seed: int) -> nn.Module:
