@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.mailbox import Mailbox
+from simcluster.misuse import check_tag, wrong_peer
 from simcluster.payload import Message
 from simcluster.transport import ANY, Any_
 
@@ -48,11 +49,13 @@ class Inbox:
         return [rank for rank in range(len(self._names)) if rank != self._rank and rank not in self.lost]
 
     def check_peer(self, rank: int) -> None:
-        """Raises ValueError unless *rank* is another node's."""
-        size = len(self._names)
-        if not 0 <= rank < size or rank == self._rank:
-            others = f"0 to {size - 1} without {self._rank}"
-            raise ValueError(f"rank {rank} is no peer of rank {self._rank}: expected {others}")
+        """Raises ValueError unless *rank* is another node's, TypeError if it is no rank at all."""
+        try:
+            fits = 0 <= rank < len(self._names) and rank != self._rank
+        except TypeError:
+            fits = False
+        if not fits:
+            raise wrong_peer(rank, self._rank, self._names)
 
     def died(self, rank: int) -> bool:
         """Whether *rank* is gone without having ended its algorithm."""
@@ -119,6 +122,7 @@ class Inbox:
     async def _arrival(
         self, source: int | Any_, tag: str | Any_, on_wait: Callable[[Waiting], object] | None
     ) -> Message:
+        check_tag(tag)  # not before: what has come has a tag
         receiver: Waiting = self._loop.create_future()
         self.mailbox.wait(source, tag, receiver)
         if on_wait is not None:

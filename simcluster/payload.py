@@ -141,6 +141,8 @@ def _tensor_header(dtype: str, shape: torch.Size) -> TensorHeader:
 
 def encode_header(tag: str, content: Payload) -> bytes:
     """The MessagePack header of *content*. Raises TypeError or ValueError on what cannot travel."""
+    if not isinstance(tag, str):
+        raise TypeError(f"a tag is text, not the {type(tag).__name__} {tag!r}")
     headers = []
     for tensor in content.tensors:
         name = DTYPE_NAMES.get(tensor.dtype) if isinstance(tensor, Tensor) else None

@@ -114,7 +114,8 @@ class Transport(Protocol):
           drops it, with all that it had not received. So nothing depends on which of the two came first.
 
         Raises PeerLost if *to* has died, as far as this node knows, or dies while this waits; ValueError for a rank
-        that does not exist or is this node's own; TypeError for what a message cannot carry (see simcluster.payload).
+        that does not exist or is this node's own; TypeError for what is no rank, no tag, or what a message cannot carry
+        (see simcluster.payload).
         """
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
@@ -141,6 +142,8 @@ class Transport(Protocol):
         - Cancelled while it waits, it never runs. Cancelled while it runs, its result is dropped and the device is
           free for the next piece at once in the simulator, and as soon as *work* returns on sockets.
         - Whatever *work* raises is raised here.
+
+        Raises TypeError if *work* is no plain function, or *cost* no Cost.
         """
 
     def record(self, *, step: int, **metrics: float) -> None:

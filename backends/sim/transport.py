@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from simcluster.errors import ENDED
 from simcluster.inbox import Inbox, Waiting, fail
+from simcluster.misuse import check_work
 from simcluster.payload import Message, Sendable, as_payload, freeze, sizes_of
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
@@ -207,6 +208,7 @@ class SimTransport:
         return await self._receive(source, tag)
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
+        check_work(work, cost)
         async with self._device_lock:
             start_s = self._loop.time()
             # Run at the start, as a real device would: what changes later is not seen, and cancelling comes too late.

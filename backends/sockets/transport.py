@@ -15,6 +15,7 @@ import torch
 from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, octets
 from simcluster.errors import ENDED, ProtocolError
 from simcluster.inbox import Inbox
+from simcluster.misuse import check_work
 from simcluster.payload import Message, Payload, Sendable, as_payload, body_bytes, encode_header, freeze
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
@@ -99,6 +100,8 @@ class SocketTransport:
         return message
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
+        check_work(work, cost)
+
         def piece() -> tuple[T | None, BaseException | None]:
             start_s = self.recorder.now()
             try:

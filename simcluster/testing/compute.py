@@ -25,6 +25,22 @@ def compute_returns_and_raises_what_the_work_does(run_bodies: RunBodies) -> None
     run(run_bodies, body)
 
 
+def work_is_a_plain_function_and_its_cost_a_cost(run_bodies: RunBodies) -> None:
+    async def asynchronous() -> None:
+        raise AssertionError("a device ran an async function")
+
+    async def body(node: Transport) -> None:
+        for work, cost in ((int, 1e6), (None, Cost(1.0)), (asynchronous, Cost(1.0))):
+            try:
+                await node.compute(work, cost=cost)  # type: ignore[arg-type]
+            except TypeError:
+                continue
+            raise AssertionError(f"compute took {work} at a cost of {cost!r}")
+        assert await node.compute(lambda: 1, cost=Cost(1.0)) == 1, "the device must still work"
+
+    run(run_bodies, body)
+
+
 def messages_are_answered_while_work_runs(run_bodies: RunBodies) -> None:
     def work() -> float:
         product = torch.eye(300)
@@ -111,6 +127,7 @@ def work_that_runs_can_be_cancelled(run_bodies: RunBodies) -> None:
 
 CHECKS = [
     compute_returns_and_raises_what_the_work_does,
+    work_is_a_plain_function_and_its_cost_a_cost,
     messages_are_answered_while_work_runs,
     a_device_does_one_piece_at_a_time_in_order,
     work_that_waits_can_be_cancelled,

@@ -38,7 +38,36 @@ def generators_belong_to_one_node(run_bodies: RunBodies) -> None:
     assert first[0] != first[1], "two nodes must not share a stream"
 
 
+def a_name_in_place_of_a_rank_is_refused(run_bodies: RunBodies) -> None:
+    async def body(node: Transport) -> None:
+        for verb in (node.send("n1", "x", None), node.recv("n1", "x")):  # type: ignore[arg-type]
+            try:
+                await verb
+            except TypeError as error:
+                assert "rank" in str(error), f"the error does not speak of ranks: {error}"
+                continue
+            raise AssertionError("a name was taken for a rank")
+
+    run(run_bodies, body, body)
+
+
+def a_tag_is_text(run_bodies: RunBodies) -> None:
+    async def body(node: Transport) -> None:
+        other = 1 - node.rank
+        for verb in (node.send(other, 5, None), node.recv(other, 5)):  # type: ignore[arg-type]
+            try:
+                await verb
+            except TypeError as error:
+                assert "tag" in str(error), f"the error does not speak of tags: {error}"
+                continue
+            raise AssertionError("a number was taken for a tag")
+
+    run(run_bodies, body, body)
+
+
 CHECKS = [
     a_node_knows_rank_size_and_peers,
+    a_name_in_place_of_a_rank_is_refused,
+    a_tag_is_text,
     generators_belong_to_one_node,
 ]

@@ -1,0 +1,45 @@
+"""What an algorithm's author may get wrong in a call, said the same way by every backend.
+
+This file knows the arguments of the transport's verbs. It must not know a backend.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+from simcluster.errors import nearest
+from simcluster.transport import Any_, Cost
+
+
+def wrong_peer(peer: object, rank: int, names: Sequence[str]) -> TypeError | ValueError:
+    """The error for a *peer* that rank *rank* of the nodes called *names* cannot talk to."""
+    if isinstance(peer, str):
+        known = f"{peer!r} is rank {names.index(peer)}" if peer in names else nearest(peer, names)
+        return TypeError(f"a node is addressed by its rank, not by its name: {known}")
+    if not isinstance(peer, int):
+        return TypeError(f"a rank is a whole number, not {_shown(peer)}")
+    others = f"0 to {len(names) - 1} without {rank}" if len(names) > 1 else "none: this node is alone"
+    return ValueError(f"rank {peer} is no peer of rank {rank}: expected {others}")
+
+
+def check_tag(tag: object) -> None:
+    """Raises TypeError unless *tag* can be that of a message, or ANY."""
+    if not isinstance(tag, (str, Any_)):
+        raise TypeError(f"a tag is text, not {_shown(tag)}")
+
+
+def check_work(work: object, cost: object) -> None:
+    """Raises TypeError unless *work* can run on a device and *cost* says what it asks of it."""
+    if not callable(work):
+        raise TypeError(f"compute takes a function and its arguments, compute(f, x, cost=...), not {_shown(work)}")
+    if inspect.iscoroutinefunction(work):
+        name = getattr(work, "__name__", "this one")
+        raise TypeError(f"a device runs plain functions, and {name} is an async one: await it instead")
+    if not isinstance(cost, Cost):
+        raise TypeError(f"compute takes cost=Cost(flops, memory_bytes) or FREE, not {_shown(cost)}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return f"the {type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
