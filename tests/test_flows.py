@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.sim.flows import PlainFlow, finish_times
+from simcluster.experiment.flows import PlainFlow, finish_times
 from simcluster.topology import Link, Node, Topology
 from tests.clusters import IDEAL, star
 

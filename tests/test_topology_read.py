@@ -166,7 +166,7 @@ def test_what_a_real_node_needs_is_carried_along() -> None:
         (
             "mac-mini-m4}",
             "mac-mini-m4, kind: swich}",
-            "nodes.a.kind: found 'swich', expected one of 2 known: did you",
+            "nodes.a.kind: found 'swich', expected one of 3 known: did you",
         ),
         ("mac-mini-m4}", "mac-mini-m4, port: 70000}", "a whole number from 1 to 65535"),
         ("mac-mini-m4}", "mac-mini-m4, port: 7000}", "found a port without an address"),

@@ -9,22 +9,12 @@ independent simulators state their results. (A transport injects first, so that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from backends.sim.loop import Clock
 from backends.sim.models import MODELS, Channels
 from backends.sim.network import Network
+from simcluster.experiment.flows import PlainFlow
 from simcluster.topology import Topology
-
-
-@dataclass(frozen=True)
-class PlainFlow:
-    """*size_bytes* from node *source* to node *target*, from *start_s* on."""
-
-    source: str
-    target: str
-    size_bytes: float
-    start_s: float = 0.0
 
 
 def finish_times(topology: Topology, flows: Sequence[PlainFlow], model: str = "maxmin") -> list[float]:

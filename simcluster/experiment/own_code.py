@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -58,10 +58,17 @@ def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        file = inspect.getsourcefile(function)
+        named = function.func if isinstance(function, partial) else function
+        file = inspect.getsourcefile(named) if inspect.isroutine(named) or inspect.isclass(named) else None
         line = _line_in(error, Path(file)) if file is not None else None
         raise UsageError(
-            Problem(function.__name__, f"{type(error).__name__}: {error}", expected, file, line)
+            Problem(
+                getattr(named, "__name__", type(named).__name__),
+                f"{type(error).__name__}: {error}",
+                expected,
+                file,
+                line,
+            )
         ) from error
 
 

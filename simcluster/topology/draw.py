@@ -175,7 +175,7 @@ def _box(node: Node, drawing: _Drawing, rank: int | None) -> str:
         f'rx="{6 if node.is_worker else 13}"/>'
     )
     if node.device is None:
-        words, about = svg_text(x, y, node.name, "name"), f"switch {node.name}"
+        words, about = svg_text(x, y, node.name, "name"), f"{node.kind} {node.name}"
     else:
         lines = _about(node)
         top = y - height / 2 + 17

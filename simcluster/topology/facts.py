@@ -74,10 +74,11 @@ def _lane(hop: Hop) -> tuple[str, bool]:
 
 def describe(topology: Topology) -> str:
     """A page about *topology*: its nodes with their ranks, its links, and what its routes look like."""
-    switches = len(topology.nodes) - len(topology.workers)
+    kinds = [node.kind for node in topology.nodes.values()]
+    hosts = f"{_count(kinds.count('host'), 'bare host')}, " if "host" in kinds else ""
     lines = [
-        f"{topology.name}: {_count(len(topology.workers), 'worker')}, "
-        f"{_count(switches, 'switch', 'switches')}, {_count(len(topology.links), 'link')}"
+        f"{topology.name}: {_count(kinds.count('worker'), 'worker')}, {hosts}"
+        f"{_count(kinds.count('switch'), 'switch', 'switches')}, {_count(len(topology.links), 'link')}"
     ]
     if topology.description:
         lines.append(" ".join(topology.description.split()))
@@ -89,7 +90,7 @@ def _node_lines(topology: Topology) -> list[str]:
     ranks = {name: rank for rank, name in enumerate(topology.workers)}
     for node in topology.nodes.values():
         if node.device is None:
-            rows.append(("-", node.name, "switch", node.site or ""))
+            rows.append(("-", node.name, node.kind, node.site or ""))
             continue
         about = [str(node.device), *([] if node.gateway else ["forwards nothing"])]
         about += [f"at {node.address}" if node.port is None else f"at {node.address}:{node.port}"] * bool(node.address)
@@ -114,6 +115,8 @@ def _link_lines(topology: Topology) -> list[str]:
 
 def _route_lines(topology: Topology) -> list[str]:
     devices = [node.device for node in topology.nodes.values() if node.device is not None]
+    if not devices:
+        return ["nothing computes here: for plain flows only"]
     rates = [device.flops_per_s / (device.straggler.mean_factor if device.straggler else 1) for device in devices]
     spread = max(rates) / min(rates)
     equal = "all workers equally fast"

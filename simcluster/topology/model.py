@@ -24,7 +24,7 @@ Duplex: TypeAlias = Literal["full", "half", "free"]
 
 @dataclass(frozen=True)
 class Node:
-    """A worker (it has a device and a rank) or a switch (it has neither).
+    """A worker (it has a device and a rank), or a switch or bare host (they have neither).
 
     A node that is no *gateway* forwards nothing for others. *address*, *port* and *ssh* are for the real
     node.
@@ -37,14 +37,15 @@ class Node:
     ssh: str | None = None
     site: str | None = None
     gateway: bool = True
+    is_host: bool = False
 
     @property
     def is_worker(self) -> bool:
         return self.device is not None
 
     @property
-    def kind(self) -> Literal["worker", "switch"]:
-        return "worker" if self.is_worker else "switch"
+    def kind(self) -> Literal["worker", "host", "switch"]:
+        return "worker" if self.is_worker else "host" if self.is_host else "switch"
 
 
 @dataclass(frozen=True)

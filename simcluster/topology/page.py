@@ -21,7 +21,7 @@ def draw_html(topology: Topology, link_use: LinkUse | None = None) -> str:
         (
             ranks.get(node.name, ""),
             node.name,
-            node.device.name if node.device else "switch",
+            node.device.name if node.device else node.kind,
             str(node.device or ""),
             node.site or "",
             node.address or "",

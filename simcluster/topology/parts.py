@@ -20,6 +20,7 @@ from simcluster.yaml_lines import Document, KeyPath
 
 NODE_KEYS = ("kind", *DEVICE_KEYS, "address", "port", "ssh", "site", "gateway")
 SWITCH_KEYS = ("kind", "site")
+HOST_KEYS = ("kind", "site", "gateway")
 LINK_KEYS = ("between", "type", "bandwidth", "latency", "duplex")
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
@@ -57,7 +58,7 @@ def read_node(document: Document, name: str, problems: list[Problem]) -> ReadNod
         fields.problem(found=repr(name), expected=f"a name of {NODE_NAME_EXPECTED}", at_key=True)
     if not fields.is_mapping:
         return ReadNode(None, True, True, True)
-    kind = fields.choice("kind", ("worker", "switch"))
+    kind = fields.choice("kind", ("worker", "host", "switch"))
     if kind == "switch":
         for key in fields.data:
             if key in NODE_KEYS and key not in SWITCH_KEYS:
@@ -66,6 +67,11 @@ def read_node(document: Document, name: str, problems: list[Problem]) -> ReadNod
         node = Node(name, site=site) if len(problems) == before else None
         return ReadNode(node, True, False, True)
     gateway = fields.flag("gateway") is not False
+    if kind == "host" and not any(key in fields.data for key in NODE_KEYS if key not in HOST_KEYS):
+        # An end of plain flows: nothing computes there, so it has no device and no rank.
+        site = fields.text("site", _SITE, "the name of a place")
+        node = Node(name, site=site, gateway=gateway, is_host=True) if len(problems) == before else None
+        return ReadNode(node, gateway, False, True)
     node = _read_worker(fields, name, gateway)
     kind_unknown = kind is None and fields.has("kind")
     return ReadNode(node if len(problems) == before else None, gateway, True, kind_unknown)

@@ -122,7 +122,7 @@ def _read_nodes(fields: Fields, problems: list[Problem]) -> dict[str, ReadNode]:
         fields.problem("nodes", expected="a mapping of nodes by name, one at least", at_key=True)
         return {}
     read = {name: read_node(fields.document, name, problems) for name in nodes}
-    if not any(node.may_be_worker for node in read.values()):
+    if not any(node.may_be_worker or (node.node is not None and node.node.is_host) for node in read.values()):
         fields.problem("nodes", found="switches only", expected="a worker at least: a node with a device", at_key=True)
     return read
 

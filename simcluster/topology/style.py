@@ -43,7 +43,7 @@ SVG_STYLE = """
 .topology .start { text-anchor: start; }
 .topology .end { text-anchor: end; }
 .topology .worker rect { fill: var(--box); stroke: var(--edge); stroke-width: 1.5; }
-.topology .switch rect { fill: var(--switch); stroke: var(--faint); stroke-width: 1; }
+.topology .switch rect, .topology .host rect { fill: var(--switch); stroke: var(--faint); stroke-width: 1; }
 .topology .site rect { fill: var(--site); stroke: var(--faint); stroke-width: 0.75; stroke-dasharray: 2 4; }
 .topology .link { stroke: var(--link); stroke-linecap: round; fill: none; }
 .topology .half { stroke-dasharray: 9 7; }
