@@ -19,6 +19,7 @@ import typer
 
 from simcluster.cli_calibrate import calibrate
 from simcluster.cli_sets import overrides
+from simcluster.cli_simulator import bench_app, flows
 from simcluster.errors import Problem, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ app = typer.Typer(
 )
 topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True)
 app.add_typer(topology_app, name="topology")
+app.add_typer(bench_app, name="bench")
 app.command()(calibrate)
+app.command()(flows)
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""

@@ -34,7 +34,11 @@ def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | 
     if isinstance(source, str) and not Path(source).is_absolute() and (reading.folder / source).is_file():
         source = str(reading.folder / source)
     try:
-        return load_topology(source, overrides=overrides, folder=reading.folder)
+        cluster = load_topology(source, overrides=overrides, folder=reading.folder)
+        if cluster.workers:
+            return cluster
+        reading.bad(("topology",), "a worker at least: a node with a device", f"{cluster.name}, where nothing computes")
+        return None
     except UsageError as error:
         # What is wrong with the name of the file is wrong in this file.
         here = reading.document.problem(("topology",), expected="")
