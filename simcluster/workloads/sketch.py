@@ -6,7 +6,7 @@ must not know nodes, ranks or time: one sketch serves all replicas of a workload
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property
 from typing import TypeVar
 
@@ -17,8 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from simcluster.errors import Problem, UsageError
 from simcluster.transport import Cost
 from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
+from simcluster.workloads.memory import Memory, count_memory
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.samples import Batch
+from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.steps import Loss, differentiate, take_step, trainable_of
 
 T = TypeVar("T")
@@ -64,6 +65,15 @@ class Sketch:
     def apply_cost(self) -> Cost:
         """What `Replica.apply_cost` says."""
         return self._step_counted[0]
+
+    def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
+        """What `count_memory` says of the model, such a batch and *data*."""
+
+        def count() -> Memory:
+            fake = Batch(_fake(batch.inputs), _fake(batch.targets), batch.step)
+            return count_memory(self._model, self._loss, self._make_optimizer, fake, data)
+
+        return self._without_values("the model and its loss", count)
 
     def state(self, *, stepped: bool) -> dict[str, Tensor]:
         """What `Replica.state` has, before or after the first step."""

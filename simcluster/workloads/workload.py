@@ -28,10 +28,11 @@ from simcluster.errors import Problem, UsageError
 from simcluster.rng import numpy_stream, seed_sequence
 from simcluster.transport import Cost
 from simcluster.workloads.global_rng import borrowed, seed_number
+from simcluster.workloads.memory import Memory, count_memory
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices, Partition, iid
 from simcluster.workloads.replica import Replica
-from simcluster.workloads.samples import Data, Samples, as_samples
+from simcluster.workloads.samples import Batch, Data, Samples, as_samples
 from simcluster.workloads.sketch import Sketch
 from simcluster.workloads.steps import Loss
 from simcluster.workloads.timing import TimingReplica
@@ -109,6 +110,18 @@ class Workload:
         """What the model weighs and costs, found without computing it. One for all: a world may have thousands."""
         with borrowed(0):
             return Sketch(self.model, self.loss, self.optimizer, self.clip_norm, self.name)
+
+    def memory(self, numerics: Numerics = "real") -> Memory:
+        """The bytes that training takes on one node, whatever the algorithm; counted on a model of its own."""
+        train = self.train_samples
+        batch = Batch(train.inputs[: self.batch_size], train.targets[: self.batch_size])
+        data = [train, *([self.test_samples] if self.test_samples is not None else [])]
+        if numerics == "none":
+            return self.sketch.memory(batch, data)
+        with borrowed(0):
+            # A batch of its own: a slice would share the storage of all samples.
+            own = Batch(batch.inputs.clone(), batch.targets.clone())
+            return count_memory(self.model().train(), self.loss, self.optimizer, own, data)
 
     def steps_per_epoch(self, size: int) -> int:
         """Batches on each rank of *size* until as many samples as there are have been used, rounded up."""

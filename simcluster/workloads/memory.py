@@ -1,0 +1,102 @@
+"""How much memory it takes to train a model: counted on tensors, real or fake, while they are made.
+
+This file knows torch's autograd and storages. It must not know devices, nodes or algorithms: what those hold beside
+comes on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.steps import Loss, take_step, trainable_of
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that one node holds at once in a step of training, each storage counted once.
+
+    - *weights*: parameters and buffers of the model.
+    - *gradients*: one of every trainable parameter.
+    - *optimizer*: its state after the first step.
+    - *activations*: what the forward pass saves for the backward pass, less the batch and the weights.
+    - *batch*: inputs and targets.
+    - *data*: all samples, since every node has them in memory.
+
+    Not counted: what operators need while they run, the framework, the operating system and the program itself.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    batch: int
+    data: int
+
+    @property
+    def total(self) -> int:
+        return sum(asdict(self).values())
+
+
+def count_memory(
+    model: nn.Module, loss: Loss, make_optimizer: MakeOptimizer, batch: Batch, data: Iterable[Samples]
+) -> Memory:
+    """What training *model* takes; it is asked for the loss of *batch* once, and is left as it was but for buffers."""
+    trainable = [parameter for _, parameter in trainable_of(model)]
+    weights = _Storages([*model.parameters(), *model.buffers()])
+    own = _Storages([batch.inputs, batch.targets])
+    saved = _Storages([])
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.add(tensor)
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        value = loss(model(batch.inputs), batch.targets)
+    del value
+    return Memory(
+        weights=weights.size_bytes,
+        gradients=_Storages(trainable).size_bytes,
+        optimizer=_optimizer_bytes(trainable, make_optimizer),
+        activations=saved.without(weights, own).size_bytes,
+        batch=own.size_bytes,
+        data=_Storages([part for samples in data for part in (samples.inputs, samples.targets)]).size_bytes,
+    )
+
+
+def _optimizer_bytes(trainable: list[nn.Parameter], make_optimizer: MakeOptimizer) -> int:
+    copies = [nn.Parameter(torch.zeros_like(parameter)) for parameter in trainable]
+    optimizer = make_optimizer(copies)
+    take_step(optimizer, copies, [torch.zeros_like(copy) for copy in copies], None)
+    state = (value for copy in copies for value in optimizer.state.get(copy, {}).values())
+    return _Storages([value for value in state if isinstance(value, Tensor)]).size_bytes
+
+
+class _Storages:
+    """The memory behind some tensors: views of one share it. Kept alive, so that no address is given out twice."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._known: dict[int, torch.UntypedStorage] = {}
+        for tensor in tensors:
+            self.add(tensor)
+
+    def add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self._known.setdefault(storage._cdata, storage)
+
+    def without(self, *others: _Storages) -> _Storages:
+        rest = _Storages([])
+        rest._known = {
+            key: storage for key, storage in self._known.items() if not any(key in other._known for other in others)
+        }
+        return rest
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(storage.nbytes() for storage in self._known.values())
