@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simcluster.catalogue import catalogue
-from simcluster.topology import Device, Profile, load
+from simcluster.topology import Device, Profile, load, loads
+from simcluster.topology.device_parts import DEVICE_KEYS
 from simcluster.topology.presets import DEVICES
+from simcluster.topology.straggler_parts import STRAGGLER_KINDS
 from simcluster.topology.stragglers import Trace
 from tests.clusters import device_of, problems_of, read_device, topology_with_trace
 
@@ -128,3 +131,14 @@ def test_other_formats_carry_every_key_of_a_device(tmp_path: Path, suffix: str) 
     assert (device.power_idle_W, device.power_busy_W, device.price_USD_per_h) == (3.0, 7.0, 0.1)
     assert device.straggler == Trace(((0.0, 2.0),))
     assert device.profile == Profile((("net/apply", ((0.0, 310e-6),)), ("net/gradient", ((13e6, 1.2e-3),))))
+
+
+def test_the_page_about_devices_names_every_key_and_every_kind_and_its_example_is_read() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "devices.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    assert loads(example).workers == ["mini1", "pi4", "rented"]
+    for key in DEVICE_KEYS:
+        assert f"`{key}`" in page or f"{key}:" in page, key
+    for kind, keys in STRAGGLER_KINDS.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{kind}` |"))
+        assert all(f"`{key}`" in row for key in keys), kind
