@@ -78,6 +78,17 @@ class NodeFailed(RunError):
         super().__init__(f"rank {rank} ({name}) failed: {last}")
 
 
+class NeedsValues(RunError):
+    """A timing-only run came to a place where the algorithm's way depends on the value of a tensor."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where, self.reason = where, reason
+        super().__init__(
+            f"{where} asks for a value that numerics: none does not compute ({reason}); "
+            "set numerics: real, or let steps, shapes or settings decide"
+        )
+
+
 class Stuck(RunError):
     """Base of the two ways not to end; *waits* says of every rank what it waits for."""
 

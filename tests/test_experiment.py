@@ -84,7 +84,7 @@ def test_all_errors_of_a_file_are_shown_at_once_with_their_lines(tmp_path: Path)
         "workload: {name: mnist_mpl}\n"
         "stop: {steps: 5, epochs: 2}\n"
         "seed: -1\n"
-        "numerics: none\n"
+        "numerics: some\n"
     )
     found = problems_of(path)
     text = "\n".join(found)
@@ -95,7 +95,7 @@ def test_all_errors_of_a_file_are_shown_at_once_with_their_lines(tmp_path: Path)
         4: "did you mean 'mnist_mlp'?",
         5: "either steps or epochs",
         6: "at least 0",
-        7: "real",
+        7: "real or none",
     }.items():
         assert any(f"wrong.yaml:{line}:" in problem and words in problem for problem in found), (
             f"line {line} in\n{text}"
@@ -141,7 +141,7 @@ def test_a_crash_needs_a_worker_and_a_time() -> None:
 
 def test_what_is_wrong_with_stop_is_told_beside_all_else() -> None:
     for stop, key in (({"steps": -4}, "stop.steps"), ({"epochs": float("nan")}, "stop.epochs")):
-        found = problems_of({**GOOD, "numerics": "none", "stop": {**stop, "time": "0 s"}})
+        found = problems_of({**GOOD, "numerics": "some", "stop": {**stop, "time": "0 s"}})
         assert len(found) == 3, found
         assert any(problem.startswith(key) for problem in found)
         assert any("stop.time: found '0 s', expected a time above zero" in problem for problem in found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from backends.sim.cluster import Cluster, run_bodies
-from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.errors import NeedsValues, NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.results.record import RunRecord
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _first_error(cluster: Cluster) -> RunError | None:
     if not cluster.failures:
         return None
     rank, failure = cluster.failures[0]
-    if isinstance(failure, PeerLost):
+    if isinstance(failure, (NeedsValues, PeerLost)):
         return failure
     details = "".join(traceback.format_exception(failure))
     return NodeFailed(rank, cluster.nodes[rank].name, details)

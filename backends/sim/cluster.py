@@ -18,7 +18,7 @@ from backends.sim.models import MODELS, Channels
 from backends.sim.network import Network
 from backends.sim.transport import INBOX_BYTES, Departure, SimTransport, Stream
 from simcluster.errors import ENDED, Deadlock, NeverFinished
-from simcluster.results.record import Recorder
+from simcluster.results.record import Recorder, kept_spans
 
 if TYPE_CHECKING:
     from simcluster.topology import Topology
@@ -47,11 +47,12 @@ class Cluster:
         self.crashed: list[int] = []  # by the fault plan
         self.departed: dict[int, Departure] = {}  # by rank, in order of time
         self._ending = False
+        keep = kept_spans(len(topology.workers))
         for rank, name in enumerate(topology.workers):
             node = topology.nodes[name]
             assert node.device is not None, "a worker has a device"
             device = DeviceModel(node.device, seed, name)
-            self.nodes.append(SimTransport(self, rank, device, Recorder(rank, name, self.loop.time)))
+            self.nodes.append(SimTransport(self, rank, device, Recorder(rank, name, self.loop.time, keep)))
         self._living = dict(enumerate(self.nodes))
 
     def stream(self, source: int, to: int) -> Stream:

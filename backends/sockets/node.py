@@ -46,7 +46,7 @@ from backends.sockets.loops import loop_factory
 from backends.sockets.mesh import Mesh
 from backends.sockets.transport import SocketTransport
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
-from simcluster.results.record import NodeRecord, Recorder
+from simcluster.results.record import NodeRecord, Recorder, kept_spans
 
 WAITS_SHOWN = 20
 DETAILS_CHARACTERS = 20_000
@@ -91,7 +91,7 @@ class _Node:
         self.lane, self.job, self._listening = lane, job, listening
         self._loop = asyncio.get_running_loop()
         self._started_s: float | None = None
-        self.recorder = Recorder(job.rank, job.names[job.rank], self._now)
+        self.recorder = Recorder(job.rank, job.names[job.rank], self._now, kept_spans(len(job.names)))
         self.transport = SocketTransport(
             job.rank,
             job.names,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.experiment.values import missing_values
 from simcluster.results.record import NodeRecord, Recorder
 from simcluster.results.summary import ACCURACY, LOSS
 from simcluster.results.weights import to_safetensors
@@ -46,7 +47,8 @@ async def run_node(node: Transport, recorder: Recorder, config_json: str) -> Nod
     what happened until then.
     """
     experiment = _experiment(config_json)
-    replica = experiment.workload.replica(node.rank, node.size, experiment.seed, steps=experiment.steps)
+    workload, numerics = experiment.workload, experiment.numerics
+    replica = workload.replica(node.rank, node.size, experiment.seed, steps=experiment.steps, numerics=numerics)
     evaluations = Evaluations(experiment, replica, recorder) if node.rank == OBSERVED_RANK else None
     try:
         async with asyncio.timeout(experiment.time_s) as limit:
@@ -62,7 +64,12 @@ async def run_node(node: Transport, recorder: Recorder, config_json: str) -> Nod
     except BaseExceptionGroup as group:
         first = _first(group)
         if not _time_is_up(first, experiment, recorder):
-            raise first from group
+            raise _explained(first, experiment) from group
+    except Exception as error:
+        explained = _explained(error, experiment)
+        if explained is error:
+            raise
+        raise explained from error
     finally:
         finished_s = recorder.now()
         try:
@@ -70,9 +77,14 @@ async def run_node(node: Transport, recorder: Recorder, config_json: str) -> Nod
                 await evaluations.finish(finished_s)
         finally:
             record = recorder.finish(replica.weights_sha256(), finished_s)
-            if node.rank == OBSERVED_RANK:
+            if node.rank == OBSERVED_RANK and experiment.numerics == "real":
                 record.weights = to_safetensors(replica.names, replica.parameters)
     return recorder.record
+
+
+def _explained(error: BaseException, experiment: Experiment) -> BaseException:
+    """*error*, or what to do about it if it came of values that are not computed."""
+    return (missing_values(error) if experiment.numerics == "none" else None) or error
 
 
 def _time_is_up(error: BaseException, experiment: Experiment, recorder: Recorder) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from simcluster import yaml_lines
 from simcluster.errors import Problem, UsageError, nearest
@@ -21,6 +21,7 @@ from simcluster.experiment.stop import count_steps, read_stop
 from simcluster.shipped import shipped_names, shipped_path
 from simcluster.topology import Topology
 from simcluster.workloads import Workload
+from simcluster.workloads.workload import Numerics
 from simcluster.yaml_lines import Document
 
 KEYS = (
@@ -33,6 +34,7 @@ KEYS = (
     "faults",
     "seed",
     "numerics",
+    "check_memory",
     "backend",
 )
 BACKENDS = ("sim", "sockets")
@@ -54,6 +56,8 @@ class Experiment:
     evaluate_every: int
     faults: tuple[Crash, ...]
     seed: int
+    numerics: Numerics
+    check_memory: bool
     backend: str
     document: dict[str, Any] = field(repr=False)
 
@@ -104,15 +108,15 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
             reading.bad((key,), f"one of the keys {', '.join(KEYS)}: {nearest(str(key), KEYS)}", at_key=True)
     name = reading.value("name", str, "a short text", default=_stem(reading))
     seed = reading.value("seed", int, "a whole number of at least 0", default=0, least=0)
-    if reading.document.data.get("numerics", "real") != "real":
-        reading.bad(("numerics",), "real, the only numerics so far")
     backend = reading.value("backend", str, " or ".join(BACKENDS), default="sim", one_of=BACKENDS)
+    numerics = _numerics(reading, backend)
+    check_memory = _check_memory(reading)
     cluster = read_topology(reading, of_topology)
     function, algorithm_block, settings = read_algorithm(reading)
     workload, workload_block = read_workload(reading)
     faults = read_faults(reading, cluster)
     stop, time_s = read_stop(reading)
-    steps = count_steps(reading, workload, cluster, seed, stop)
+    steps = count_steps(reading, workload, cluster, seed, stop, numerics)
     evaluate_every = reading.value(
         "evaluate_every", int, "a whole number of at least 1", default=max(1, -(-steps // EVALUATIONS)), least=1
     )
@@ -130,7 +134,8 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         "evaluate_every": evaluate_every,
         "faults": reading.document.data.get("faults") or [],
         "seed": seed,
-        "numerics": "real",
+        "numerics": numerics,
+        "check_memory": check_memory,
         "backend": backend,
     }
     return Experiment(
@@ -144,9 +149,25 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         evaluate_every=evaluate_every,
         faults=faults,
         seed=seed,
+        numerics=numerics,
+        check_memory=check_memory,
         backend=backend,
         document=resolved,
     )
+
+
+def _numerics(reading: Reading, backend: str) -> Numerics:
+    numerics: Numerics = reading.value("numerics", str, "real or none", default="real", one_of=get_args(Numerics))
+    if numerics == "none" and backend != "sim":
+        reading.bad(("numerics",), f"real, since {backend} computes on real nodes; none is for the simulator")
+    return numerics
+
+
+def _check_memory(reading: Reading) -> bool:
+    value = reading.document.data.get("check_memory", True)
+    if not isinstance(value, bool):
+        reading.bad(("check_memory",), "true or false")
+    return value is not False
 
 
 def _stem(reading: Reading) -> str:

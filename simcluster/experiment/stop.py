@@ -13,7 +13,8 @@ from simcluster.experiment.own_code import calling
 from simcluster.experiment.reading import Reading
 from simcluster.topology import Topology
 from simcluster.units import UnitError, parse_latency, write_latency
-from simcluster.workloads import Workload
+from simcluster.workloads import Replica, Workload
+from simcluster.workloads.workload import Numerics
 
 STOP_KEYS = ("steps", "epochs", "time")
 
@@ -43,16 +44,30 @@ def read_stop(reading: Reading) -> tuple[dict[str, Any], float | None]:
 
 
 def count_steps(
-    reading: Reading, workload: Workload | None, cluster: Topology | None, seed: int, stop: dict[str, Any]
+    reading: Reading,
+    workload: Workload | None,
+    cluster: Topology | None,
+    seed: int,
+    stop: dict[str, Any],
+    numerics: Numerics,
 ) -> int:
-    """The steps of every rank; asks for one replica, so that data which cannot be dealt out is found now."""
+    """The steps of every rank; asks for one replica, so that data which cannot be dealt out is found now.
+
+    So is work that cannot do without values, if there are to be none.
+    """
     if workload is None or cluster is None or reading.problems:
         return 1
     steps, epochs = stop.get("steps"), stop.get("epochs")
     size = len(cluster.workers)
-    replica = reading.collect(
-        lambda: calling(workload.model, lambda: workload.replica(0, size, seed, steps, epochs), "a model that works")
-    )
+
+    def try_one() -> Replica:
+        replica = workload.replica(0, size, seed, steps, epochs, numerics=numerics)
+        if numerics == "none":
+            replica.gradient_cost(next(replica.batches()))
+            replica.apply_cost()
+        return replica
+
+    replica = reading.collect(lambda: calling(workload.model, try_one, "a model that works"))
     return replica.steps if replica is not None else 1
 
 

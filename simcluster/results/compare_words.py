@@ -50,6 +50,11 @@ def _failure(summary: dict[str, Any], side: str) -> str:
 def _weights(pair: Pair) -> str:
     sha256 = str(pair.a.summary["weights_sha256"])
     others = pair.nodes_with_other_weights
+    timed = [side for run, side in ((pair.a, "a"), (pair.b, "b")) if words.timed_only(run.summary)]
+    if timed:
+        same = "The same trace to the bit, but no" if pair.same_trace else "No"
+        verb = "was" if len(timed) == 1 else "were"
+        return f"{same} final weights to compare: {words.listing(timed)} {verb} timed only (numerics: none)"
     if pair.same_weights is None:
         return "No final weights to compare"
     if pair.same_trace and pair.same_weights and not others:
@@ -95,12 +100,19 @@ def _totals(pair: Pair) -> str:
     ]
     for name, key, form in formats:
         if a[key] is not None or b[key] is not None:
-            rows.append([name, form(a[key]), form(b[key]), "equal" if a[key] == b[key] else "different"])
+            rows.append([name, form(a[key]), form(b[key]), _verdict(a[key], b[key])])
     for name, key, form in (("energy", "joules", words.energy), ("price", "price_usd", words.price)):
         x, y = a.get(key), b.get(key)
         if x is not None or y is not None:
             rows.append([name, form(x), form(y), f"x{y / x:.3g}" if x and y is not None else ""])
     return columns(rows)
+
+
+def _verdict(a: Any, b: Any) -> str:
+    """Whether two values are equal, if there are two."""
+    if a is None or b is None:
+        return words.ABSENT
+    return "equal" if a == b else "different"
 
 
 def _exact(value: float | None) -> str:
@@ -146,9 +158,8 @@ def _nodes(pair: Pair) -> str:
             rows.append([name, f"only in {'a' if name in a else 'b'}"])
             continue
         x, y = a[name], b[name]
-        verdict = "equal" if x["weights_sha256"] == y["weights_sha256"] else "different"
         cells = [form(node[key]) for key, form in _NODE_FORMATS for node in (x, y)]
-        rows.append([name, *cells, verdict if x["weights_sha256"] or y["weights_sha256"] else words.ABSENT])
+        rows.append([name, *cells, _verdict(x["weights_sha256"], y["weights_sha256"])])
     return columns(rows) + _cut(len({*a, *b}), "nodes")
 
 

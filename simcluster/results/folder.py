@@ -18,7 +18,8 @@ import yaml
 
 from simcluster.errors import Problem, UsageError
 from simcluster.results.record import Span
-from simcluster.results.trace import spans_of
+from simcluster.results.rest import Rest
+from simcluster.results.trace import rests_of, spans_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,8 +73,16 @@ class Run:
 
     @cached_property
     def spans(self) -> list[tuple[int, Span]]:
-        """(rank, span) for all that the nodes did, by rank, kind and start; times to the nanosecond."""
+        """(rank, span) for all that the nodes did, by rank, kind and start; times to the nanosecond.
+
+        Of a run of very many spans, each node's first; `rests` sums up the others.
+        """
         return spans_of(self.trace)
+
+    @cached_property
+    def rests(self) -> dict[int, Rest]:
+        """By rank, the sum of what is not in `spans`: of most runs, nothing."""
+        return rests_of(self.trace)
 
     @cached_property
     def plot(self) -> RunPlots:
@@ -86,7 +95,7 @@ class Run:
         """The final weights of rank 0, parameter by parameter in the model's order; they hash to
         `summary["weights_sha256"]`.
 
-        Raises UsageError if the run has left none: it failed before rank 0 could hand them in.
+        Raises UsageError if the run has left none: it failed before rank 0 could hand them in, or was timed only.
         """
         from simcluster.results.weights import read_safetensors
 
@@ -103,6 +112,8 @@ class Run:
     @property
     def _end(self) -> str:
         error = self.summary.get("error")
+        if self.config.get("numerics") == "none":
+            return "was timed only (numerics: none)"
         return f"failed: {error['message'].splitlines()[0]}" if error else "has none in its checkpoints"
 
     @property

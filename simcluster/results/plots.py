@@ -68,7 +68,8 @@ class RunPlots:
     @cached_property
     def _activity(self) -> timelines.Activity:
         run = self._run
-        return timelines.Activity([escape(name) for name in run.summary["nodes"]], run.spans, run.summary["elapsed_s"])
+        names = [escape(name) for name in run.summary["nodes"]]
+        return timelines.Activity(names, run.spans, run.summary["elapsed_s"], run.rests)
 
     def _end_of_first_steps(self, start_s: float) -> float:
         metrics = self._run.metrics

@@ -8,11 +8,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-SpanKind = Literal["compute", "send", "recv"]
+from simcluster.results.rest import Adder, Rest
+from simcluster.results.span import Span, SpanKind
+from simcluster.unknown import UnknownNumber
+
+__all__ = ["Metric", "NodeRecord", "Recorder", "Rest", "RunRecord", "Span", "SpanKind", "kept_spans"]
 
 
 class Metric(NamedTuple):
@@ -25,15 +29,13 @@ class Metric(NamedTuple):
     value: float
 
 
-class Span(NamedTuple):
-    """What a node did from *start_s* to *end_s*: computed, or waited in send or recv. *peer* is a rank, -1 if none."""
+KEPT_SPANS = 2**18
+"""Spans that a run keeps one by one, all nodes together; what nodes do beyond their share is summed up."""
 
-    kind: SpanKind
-    start_s: float
-    end_s: float
-    peer: int
-    tag: str
-    size_bytes: int
+
+def kept_spans(size: int) -> int:
+    """The share of one of *size* nodes."""
+    return KEPT_SPANS // size
 
 
 @dataclass
@@ -41,7 +43,8 @@ class NodeRecord:
     """Everything one node noted.
 
     *sent_to* maps a peer's rank to [messages, bytes]; bytes count header and body of the data lane. *control_bytes*
-    counts everything else that this node sent (0 in the simulator). A node that never said its last words has no
+    counts everything else that this node sent (0 in the simulator). *rest* sums up the spans that came after *spans*
+    were as many as are kept; None if none did. A node that never said its last words has no
     *finished_s* and no *weights_sha256*. *weights* is the content of a file with its final weights
     (simcluster.results.weights); those of one node are enough for a run.
     """
@@ -50,6 +53,7 @@ class NodeRecord:
     name: str
     metrics: list[Metric] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    rest: Rest | None = None
     sent_to: dict[int, list[int]] = field(default_factory=dict)
     bytes_received: int = 0
     control_bytes: int = 0
@@ -64,6 +68,8 @@ class NodeRecord:
         sent = sorted(self.sent_to.items())
         # Hashed once, at the end: MessagePack keeps every bit of a float.
         noted = [self.spans, self.metrics, sent, self.bytes_received, self.steps, self.finished_s]
+        if self.rest is not None:
+            noted.append(self.rest.digest)
         return hashlib.sha256(msgspec.msgpack.encode(noted)).hexdigest()
 
     @property
@@ -77,7 +83,8 @@ class NodeRecord:
     @property
     def compute_s(self) -> float:
         """Time the device worked: its pieces of work never overlap."""
-        return sum(span.end_s - span.start_s for span in self.spans if span.kind == "compute")
+        kept_s = sum(span.end_s - span.start_s for span in self.spans if span.kind == "compute")
+        return kept_s + (self.rest.compute_s if self.rest is not None else 0.0)
 
     @property
     def wait_s(self) -> float:
@@ -88,43 +95,65 @@ class NodeRecord:
 class Recorder:
     """Fills a NodeRecord while a node runs. The transport calls it; *now* is the run's clock, 0 at its start.
 
-    *on_metrics*, if given, is called after each `metrics` with (step, {name: value}), off the clock.
+    The first *keep* spans are kept one by one: see `kept_spans`. *on_metrics*, if given, is called after each `metrics`
+    with (step, {name: value}), off the clock.
     """
 
-    def __init__(self, rank: int, name: str, now: Callable[[], float]) -> None:
-        self.record = NodeRecord(rank, name)
+    def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
+        self._record = NodeRecord(rank, name)
+        self._keep = keep
+        self._adder: Adder | None = None
         self.now = now
         self.on_metrics: Callable[[int, dict[str, float]], None] | None = None
 
+    @property
+    def record(self) -> NodeRecord:
+        """Everything noted until now."""
+        if self._adder is not None:
+            self._record.rest = self._adder.total
+        return self._record
+
     def span(self, kind: SpanKind, start_s: float, end_s: float, peer: int, tag: str, size_bytes: int) -> None:
-        self.record.spans.append(Span(kind, start_s, end_s, peer, tag, size_bytes))
+        if self._adder is not None:
+            self._adder.add((kind, start_s, end_s, peer, tag, size_bytes))
+            return
+        self._record.spans.append(Span(kind, start_s, end_s, peer, tag, size_bytes))
+        if len(self._record.spans) >= self._keep:
+            self._adder = Adder()
 
     def sent(self, to: int, size_bytes: int) -> None:
-        count = self.record.sent_to.setdefault(to, [0, 0])
+        count = self._record.sent_to.get(to)
+        if count is None:
+            count = self._record.sent_to[to] = [0, 0]
         count[0] += 1
         count[1] += size_bytes
 
     def received(self, size_bytes: int) -> None:
-        self.record.bytes_received += size_bytes
+        self._record.bytes_received += size_bytes
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Notes *values* now; raises TypeError for what is not a number."""
         time_s = self.now()
         for name, value in values.items():
-            self.metric_at(time_s, step, name, float(value))
-        self.record.steps = max(self.record.steps, step)
+            self.metric_at(time_s, step, name, value)
+        self._record.steps = max(self._record.steps, step)
         if self.on_metrics is not None:
             self.on_metrics(step, values)
 
     def metric_at(self, time_s: float, step: int, name: str, value: float) -> None:
-        """Notes one number for a moment that may have passed: an evaluation made off the clock."""
-        self.record.metrics.append(Metric(time_s, step, self.record.name, name, value))
+        """Notes one number for a moment that may have passed: an evaluation made off the clock.
+
+        A number that is not known is no number to note.
+        """
+        if not isinstance(value, UnknownNumber):
+            self._record.metrics.append(Metric(time_s, step, self._record.name, name, float(value)))
 
     def finish(self, weights_sha256: str | None, finished_s: float | None = None) -> NodeRecord:
         """Closes the record at *finished_s*, or this moment."""
-        self.record.finished_s = self.now() if finished_s is None else finished_s
-        self.record.weights_sha256 = weights_sha256
-        return self.record
+        record = self.record
+        record.finished_s = self.now() if finished_s is None else finished_s
+        record.weights_sha256 = weights_sha256
+        return record
 
 
 @dataclass

@@ -40,7 +40,7 @@ def render(run: Run, topology: Topology) -> str:
     body = "\n".join(
         [
             _header(run, topology),
-            _convergence(figures),
+            _convergence(figures, run.summary),
             _timeline(figures),
             _network(run, topology),
             _staleness(figures),
@@ -129,9 +129,15 @@ def _failure(summary: dict[str, Any]) -> str:
 def _cards(summary: dict[str, Any]) -> str:
     steps_per_s = summary["steps"] / summary["elapsed_s"] if summary["elapsed_s"] else None
     sha256 = summary["weights_sha256"]
-    cards = [
+    learnt = [
         ("accuracy", words.accuracy(summary["accuracy"]), "last evaluation"),
         ("loss", words.number(summary["loss"]), "last evaluation"),
+        ("final weights", sha256[:8] if sha256 else words.ABSENT, "sha256 at rank 0"),
+    ]
+    if words.timed_only(summary):
+        learnt = [("numerics", "none", "timed only")]
+    cards = [
+        *learnt[:2],
         (
             clock_name(summary),
             words.seconds(summary["elapsed_s"]),
@@ -141,7 +147,7 @@ def _cards(summary: dict[str, Any]) -> str:
         ("sent", words.size(summary["bytes_sent"]), words.plural(summary["messages_sent"], "message")),
         ("computing", words.share(compute_share(summary)), "mean over devices"),
         *_bill_cards(summary),
-        ("final weights", sha256[:8] if sha256 else words.ABSENT, "sha256 at rank 0"),
+        *learnt[2:],
     ]
     items = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>"
@@ -161,7 +167,11 @@ def _bill_cards(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     return cards
 
 
-def _convergence(figures: dict[str, go.Figure]) -> str:
+def _convergence(figures: dict[str, go.Figure], summary: dict[str, Any]) -> str:
+    if words.timed_only(summary):
+        return _section(
+            "Convergence", "Timed only (numerics: none): nothing was learnt, so there is no loss, accuracy or weight."
+        )
     stems = [stem for stem in ("loss", "accuracy") if f"{stem}-time" in figures]
     if not stems:
         return _section("Convergence", "This run recorded neither loss nor accuracy.")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def headline(run: Run, topology: Topology) -> str:
     """Who trained what on which cluster, and how far it got in what time."""
     summary, workload = run.summary, run.config.get("workload")
-    who = f"{summary['algorithm']} trained {label(workload) if workload else 'a model'}"
+    did = "was timed at training" if words.timed_only(summary) else "trained"
+    who = f"{summary['algorithm']} {did} {label(workload) if workload else 'a model'}"
     nodes = words.plural(len(summary["nodes"]), "node")
     steps, time = words.plural(summary["steps"], "step"), clock_words(summary)
     # Nodes on sockets may be anything, whatever the topology says of them.

@@ -8,8 +8,8 @@ What does not fit into the limits is cut off in time, and the figure says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ import plotly.graph_objects as go
 from simcluster.results import words
 from simcluster.results.figure_style import COMPUTE, KIND_COLOURS, KIND_WORDS, rgba, styled, time_scale
 from simcluster.results.record import Span
+from simcluster.results.rest import Rest
 from simcluster.results.trace import KINDS, nanoseconds
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -31,11 +32,15 @@ _LANE_WIDTH = {"compute": 0.36, "send": 0.2, "recv": 0.2}
 
 @dataclass(frozen=True)
 class Activity:
-    """A run's *spans* as (rank, span); *names* by rank, escaped for HTML; *elapsed_s* of the whole run."""
+    """A run's *spans* as (rank, span); *names* by rank, escaped for HTML; *elapsed_s* of the whole run.
+
+    *rests*, by rank, sum up what is not told span by span.
+    """
 
     names: Sequence[str]
     spans: Sequence[tuple[int, Span]]
     elapsed_s: float
+    rests: Mapping[int, Rest] = field(default_factory=dict)
 
 
 def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go.Figure:
@@ -110,6 +115,8 @@ def _cut_words(activity: Activity, start_s: float, end_s: float, bars: int) -> s
             else f"{words.seconds(start_s)} to {words.seconds(end_s)}"
         )
         parts.append(f"{part} of {words.seconds(activity.elapsed_s)}")
+    if activity.rests:
+        parts.append("each node's first spans only, since the run has too many")
     if len(activity.names) > MAX_NODES:
         parts.append(f"the first {MAX_NODES} of {len(activity.names)} nodes")
     return ", ".join([*parts, words.plural(bars, "span")])
@@ -125,7 +132,10 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
     by_rank: list[list[Span]] = [[] for _ in activity.names]
     for rank, span in activity.spans:
         by_rank[rank].append(span)
-    rows = [busy_shares(spans, edges_s) for spans in by_rank]
+    rows = [
+        busy_shares(spans, edges_s) + rest_shares(activity.rests.get(rank), edges_s)
+        for rank, spans in enumerate(by_rank)
+    ]
     percents = np.round(np.array(rows) * 100, 1)
     most = float(percents.max(initial=0.0))
     top = next((limit for limit in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if 0 < most <= limit), 100.0)
@@ -170,3 +180,12 @@ def busy_shares(spans: Sequence[Span], edges_s: FloatArray) -> FloatArray:
     worked_s[2::2] = worked_s[1:-1:2]
     shares = np.diff(np.interp(edges_s, times_s, worked_s)) / np.diff(edges_s)
     return np.asarray(np.clip(shares, 0.0, 1.0), dtype=np.float64)
+
+
+def rest_shares(rest: Rest | None, edges_s: FloatArray) -> FloatArray:
+    """The same for what is summed up, its work taken as even within each part."""
+    if rest is None or edges_s[-1] <= edges_s[0]:
+        return np.zeros(len(edges_s) - 1)
+    worked_s = np.concatenate([[0.0], np.cumsum(rest.busy_s)])
+    times_s = np.arange(len(worked_s)) * rest.width_s
+    return np.asarray(np.diff(np.interp(edges_s, times_s, worked_s)) / np.diff(edges_s), dtype=np.float64)

@@ -13,9 +13,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from simcluster.results.record import NodeRecord, RunRecord, Span, SpanKind
+from simcluster.results.rest import PARTS, Rest
 
 KINDS: Final[tuple[SpanKind, ...]] = ("compute", "send", "recv")
 
@@ -25,10 +27,25 @@ COUNTERS: Final = ("loss", "eval_loss", "eval_accuracy", "staleness")
 
 def chrome_trace(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
     """The trace of *record*; *other* is shown by viewers as the trace's description."""
-    events: list[dict[str, Any]] = []
+    return {"traceEvents": list(events(record)), **description(record, other)}
+
+
+def events(record: RunRecord) -> Iterator[dict[str, Any]]:
+    """One by one, as a long run has many."""
     for node in record.nodes:
-        events.extend(_process(node))
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": dict(other)}
+        yield from _process(node)
+        if node.rest is not None:
+            yield from _summed_up(node.rank, node.rest)
+
+
+def description(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a trace but its events. "rest" has, by rank, what is summed up and not told span by span."""
+    rests = {str(node.rank): asdict(node.rest) for node in record.nodes if node.rest is not None}
+    if not rests:
+        return {"displayTimeUnit": "ms", "otherData": dict(other)}
+    summed = sum(rest["spans"] for rest in rests.values())
+    note = f"{summed} later spans are summed up: see the counters 'busy (%)' and 'sent (bytes)' of each node"
+    return {"displayTimeUnit": "ms", "otherData": {**other, "note": note}, "rest": rests}
 
 
 def nanoseconds(time_s: float) -> int:
@@ -68,6 +85,18 @@ def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
             }
 
 
+def _summed_up(rank: int, rest: Rest) -> Iterator[dict[str, Any]]:
+    """Counters of a node's rest: one value a part, up to the first of those that are empty to the end."""
+    after = max((part + 1 for part in range(PARTS) if rest.busy_s[part] or rest.sent_bytes[part]), default=0)
+    for part in range(min(after + 1, PARTS)):
+        time_us = nanoseconds(part * rest.width_s) / 1e3
+        for name, value in (
+            ("busy (%)", 100 * rest.busy_s[part] / rest.width_s),
+            ("sent (bytes)", rest.sent_bytes[part]),
+        ):
+            yield {"ph": "C", "name": name, "ts": time_us, "pid": rank, "tid": 0, "args": {name: value}}
+
+
 def assign_lanes(spans: list[Span]) -> list[int]:
     """For each of *spans*, sorted by start, the lowest lane whose last span has ended by then."""
     busy: list[tuple[int, int]] = []
@@ -103,6 +132,11 @@ def _complete(pid: int, tid: int, span: Span) -> dict[str, Any]:
         "tid": tid,
         "args": args,
     }
+
+
+def rests_of(trace: Mapping[str, Any]) -> dict[int, Rest]:
+    """By rank, what `chrome_trace` summed up; empty where it told every span."""
+    return {int(rank): Rest(**rest) for rank, rest in trace.get("rest", {}).items()}
 
 
 def spans_of(trace: Mapping[str, Any]) -> list[tuple[int, Span]]:

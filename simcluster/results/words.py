@@ -6,6 +6,8 @@ This file knows units. It must not know runs or figures; nothing computes with w
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 ABSENT = "-"
 
@@ -100,3 +102,8 @@ def plural(amount: int, noun: str) -> str:
 def listing(items: list[str]) -> str:
     """'a', 'a and b', 'a, b and c'."""
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1] if items else ""
+
+
+def timed_only(summary: Mapping[str, Any]) -> bool:
+    """Whether a run computed nothing: it has times and messages, but neither loss, accuracy nor weights."""
+    return summary.get("numerics") == "none"

@@ -34,7 +34,7 @@ from simcluster.results.folder import (
 )
 from simcluster.results.record import RunRecord
 from simcluster.results.summary import summarize
-from simcluster.results.trace import chrome_trace
+from simcluster.results.trace import description, events
 
 if TYPE_CHECKING:
     from simcluster.topology import Topology
@@ -69,7 +69,7 @@ def write_run(
     writers: dict[str, Callable[[Path], object]] = {
         CONFIG: partial(_write_yaml, dict(config)),
         METRICS: partial(_write_metrics, record),
-        TRACE: partial(_write_trace, chrome_trace(record, _description(summary))),
+        TRACE: partial(_write_trace, record, _description(summary)),
         CHECKPOINTS: partial(_write_checkpoints, record),
         SUMMARY: partial(_write_json, summary),
     }
@@ -127,14 +127,13 @@ def _write_json(content: Mapping[str, Any], path: Path) -> None:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
-def _write_trace(trace: Mapping[str, Any], path: Path) -> None:
+def _write_trace(record: RunRecord, other: Mapping[str, Any], path: Path) -> None:
     """One event a line, so that two traces can be compared with the usual tools."""
-    rest = {key: value for key, value in trace.items() if key != "traceEvents"}
     with path.open("wb") as file:
         file.write(b'{"traceEvents":[\n')
-        for index, event in enumerate(trace["traceEvents"]):
+        for index, event in enumerate(events(record)):
             file.write((b",\n" if index else b"") + msgspec.json.encode(event))
-        file.write(b"\n]," + msgspec.json.encode(rest)[1:] + b"\n")
+        file.write(b"\n]," + msgspec.json.encode(description(record, other))[1:] + b"\n")
 
 
 def _write_metrics(record: RunRecord, path: Path) -> None:

@@ -59,7 +59,15 @@ class _Sent:
     """The ends of all sends of a run, in order, and the bytes sent by then."""
 
     def __init__(self, run: Run) -> None:
-        sends = sorted((nanoseconds(s.end_s), s.size_bytes) for _, s in run.spans if s.kind == "send")
+        sends = [(nanoseconds(s.end_s), s.size_bytes) for _, s in run.spans if s.kind == "send"]
+        # What is summed up counts at the end of its part.
+        sends += [
+            (nanoseconds((part + 1) * rest.width_s), size_bytes)
+            for rest in run.rests.values()
+            for part, size_bytes in enumerate(rest.sent_bytes)
+            if size_bytes
+        ]
+        sends.sort()
         self._ends_ns = np.array([end_ns for end_ns, _ in sends], dtype=np.int64)
         self._bytes = np.concatenate([[0], np.cumsum([size_bytes for _, size_bytes in sends], dtype=np.int64)])
 

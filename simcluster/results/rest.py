@@ -1,0 +1,86 @@
+"""What a node did once its record was full: no longer span by span, but summed up in equal parts of time.
+
+This file knows spans. It must not know who records them, files or figures. Memory does not grow with what is added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+
+import msgspec
+
+PARTS = 256
+AT_ONCE = 256
+"""Spans that wait to be summed up together."""
+
+
+@dataclass
+class Rest:
+    """*spans* more spans than the record holds, of which *compute_s* seconds computed; *digest* is the hash of all.
+
+    Part i of time begins at i times *width_s*: in it the device worked for busy_s[i] seconds, and the sends that ended
+    in it had sent_bytes[i]. *width_s* is a power of two, so that nodes with different ones compare.
+    """
+
+    spans: int = 0
+    compute_s: float = 0.0
+    digest: str = ""
+    width_s: float = 0.0
+    busy_s: list[float] = field(default_factory=lambda: [0.0] * PARTS)
+    sent_bytes: list[int] = field(default_factory=lambda: [0] * PARTS)
+
+    def widen(self) -> None:
+        """Makes each part twice as long."""
+        self.width_s *= 2
+        half = PARTS // 2
+        self.busy_s = [a + b for a, b in zip(self.busy_s[::2], self.busy_s[1::2], strict=True)] + [0.0] * half
+        self.sent_bytes = [a + b for a, b in zip(self.sent_bytes[::2], self.sent_bytes[1::2], strict=True)] + [0] * half
+
+    def add(self, kind: str, start_s: float, end_s: float, size_bytes: int) -> None:
+        """Puts one span into the parts that it lies in."""
+        if self.width_s == 0.0:
+            self.width_s = math.ldexp(1.0, math.frexp(max(end_s, 1e-9) / PARTS)[1])
+        while end_s >= self.width_s * PARTS:
+            self.widen()
+        last = int(end_s / self.width_s)
+        if kind == "send":
+            self.sent_bytes[last] += size_bytes
+        elif kind == "compute":
+            self.compute_s += end_s - start_s
+            for part in range(int(start_s / self.width_s), last + 1):
+                begins_s = part * self.width_s
+                self.busy_s[part] += max(0.0, min(end_s, begins_s + self.width_s) - max(start_s, begins_s))
+
+
+class Adder:
+    """Sums spans up as they come; `total` is the sum of all until now."""
+
+    def __init__(self) -> None:
+        self._total = Rest()
+        self._hash = hashlib.sha256()
+        self._waiting: list[tuple[str, float, float, int, str, int]] = []
+
+    def add(self, span: tuple[str, float, float, int, str, int]) -> None:
+        self._waiting.append(span)
+        if len(self._waiting) >= AT_ONCE:
+            self._sum_up()
+
+    @property
+    def total(self) -> Rest | None:
+        """The sum until now, None if there is nothing to sum up."""
+        self._sum_up()
+        self._total.digest = self._hash.hexdigest()
+        return self._total if self._total.spans else None
+
+    def _sum_up(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        # The elements without the head of their array: so it does not matter how many are hashed at once.
+        self._hash.update(msgspec.msgpack.encode(waiting)[1 if len(waiting) < 16 else 3 :])
+        self._total.spans += len(waiting)
+        for kind, start_s, end_s, _, _, size_bytes in waiting:
+            if kind != "recv":
+                self._total.add(kind, start_s, end_s, size_bytes)
