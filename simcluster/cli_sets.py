@@ -25,7 +25,10 @@ def overrides(sets: Sequence[str]) -> dict[str, Any]:
         try:
             found[name.strip()] = parse_value(value)
         except UsageError as error:
-            problems.append(Problem(f"--set {name}", repr(value), str(error)))
+            problems += [
+                Problem(f"--set {name}", repr(value) + (f" ({wrong.found})" if wrong.found else ""), wrong.expected)
+                for wrong in error.problems
+            ]
     if problems:
         raise UsageError(problems)
     return found

@@ -103,6 +103,13 @@ class _Open:
     marks: dict[str, Mark] = field(default_factory=dict)
 
 
+def _in_words(error: yaml.MarkedYAMLError) -> tuple[str, str]:
+    """(what libyaml found, what it expected), of which it tells only the one or the other."""
+    words = " ".join(part for part in (error.problem, error.context) if part)
+    missing = words.removeprefix("did not find expected ")
+    return ("", missing) if missing != words else (words.removeprefix("found "), "YAML")
+
+
 class _Builder:
     def __init__(self, file: str | None) -> None:
         self.file = file
@@ -139,11 +146,10 @@ class _Builder:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-            words = " ".join(part for part in (error.problem, error.context) if part)
-            raise UsageError(Problem("YAML syntax", "", f"YAML: {words}", self.file, *place)) from None
+            raise UsageError(Problem("YAML syntax", *_in_words(error), self.file, *place)) from None
         except (yaml.YAMLError, UnicodeError) as error:
             words = str(getattr(error, "reason", error))
-            raise UsageError(Problem("YAML syntax", "", f"YAML: {words}", self.file)) from None
+            raise UsageError(Problem("YAML syntax", words, "text that YAML allows", self.file)) from None
 
     def _open(self, event: Any) -> None:
         mapping = isinstance(event, yaml.MappingStartEvent)

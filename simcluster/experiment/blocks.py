@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simcluster.errors import UsageError, nearest
-from simcluster.experiment.own_code import calling, check_algorithm, load_function
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.own_code import calling, catch_alls, check_algorithm, load_function
 from simcluster.experiment.reading import Reading
 from simcluster.experiment.settings import validate
 from simcluster.topology import Topology
@@ -40,13 +40,23 @@ def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | 
         reading.bad(("topology",), "a worker at least: a node with a device", f"{cluster.name}, where nothing computes")
         return None
     except UsageError as error:
-        # What is wrong with the name of the file is wrong in this file.
-        here = reading.document.problem(("topology",), expected="")
-        reading.problems += [
-            replace(problem, file=here.file, line=here.line, column=here.column) if problem.file is None else problem
-            for problem in error.problems
-        ]
+        reading.problems += [_placed(problem, reading, source) for problem in error.problems]
         return None
+
+
+def _placed(problem: Problem, reading: Reading, source: object) -> Problem:
+    """A *problem* of the topology, as one of the experiment that names it or of the option that changes it."""
+    if problem.file is not None:
+        return problem
+    key, _, origin = problem.key.partition("override ")
+    if origin:
+        # "override nodes.x.y" fits nowhere in the topology; "nodes.x.y (set by override nodes.x.y)" does, but is wrong.
+        option = origin.removesuffix(")")
+        return replace(problem, key=f"topology.{option} (set by --set)" if key else f"--set topology.{option}")
+    here = reading.document.problem(("topology",), expected="")
+    if isinstance(source, str):  # not a file, then
+        return replace(here, found=f"{source!r}, {problem.found}", expected=problem.expected)
+    return replace(here, key=f"topology.{problem.key}", found=problem.found, expected=problem.expected)
 
 
 def read_algorithm(reading: Reading) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
@@ -65,6 +75,8 @@ def read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
 
     before = len(reading.problems)
     function, block, settings = _function(reading, "workload", WORKLOADS)
+    if function is not None:
+        reading.problems += catch_alls(function, "workload")
     if function is None or len(reading.problems) > before:
         return None, block
     workload = reading.collect(

@@ -72,12 +72,27 @@ def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str
         ) from error
 
 
+def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
+    """One problem for each argument that takes anything: it could not be validated, listed, or changed by name."""
+    return [
+        Problem(
+            what,
+            f"{function.__name__} with the argument {parameter}",
+            "each setting by its name: *, interval: int = 10, ...",
+            inspect.getsourcefile(function),
+        )
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
 def check_algorithm(function: Callable[..., Any], what: str) -> None:
     """Raises UsageError, with every line that is wrong, unless *function* can be an algorithm on every backend."""
     problems = []
     file = inspect.getsourcefile(function)
     if not inspect.iscoroutinefunction(function):
         problems.append(Problem(what, f"{function.__name__}", "an `async def` function", file))
+    problems += catch_alls(function, what)
     positional = [p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != 2:
         problems.append(

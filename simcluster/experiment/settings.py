@@ -55,9 +55,7 @@ def validate(function: Callable[..., Any], given: Mapping[str, Any]) -> tuple[di
     keywords, hints = _keywords(function), _hints(function)
     values: dict[str, Any] = {}
     problems = [
-        SettingProblem(name, "", f"a setting of {function.__name__}: {nearest(name, keywords)}", unknown=True)
-        for name in given
-        if name not in keywords
+        SettingProblem(name, "", _instead(function, name), unknown=True) for name in given if name not in keywords
     ]
     for name, parameter in keywords.items():
         if name in given:
@@ -73,6 +71,14 @@ def validate(function: Callable[..., Any], given: Mapping[str, Any]) -> tuple[di
         else:
             values[name] = parameter.default
     return values, problems
+
+
+def _instead(function: Callable[..., Any], name: str) -> str:
+    """What to write in place of *name*, which is no setting of *function*."""
+    parameters, keywords = inspect.signature(function).parameters, _keywords(function)
+    if name in parameters and parameters[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        return f"a keyword-only argument: write `*, {name}` in the signature of {function.__name__}"
+    return f"a setting of {function.__name__}" + (f": {nearest(name, keywords)}" if keywords else ", which has none")
 
 
 def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
