@@ -93,7 +93,7 @@ def test_the_mean_that_a_kind_says_is_that_of_its_draws(straggler: Straggler) ->
 
 
 def stepped(*steps: tuple[float, float]) -> Stepped:
-    return Stepped(iter(steps))
+    return Stepped(lambda _: iter(steps))
 
 
 @pytest.mark.parametrize(
@@ -163,6 +163,12 @@ def test_a_markov_stragglers_state_lives_on_whatever_work_there_is() -> None:
         busy.stop(at_s)
     idle = slowdown_of(MARKOV, numpy_stream(7, "straggler", "a"))
     assert busy.start(at_s, 5.0) == idle.start(at_s, 5.0)
+
+
+def test_a_markov_straggler_that_nobody_looked_at_for_ages_is_as_likely_slow_as_ever() -> None:
+    """And is there at once: a century of changes is not lived through one by one."""
+    found = np.array([factors_at(seed, iter([1.0, 3e9]))[1] for seed in range(2000)])
+    assert (found == 4.0).mean() == share_within(found, 0.25)
 
 
 def test_long_work_on_a_markov_straggler_takes_what_its_mean_speed_says() -> None:

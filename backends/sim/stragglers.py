@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+FORGOTTEN_CYCLES = 10_000
+"""After so many slow and fast times nothing is left of what a Markov device was: less than exp(-40,000)."""
+
+
 class Slowdown(Protocol):
     """Turns undisturbed seconds of work into seconds. Pieces of work follow each other: start, stop, start, ..."""
 
@@ -45,9 +49,10 @@ def slowdown_of(straggler: Straggler | None, random: np.random.Generator) -> Slo
         case None:
             return Drawn(lambda: 1.0)
         case Markov():
-            return Stepped(_markov_steps(straggler, random))
+            forgotten_s = FORGOTTEN_CYCLES * (straggler.slow_s + straggler.fast_s)
+            return Stepped(lambda from_s: _markov_steps(straggler, random, from_s), forgotten_s)
         case Trace(factors):
-            return Stepped(iter(factors))
+            return Stepped(lambda _: iter(factors))
         case Thermal():
             return Warming(straggler)
     return Drawn(lambda: draw_factor(straggler, random))
@@ -88,15 +93,23 @@ class Drawn:
 class Stepped:
     """A factor that changes at given moments, whether the device works or not.
 
-    *steps* are (from when, factor), the first from 0; the last one of a finite number holds for ever.
+    *steps_from(time)* gives (from when, factor), the first from that time; the last one of a finite number holds for
+    ever. It is asked at 0, and again after *forgotten_s* in which nobody looked: what was before says nothing then, and
+    a year of sleep is not lived through change by change.
     """
 
-    def __init__(self, steps: Iterator[tuple[float, float]]) -> None:
-        self._steps = steps
+    def __init__(self, steps_from: Callable[[float], Iterator[tuple[float, float]]], forgotten_s: float = math.inf):
+        self._steps_from, self._forgotten_s = steps_from, forgotten_s
+        self._begin(0.0)
+
+    def _begin(self, from_s: float) -> None:
+        self._steps = self._steps_from(from_s)
         # The step that holds, and those after it that a piece of work has looked ahead at.
-        self._known = [next(steps)]
+        self._known = [next(self._steps)]
 
     def start(self, now_s: float, work_s: float) -> float:
+        if now_s - self._known[-1][0] > self._forgotten_s:
+            self._begin(now_s)
         while (change_s := self._from_s(1)) is not None and change_s <= now_s:
             del self._known[0]
         at_s, left_s, index = now_s, work_s, 0
@@ -121,9 +134,9 @@ class Stepped:
         return self._known[index][0]
 
 
-def _markov_steps(markov: Markov, random: np.random.Generator) -> Iterator[tuple[float, float]]:
-    """Slow and fast in turns, for exponential times. At time 0 it is slow with the share of time that it ever is."""
-    slow, at_s = bool(random.random() < markov.slow_share), 0.0
+def _markov_steps(markov: Markov, random: np.random.Generator, from_s: float) -> Iterator[tuple[float, float]]:
+    """Slow and fast in turns, for exponential times. It begins slow with the share of time in which it ever is."""
+    slow, at_s = bool(random.random() < markov.slow_share), from_s
     while True:
         yield at_s, markov.factor if slow else 1.0
         at_s += float(random.exponential(markov.slow_s if slow else markov.fast_s))
@@ -133,9 +146,9 @@ def _markov_steps(markov: Markov, random: np.random.Generator) -> Iterator[tuple
 class Warming:
     """The factor f nears *factor* while work runs and 1 while none does, exponentially.
 
-    From f0, after t seconds of work, f = F - (F - f0) exp(-t/h), with F = *factor* and h = *heating_s*. The work done by
-    then, the integral of 1/f, is t/F + h/F ln(f/f0). Solved for t, for work w: t = F w + h ln((f0 + (F - f0) e^-x)/F) with
-    x = F w / h.
+    From f0, after t seconds of work, f = F - (F - f0) exp(-t/h), with F = *factor* and h = *heating_s*. The work done
+    by then, the integral of 1/f, is t/F + h/F ln(f/f0). Solved for t, for work w and x = F w/h, that is
+    t = F w + h ln((f0 + (F - f0) e^-x)/F).
     """
 
     def __init__(self, thermal: Thermal) -> None:

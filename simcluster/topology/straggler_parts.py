@@ -40,9 +40,20 @@ def positive_time(text: object) -> float:
     return time_s
 
 
+def _sojourn(fields: Fields, key: str, expected: str) -> float | None:
+    time_s = fields.quantity(key, positive_time)
+    if time_s is not None and time_s < SHORTEST_S:
+        fields.problem(key, expected=expected)
+    return time_s
+
+
+SHORTEST_S = 10e-6
+"""Every change of a Markov straggler is simulated: shorter ones would take for ever and change no work that counts."""
+
 _FACTOR = _Setting("factor", _number(lambda x: x > 0), "a number above zero")
 _MEAN = _Setting("mean", _number(lambda x: x > 0), "a number above zero")
 _A_TIME = "a time with its unit, above zero"
+_A_SOJOURN = "a time with its unit, 10 us at least"
 
 _KINDS: dict[str, tuple[Callable[..., Straggler], dict[str, _Setting]]] = {
     "constant": (stragglers.Constant, {"factor": _FACTOR}),
@@ -71,7 +82,11 @@ _KINDS: dict[str, tuple[Callable[..., Straggler], dict[str, _Setting]]] = {
     ),
     "markov": (
         stragglers.Markov,
-        {"factor": _FACTOR, "slow": _Setting("slow_s", _time, _A_TIME), "fast": _Setting("fast_s", _time, _A_TIME)},
+        {
+            "factor": _FACTOR,
+            "slow": _Setting("slow_s", _sojourn, _A_SOJOURN),
+            "fast": _Setting("fast_s", _sojourn, _A_SOJOURN),
+        },
     ),
     "thermal": (
         stragglers.Thermal,
