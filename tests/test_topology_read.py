@@ -119,6 +119,14 @@ def test_a_link_type_gives_its_numbers_and_the_file_may_override_each() -> None:
     )
 
 
+def test_acknowledgements_take_nothing_unless_a_link_says_so() -> None:
+    assert loads(TWO).links[0].ack_share == 0.0
+    given = loads(TWO.replace("latency: 150 us", "latency: 150 us, ack_share: 0.022"))
+    assert given.links[0].ack_share == 0.022
+    with pytest.raises(UsageError, match="ack_share: found 1, expected a number from 0 to below 1"):
+        loads(TWO.replace("latency: 150 us", "latency: 150 us, ack_share: 1"))
+
+
 def test_what_a_real_node_needs_is_carried_along() -> None:
     keys = "address: 10.10.0.1, port: 52300, ssh: me@mini1.local, site: desk, gateway: false"
     node = loads(f"nodes: {{a: {{device: mac-mini-m4, {keys}}}}}").nodes["a"]

@@ -5,7 +5,9 @@ This file knows links, channels and the published constants. It must not know ti
 `maxmin`: every flow shares alike, and latency only delays. `lv08` (Velho and Legrand, "Accuracy study and improvement
 of network simulation in the SimGrid framework", SIMUTools 2009): what TCP makes of a link. 97 % of its bandwidth
 carries payload; slow start is paid as 13.01 latencies; a flow's share is inverse to its latency, with the time of 20537
-bytes on each link added to it; and a window of 4 MiB over twice the latency bounds it. Acknowledgements take nothing.
+bytes on each link added to it; and a window of 4 MiB over twice the latency bounds it.
+
+In both, acknowledgements take what a link's `ack_share` says, which is nothing unless a topology gives one.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ class NetworkModel:
             if hop.link.duplex != "free":
                 channel = channels.of(hop.link, hop.forward)
                 uses[channel] = uses.get(channel, 0.0) + 1.0
+                if hop.link.ack_share:
+                    back = channels.of(hop.link, not hop.forward)
+                    uses[back] = uses.get(back, 0.0) + hop.link.ack_share
         weight = 1.0
         if latency_s > 0:  # without any, SimGrid shares alike
             if self.fair_bytes is not None:

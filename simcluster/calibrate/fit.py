@@ -9,7 +9,7 @@ pause of the machine here and there changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -17,13 +17,14 @@ import numpy as np
 
 from simcluster.calibrate.samples import BURST_MESSAGES, STREAM_MESSAGES, PairSamples
 
+TINY_S = 1e-12
 CLOSE = 0.03
 """A link within this much of a way's slowest one may be its bottleneck, too."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A measured number, and between what it was found: quartiles of repetitions, or all ways that tell it."""
+    """A measured number, and between what it was found: quartiles of repetitions, or the extremes of several ways."""
 
     value: float
     low: float
@@ -34,8 +35,9 @@ class Value:
 class WayFit:
     """What the way between ranks *a* and *b* is like, taken as alike in both directions.
 
-    *startup_s* is what a message takes beside its bytes, o_s + L + o_r; its quartiles are over sizes. *both_ways* is
-    the share of the bandwidth that each direction has when both are used: near 1 on full duplex, 1/2 on half.
+    *startup_s* is what a message takes beside its bytes, o_s + L + o_r. *misfit* is by how much the longest single
+    messages took longer than o_s + L + m / B + o_r, as a share. *both_ways* is the share of the bandwidth that each
+    direction has when both are used: near 1 on full duplex, 1/2 on half.
     """
 
     a: int
@@ -44,7 +46,8 @@ class WayFit:
     bandwidth_Bps: Value
     send_overhead_s: Value
     recv_overhead_s: Value
-    both_ways: float
+    both_ways: Value
+    misfit: float
 
     @property
     def latency_s(self) -> float:
@@ -61,32 +64,24 @@ def quartiles(samples: Sequence[float]) -> Value:
 def fit_way(samples: PairSamples) -> WayFit:
     """Reads off what one pair of nodes measured.
 
+    - o_s + L + o_r: half a round of empty messages.
     - B: what each further message of a stream of large ones adds.
     - o_s: what sending an empty message takes its caller; of many in a row, since some wait for the loop's turn.
     - o_r: how much apart empty messages come in that are sent as fast as can be.
-    - o_s + L + o_r: what a message takes beyond m / B, the median over sizes. A queue or a shaper that lets the first
-      bytes through for nothing makes this less for long messages than for short ones, and training sends both.
     """
     halves_s = {size: quartiles([seconds / 2 for seconds in taken]) for size, taken in samples.round.items()}
-    empty_s = halves_s[0].value
+    startup = halves_s[0]
     largest, streamed = max(samples.stream.items())
-    first_s = halves_s[largest].value + empty_s  # the first message, and the answer
+    single_s = halves_s[largest].value
     further_bytes = (STREAM_MESSAGES - 1) * largest
-    bandwidths = [further_bytes / max(seconds - first_s, 1e-12) for seconds in streamed]
-    bandwidth = quartiles(bandwidths)
-    startups = [half.value - size / bandwidth.value for size, half in halves_s.items()]
+    # The first message of a stream takes as long as a single one, and then there is the answer.
+    bandwidth = quartiles([further_bytes / max(s - single_s - startup.value, TINY_S) for s in streamed])
+    moving_s = largest / bandwidth.value
     send = quartiles([seconds / BURST_MESSAGES for seconds in samples.sends[0]])
-    gaps = [max(0.0, seconds - 2 * empty_s) / (BURST_MESSAGES - 1) for seconds in samples.burst[0]]
-    both_s = median(samples.both[largest]) - 2 * empty_s
-    return WayFit(
-        samples.a,
-        samples.b,
-        quartiles(startups),
-        bandwidth,
-        send,
-        quartiles(gaps),
-        min(1.0, largest / bandwidth.value / both_s) if both_s > 0 else 1.0,
-    )
+    gaps = [max(0.0, seconds - 2 * startup.value) / (BURST_MESSAGES - 1) for seconds in samples.burst[0]]
+    both = [min(1.0, moving_s / max(seconds - 2 * startup.value, TINY_S)) for seconds in samples.both[largest]]
+    misfit = single_s / (startup.value + moving_s) - 1
+    return WayFit(samples.a, samples.b, startup, bandwidth, send, quartiles(gaps), quartiles(both), misfit)
 
 
 def spread_over_links(
@@ -116,26 +111,30 @@ def spread_over_links(
     return [float(max(0.0, latency_s)) for latency_s in found]
 
 
-def slowest_links(ways: Sequence[Sequence[int]], bandwidths_Bps: Sequence[float], links: int) -> list[Value | None]:
-    """The bandwidth of every link: that of the ways whose slowest link it is, and between what they are.
+def bottlenecks(ways: Sequence[Sequence[int]], bandwidths_Bps: Sequence[float], links: int) -> list[list[int]]:
+    """For every link, the ways whose slowest link it may be; none for a link that is always faster than another.
 
-    None for a link that no way crosses. A link is as fast as the fastest way over it, at least; if it is the slowest
-    of none, that is all that is known, and *high* is infinite.
+    A link is as fast as the fastest way over it, at least.
     """
-    least = [0.0] * links
-    for way, bandwidth_Bps in zip(ways, bandwidths_Bps, strict=True):
-        for link in way:
-            least[link] = max(least[link], bandwidth_Bps)
-    telling: Mapping[int, list[float]] = {link: [] for link in range(links)}
-    for way, bandwidth_Bps in zip(ways, bandwidths_Bps, strict=True):
-        slowest_Bps = min((least[link] for link in way), default=0.0)
-        for link in way:
-            if least[link] <= slowest_Bps * (1 + CLOSE):
-                telling[link].append(bandwidth_Bps)
-    found: list[Value | None] = []
-    for link in range(links):
-        if telling[link]:
-            found.append(Value(median(telling[link]), min(telling[link]), max(telling[link])))
-        else:
-            found.append(Value(least[link], least[link], float("inf")) if least[link] else None)
-    return found
+    least_Bps = least_bandwidths(ways, bandwidths_Bps, links)
+    telling: list[list[int]] = [[] for _ in range(links)]
+    for way, crossed in enumerate(ways):
+        slowest_Bps = min((least_Bps[link] for link in crossed), default=0.0)
+        for link in crossed:
+            if least_Bps[link] <= slowest_Bps * (1 + CLOSE):
+                telling[link].append(way)
+    return telling
+
+
+def least_bandwidths(ways: Sequence[Sequence[int]], bandwidths_Bps: Sequence[float], links: int) -> list[float]:
+    """That of the fastest way over each link; 0 where there is none."""
+    least_Bps = [0.0] * links
+    for crossed, bandwidth_Bps in zip(ways, bandwidths_Bps, strict=True):
+        for link in crossed:
+            least_Bps[link] = max(least_Bps[link], bandwidth_Bps)
+    return least_Bps
+
+
+def middle(values: Sequence[float]) -> Value:
+    """The median between the extremes."""
+    return Value(median(values), min(values), max(values))

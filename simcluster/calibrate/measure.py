@@ -70,6 +70,8 @@ class _Meter:
     async def links(self) -> None:
         """All pairs, one after the other; returns when the last one is done."""
         node = self.node
+        if node.size == 1:
+            return
         last = node.size - 2  # the highest rank has nobody left to measure with
         answering = asyncio.create_task(self._answer())
         if 0 < node.rank <= last:

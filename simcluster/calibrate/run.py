@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simcluster.calibrate.fit import Value, WayFit, fit_way, quartiles, slowest_links, spread_over_links
+from simcluster.calibrate.fit import (
+    Value,
+    WayFit,
+    bottlenecks,
+    fit_way,
+    least_bandwidths,
+    middle,
+    quartiles,
+    spread_over_links,
+)
 from simcluster.calibrate.samples import pairs_of, work_of
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
@@ -26,11 +35,16 @@ PROGRAM = "simcluster.calibrate.measure:measure"
 
 @dataclass(frozen=True)
 class LinkFit:
-    """A measured link. *bandwidth_Bps.high* is infinite for a link that was nobody's bottleneck."""
+    """A measured link. *is_bottleneck*: of some way; else it is at least as fast as *bandwidth_Bps* says.
+
+    *both_ways* is the share of the bandwidth that each direction has when both are used.
+    """
 
     name: str
     latency_s: float
     bandwidth_Bps: Value
+    is_bottleneck: bool
+    both_ways: Value
 
 
 @dataclass(frozen=True)
@@ -122,14 +136,20 @@ def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
         [index[hop.link.name] for hop in topology.route(topology.workers[way.a], topology.workers[way.b])]
         for way in ways
     ]
-    expected_s = [link.latency_s for link in topology.links]
-    latencies_s = spread_over_links(crossed, [way.latency_s for way in ways], expected_s)
-    bandwidths = slowest_links(crossed, [way.bandwidth_Bps.value for way in ways], len(topology.links))
-    return {
-        position: LinkFit(link.name, latencies_s[position], bandwidth)
-        for position, (link, bandwidth) in enumerate(zip(topology.links, bandwidths, strict=True))
-        if bandwidth is not None
-    }
+    bandwidths_Bps = [way.bandwidth_Bps.value for way in ways]
+    latencies_s = spread_over_links(
+        crossed, [way.latency_s for way in ways], [link.latency_s for link in topology.links]
+    )
+    least_Bps = least_bandwidths(crossed, bandwidths_Bps, len(topology.links))
+    telling = bottlenecks(crossed, bandwidths_Bps, len(topology.links))
+    found = {}
+    for position, link in enumerate(topology.links):
+        if least_Bps[position]:
+            told = telling[position]
+            bandwidth = middle([bandwidths_Bps[way] for way in told] or [least_Bps[position]])
+            both_ways = middle([ways[way].both_ways.value for way in told] or [1.0])
+            found[position] = LinkFit(link.name, latencies_s[position], bandwidth, bool(told), both_ways)
+    return found
 
 
 def _node(node: NodeRecord, ways: tuple[WayFit, ...]) -> NodeFit:

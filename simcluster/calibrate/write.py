@@ -19,6 +19,12 @@ from simcluster.units import format_bandwidth, format_latency, write_bandwidth, 
 DIGITS = 4
 """Significant digits of a measured number."""
 
+HALF = 0.67
+"""Both directions at once get less than this share of the bandwidth each: it is one medium."""
+
+LEAST_ACK_SHARE = 0.002
+"""Less than this is noise."""
+
 
 def calibrated_document(calibration: Calibration) -> dict[str, Any]:
     """The topology's document with what was measured in place of what was given.
@@ -28,10 +34,12 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
     document: dict[str, Any] = copy.deepcopy(dict(calibration.topology.document))
     for position, link in calibration.links.items():
         block = document["links"][position]
+        given = calibration.topology.links[position]
         block["latency"] = write_latency(_rounded(link.latency_s))
-        given_Bps = calibration.topology.links[position].bandwidth_Bps
-        if _is_bottleneck(link) or link.bandwidth_Bps.value > given_Bps:
+        if link.is_bottleneck or link.bandwidth_Bps.value > given.bandwidth_Bps:
             block["bandwidth"] = write_bandwidth(_rounded(link.bandwidth_Bps.value))
+        if link.is_bottleneck:
+            block |= _duplex(given.duplex, link.both_ways.value)
     for name, node in calibration.nodes.items():
         block = document["nodes"][name]
         if node.work:
@@ -44,12 +52,20 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
     return document
 
 
+def _duplex(given: str, both_ways: float) -> dict[str, Any]:
+    """What each direction has when both are used tells full from half duplex; acknowledgements take the rest."""
+    half = given == "half" or both_ways < HALF
+    ack_share = (0.5 if half else 1.0) / both_ways - 1
+    block: dict[str, Any] = {"duplex": "half"} if half else {}
+    return block | ({"ack_share": float(f"{ack_share:.2g}")} if ack_share >= LEAST_ACK_SHARE else {})
+
+
 def calibrated_text(calibration: Calibration, day: date) -> str:
     """The topology file: what was measured on *day* and between what it lay, as comments, then the document."""
     document = calibrated_document(calibration)
     heading = [
         f"Measured on {day.isoformat()} in {calibration.elapsed_s:.0f} s by `simcluster calibrate`.",
-        "Medians; in brackets the quartiles, of a link's bandwidth all ways that it is the slowest link of.",
+        "Medians, in brackets the quartiles; of a link the extremes over the ways that it is the slowest link of.",
         "",
     ]
     comments = "\n".join(f"# {line}".rstrip() for line in [*heading, *describe(calibration)])
@@ -64,8 +80,8 @@ def describe(calibration: Calibration) -> list[str]:
 def _way_lines(calibration: Calibration) -> list[str]:
     workers = calibration.topology.workers
     return [
-        f"way {workers[way.a]} to {workers[way.b]}: {_seconds(way.startup_s)} and {_rate(way.bandwidth_Bps)}; "
-        f"both ways at once {way.both_ways:.3f} of that"
+        f"way {workers[way.a]} to {workers[way.b]}: {_seconds(way.startup_s)} and {_rate(way.bandwidth_Bps)}, "
+        f"both ways at once {way.both_ways.value:.3f} of that; one long message off by {way.misfit:+.1%}"
         for way in calibration.ways
     ]
 
@@ -73,7 +89,7 @@ def _way_lines(calibration: Calibration) -> list[str]:
 def _link_lines(calibration: Calibration) -> list[str]:
     return [
         f"link {link.name}: {format_latency(link.latency_s)}, "
-        + (_rate(link.bandwidth_Bps) if _is_bottleneck(link) else _at_least(link))
+        + (_rate(link.bandwidth_Bps) if link.is_bottleneck else _at_least(link))
         for link in calibration.links.values()
     ]
 
@@ -92,10 +108,6 @@ def _lines_of(node: NodeFit) -> list[str]:
         sends, receives = _seconds(node.send_overhead_s), _seconds(node.recv_overhead_s)
         lines.append(f"node {node.name}: a message takes {sends} to send, {receives} to receive")
     return lines
-
-
-def _is_bottleneck(link: LinkFit) -> bool:
-    return link.bandwidth_Bps.high != float("inf")
 
 
 def _at_least(link: LinkFit) -> str:

@@ -52,7 +52,8 @@ class Node:
 class Link:
     """A link between nodes *a* and *b*, in the order of the file; *latency_s* is one way.
 
-    full: *bandwidth_Bps* each way; half: both ways share it; free: every flow has all of it.
+    full: *bandwidth_Bps* each way; half: both ways share it; free: every flow has all of it. *ack_share* is what a flow
+    takes of the way back, for acknowledgements, as a share of what it takes of the way there.
     """
 
     a: str
@@ -62,6 +63,7 @@ class Link:
     duplex: Duplex = "full"
     type: str | None = None
     source: str = ""
+    ack_share: float = 0.0
 
     @property
     def name(self) -> str:

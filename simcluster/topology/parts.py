@@ -21,7 +21,7 @@ from simcluster.yaml_lines import Document, KeyPath
 NODE_KEYS = ("kind", *DEVICE_KEYS, "address", "port", "ssh", "site", "gateway")
 SWITCH_KEYS = ("kind", "site")
 HOST_KEYS = ("kind", "site", "gateway")
-LINK_KEYS = ("between", "type", "bandwidth", "latency", "duplex")
+LINK_KEYS = ("between", "type", "bandwidth", "latency", "duplex", "ack_share")
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the start"
@@ -113,6 +113,7 @@ def read_link(document: Document, index: int, problems: list[Problem]) -> ReadLi
     bandwidth_Bps = fields.quantity("bandwidth", parse_bandwidth)
     latency_s = fields.quantity("latency", parse_latency)
     duplex = fields.choice("duplex", ("full", "half", "free"))
+    ack_share = fields.number("ack_share", lambda share: 0 <= share < 1, "a number from 0 to below 1")
     if not fields.has("type"):
         for key, what in (("bandwidth", "a bandwidth"), ("latency", "a latency")):
             if not fields.has(key):
@@ -131,7 +132,7 @@ def read_link(document: Document, index: int, problems: list[Problem]) -> ReadLi
     assert bandwidth_Bps is not None
     assert latency_s is not None
     kind = cast(Duplex, duplex or "full")
-    return ReadLink(Link(*ends, bandwidth_Bps, latency_s, kind, type_name, source), ends)
+    return ReadLink(Link(*ends, bandwidth_Bps, latency_s, kind, type_name, source, ack_share or 0.0), ends)
 
 
 def _read_ends(fields: Fields) -> tuple[str, str] | None:
