@@ -29,7 +29,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 bench: $(STAMP)
-	$(BIN)/python -m pytest tests/benchmarks -s -p no:xdist --benchmark
+	$(BIN)/python -m tests.benchmarks
 
 clean:
 	rm -rf $(VENV) runs dist build

@@ -1,0 +1,33 @@
+"""`make bench`: prints every measurement as it comes. docs/performance.md explains the numbers."""
+
+from __future__ import annotations
+
+import platform
+
+from tests.benchmarks import contention, messages, overhead
+
+
+def main() -> None:
+    print(
+        f"{platform.machine()}, Python {platform.python_version()}; CPU time of one process, medians of paired runs\n"
+    )
+    print("a simulated run over the same gradients in a plain torch loop")
+    for case in overhead.measure():
+        print(
+            f"  {case.algorithm:<14} batch {case.batch_size:>4}, {case.hidden} hidden units: {case.ratio.ratio:.2f}"
+            f"  ({case.gradient_ms:.2f} ms a gradient)"
+        )
+    print("\none message, sent and received over two idle links")
+    for floats in (1, 1024, 100_000):
+        print(f"  {4 * floats:>7,} bytes: {messages.per_message_us(floats):.1f} us")
+    print("\nwhere that time goes (profiled)")
+    for place, share in messages.where_it_goes()[:10]:
+        print(f"  {share:>5.0%}  {place}")
+    print("\nring all-reduce of 100 MB on a star, wall time a message")
+    for result in messages.rings():
+        print(f"  {result['nodes']:>4} nodes: {result['wall_s'] / result['messages'] * 1e6:.1f} us")
+    print(f"\n1,000 flows at once among 64 hosts: {contention.thousand_flows_s():.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What one simulated message costs, and where the time goes.
+
+This file knows bodies that send and receive. It must not know how the simulator works, beside the names of its files.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from backends.sim import run_bodies
+from simcluster.bench import bench_simulator
+from simcluster.topology.generators import star
+from simcluster.transport import Transport
+from tests.benchmarks.timing import ROUNDS, cpu_s
+
+MESSAGES = 4000
+
+
+def per_message_us(floats: int) -> float:
+    """CPU time of one message of *floats* float32, sent and received over two idle links: a median."""
+    return statistics.median(cpu_s(lambda: _stream(floats)) / MESSAGES for _ in range(ROUNDS)) * 1e6
+
+
+def _stream(floats: int) -> None:
+    tensor = torch.zeros(floats)
+
+    async def sender(node: Transport) -> None:
+        for _ in range(MESSAGES):
+            await node.send(1, "t", tensor)
+
+    async def receiver(node: Transport) -> None:
+        for _ in range(MESSAGES):
+            await node.recv(0, "t")
+
+    ends = run_bodies([sender, receiver], star(2))
+    assert ends == [None, None]
+
+
+def where_it_goes() -> list[tuple[str, float]]:
+    """(file, share of the time spent in its functions), the largest first; profiling slows all of them down."""
+    profile = cProfile.Profile()
+    profile.runcall(_stream, 1024)
+    shares: dict[str, float] = {}
+    for (file, _, name), (_, _, own_s, _, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+        place = _place(file, name)
+        shares[place] = shares.get(place, 0.0) + own_s
+    total_s = sum(shares.values())
+    return sorted(((place, own_s / total_s) for place, own_s in shares.items()), key=lambda share: -share[1])
+
+
+def _place(file: str, name: str) -> str:
+    path = Path(file)
+    for package in ("backends", "simcluster"):
+        if package in path.parts:
+            return "/".join(path.parts[path.parts.index(package) :])
+    return "torch" if "torch" in name or "tensor" in name.lower() else "Python and asyncio"
+
+
+def rings() -> Iterator[dict[str, float | int]]:
+    """Ring all-reduces of 100 MB, without values."""
+    for nodes in (16, 64, 128):
+        yield bench_simulator(nodes, 100_000_000)
