@@ -18,6 +18,7 @@ from simcluster.errors import Problem, UsageError, nearest
 from simcluster.shipped import find
 from simcluster.topology import foreign, reach
 from simcluster.topology.fields import Fields
+from simcluster.topology.generated import expand, is_generated
 from simcluster.topology.model import Link, Node, Topology
 from simcluster.topology.overrides import apply
 from simcluster.topology.parts import ReadLink, ReadNode, read_link, read_node
@@ -77,6 +78,8 @@ def _plain(data: Any) -> Any:
 
 def _check(document: Document, default_name: str, overrides: Mapping[str, Any] | None) -> Topology:
     problems = _duplicates(document)
+    if is_generated(document):
+        document, overrides = expand(document, overrides or {})
     problems += apply(document, overrides or {})
     topology = _build(document, default_name, problems)
     if problems or topology is None:
