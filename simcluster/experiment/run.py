@@ -17,6 +17,7 @@ from typing import Any
 import simcluster
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.memory import check_memory
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.results.folder import Run, check_folder, default_folder
 from simcluster.results.record import RunRecord
@@ -74,6 +75,7 @@ def run_plan(
     """Runs a *plan* that has been read already: see `run`."""
     folder = Path(out) if out is not None else default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
     check_folder(folder)
+    check_memory(plan)
     job = _job(plan, folder, dict(options or {}), progress)
     try:
         record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
