@@ -65,6 +65,8 @@ def main() -> None:
             print(f"seed: {error.seed}", file=sys.stderr)
         if error.folder is not None:
             print(f"run folder: {error.folder}", file=sys.stderr)
+        for note in getattr(error, "__notes__", []):
+            print(note, file=sys.stderr)
         raise SystemExit(1) from None
     except SystemExit as end:
         if end.code == INTERRUPTED:  # the command-line library ends without a word

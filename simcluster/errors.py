@@ -10,6 +10,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+MAX_LINES = 12
+"""So much of what an exception says is repeated in an error."""
+
 
 class SimclusterError(Exception):
     """The root of both families. *seed* and *folder* are filled in by the run, so that every failure ends with them."""
@@ -74,8 +77,7 @@ class NodeFailed(RunError):
 
     def __init__(self, rank: int, name: str, details: str) -> None:
         self.rank, self.name, self.details = rank, name, details
-        last = details.strip().splitlines()[-1] if details.strip() else "no traceback"
-        super().__init__(f"rank {rank} ({name}) failed: {last}")
+        super().__init__(f"rank {rank} ({name}) failed: {last_words(details)}")
 
 
 class NeedsValues(RunError):
@@ -111,6 +113,17 @@ class ProtocolError(RunError):
 
 class HandshakeRefused(RunError):
     """A peer that may not join: wrong key, other version, other run, or a name already taken."""
+
+
+def last_words(details: str) -> str:
+    """What the last exception in the traceback *details* says, all lines of it, those after the first indented."""
+    lines = details.rstrip().splitlines() or ["no traceback"]
+    begin = max((i for i, line in enumerate(lines) if line == "Traceback (most recent call last):"), default=len(lines))
+    # Frames are indented, what is raised is not.
+    said = lines[next((i for i in range(begin + 1, len(lines)) if lines[i][:1].strip()), len(lines) - 1) :]
+    if len(said) > MAX_LINES:
+        said = [*said[:MAX_LINES], f"and {len(said) - MAX_LINES} lines more"]
+    return "\n  ".join(line.strip() for line in said)
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:

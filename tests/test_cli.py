@@ -120,6 +120,21 @@ def test_a_failed_run_names_its_error_seed_and_folder_and_exits_1(command: Any, 
     assert summary["error"]["type"] == "PeerLost"
 
 
+@pytest.mark.parametrize("backend", ["sim", "sockets"])
+def test_own_code_that_fails_is_told_whole_and_where_its_traceback_is(
+    backend: str, command: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(
+        "async def own(node, replica):\n    if node.rank == 1:\n        raise ValueError('first\\nsecond')\n"
+    )
+    own = f"algorithm={{path: {tmp_path}/own.py:own}}"
+    code, _, err = command("run", "quickstart", "--set", own, "--backend", backend, "--no-report", "--out", "failed")
+    assert code == 1
+    assert "NodeFailed: rank 1 (mini2) failed: ValueError: first\n  second\n" in err
+    assert f"its traceback: {Path('failed', 'traceback.txt')}" in err
+    assert 'own.py", line 3, in own' in (tmp_path / "failed" / "traceback.txt").read_text()
+
+
 def test_a_folder_with_something_else_is_left_alone(command: Any, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")

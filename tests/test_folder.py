@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.errors import UsageError
+from simcluster.errors import NodeFailed, UsageError
 from simcluster.results.folder import check_folder, default_folder, load_run
 from simcluster.results.record import Recorder, RunRecord
 from simcluster.results.write import FolderError, write_report, write_run
@@ -173,6 +173,19 @@ def test_checkpoints_are_those_of_the_last_run(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints" / "final.safetensors").read_bytes() == b"first"
     write(tmp_path)
     assert names_in(tmp_path / "checkpoints") == []
+
+
+def test_the_traceback_of_a_failed_node_is_a_file_until_the_next_run(tmp_path: Path) -> None:
+    record = made_up_run()
+    record.error = NodeFailed(1, "mini2", "Traceback (most recent call last):\n  File ...\nKeyError: 'x'")
+    write(tmp_path, record, report=True)
+    assert (tmp_path / "traceback.txt").read_text() == record.error.details
+    page = (tmp_path / "report.html").read_text()
+    assert "<pre>Traceback (most recent call last):" in page
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "mini2.log").write_text("of an earlier run on sockets")
+    write(tmp_path)
+    assert names_in(tmp_path) == FILES
 
 
 def test_an_incomplete_folder_says_everything_that_is_missing(tmp_path: Path) -> None:

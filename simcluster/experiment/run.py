@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import simcluster
-from simcluster.errors import Problem, RunError, UsageError
+from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.results.folder import Run, check_folder, default_folder
+from simcluster.results.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
 from simcluster.results.record import RunRecord
 from simcluster.results.write import write_run
 
@@ -90,8 +90,20 @@ def run_plan(
     if record.error is not None:
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed, failure.folder = plan.seed, str(folder)
+        for place in _places_to_look(failure, folder):
+            failure.add_note(place)
         raise failure
     return finished
+
+
+def _places_to_look(failure: RunError, folder: Path) -> list[str]:
+    """Where the folder says more about the node that failed or was lost."""
+    places = [f"its traceback: {folder / TRACEBACK}"] if isinstance(failure, NodeFailed) else []
+    if isinstance(failure, PeerLost):
+        log = folder / LOGS / f"{failure.name}.log"
+        if log.is_file() and log.stat().st_size:
+            places.append(f"its last messages: {log}")
+    return places
 
 
 def _job(plan: Experiment, folder: Path, options: dict[str, Any], progress: Progress | None) -> ClusterJob:

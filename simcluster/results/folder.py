@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 CONFIG, SUMMARY, METRICS = "config.yaml", "summary.json", "metrics.parquet"
 TRACE, REPORT, CHECKPOINTS, LOGS = "trace.json", "report.html", "checkpoints", "logs"
+TRACEBACK: Final = "traceback.txt"
+"""Of the node that failed, if one did."""
 FINAL: Final = "final.safetensors"
 """In the checkpoints: the weights of rank 0 at the end."""
 

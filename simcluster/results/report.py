@@ -123,7 +123,13 @@ def _failure(summary: dict[str, Any]) -> str:
         return ""
     error = summary["error"]
     return f"""<div class="failure" role="alert"><strong>This run failed: {escape(error["type"])}</strong>
-<pre>{escape(error["message"])}</pre></div>"""
+<pre>{escape(error["message"])}</pre>{_traceback(error)}</div>"""
+
+
+def _traceback(error: dict[str, Any]) -> str:
+    if "traceback" not in error:
+        return ""
+    return f"<details><summary>The traceback of that node</summary><pre>{escape(error['traceback'])}</pre></details>"
 
 
 def _cards(summary: dict[str, Any]) -> str:

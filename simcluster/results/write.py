@@ -19,16 +19,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from simcluster.errors import RunError
+from simcluster.errors import NodeFailed, RunError
 from simcluster.results.folder import (
     CHECKPOINTS,
     CONFIG,
     FINAL,
+    LOGS,
     METRICS,
     PARTIAL,
     REPORT,
     SUMMARY,
     TRACE,
+    TRACEBACK,
     Run,
     check_folder,
 )
@@ -73,9 +75,14 @@ def write_run(
         CHECKPOINTS: partial(_write_checkpoints, record),
         SUMMARY: partial(_write_json, summary),
     }
+    if isinstance(record.error, NodeFailed):
+        details = record.error.details
+        writers[TRACEBACK] = lambda path: path.write_text(details, encoding="utf-8")
     _replace(folder, writers)
-    # The report of an earlier run must not stay beside the numbers of this one, even if the new report fails.
-    (folder / REPORT).unlink(missing_ok=True)
+    # What an earlier run has left must not stay beside the numbers of this one, even if the new report fails.
+    stale = [REPORT, *([] if TRACEBACK in writers else [TRACEBACK]), *([LOGS] if config["backend"] == "sim" else [])]
+    for name in stale:
+        _remove(folder / name)
     run = Run(folder)
     if report:
         write_report(run, topology)

@@ -1,0 +1,92 @@
+"""What errors say: every line that matters, and nothing that only frames it."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import pytest
+
+from simcluster.errors import MAX_LINES, NodeFailed, Problem, UsageError, last_words, nearest
+
+
+def details_of(raises: Any) -> str:
+    try:
+        raises()
+    except BaseException as error:
+        return "".join(traceback.format_exception(error))
+    raise AssertionError("nothing was raised")
+
+
+def simple() -> None:
+    raise ValueError("one line")
+
+
+def several_lines() -> None:
+    raise ValueError("first\nsecond\n\tMissing key(s)")
+
+
+def chained() -> None:
+    try:
+        several_lines()
+    except ValueError as error:
+        raise KeyError("the last one") from error
+
+
+def with_a_note() -> None:
+    error = ValueError("first")
+    error.add_note("a note")
+    raise error
+
+
+def without_words() -> None:
+    raise LookupError
+
+
+def grouped_before() -> None:
+    try:
+        raise ExceptionGroup("group", [KeyError("inner")])
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group
+
+
+@pytest.mark.parametrize(
+    ("raises", "words"),
+    [
+        (simple, "ValueError: one line"),
+        (several_lines, "ValueError: first\n  second\n  Missing key(s)"),
+        (chained, "KeyError: 'the last one'"),
+        (with_a_note, "ValueError: first\n  a note"),
+        (without_words, "LookupError"),
+        (grouped_before, "KeyError: 'inner'"),
+        (lambda: compile("a b", "f", "exec"), "SyntaxError: invalid syntax"),
+    ],
+)
+def test_a_failed_node_repeats_all_that_its_exception_says(raises: Any, words: str) -> None:
+    assert last_words(details_of(raises)) == words
+    assert str(NodeFailed(1, "mini2", details_of(raises))) == f"rank 1 (mini2) failed: {words}"
+
+
+def test_what_is_no_traceback_is_repeated_from_its_end() -> None:
+    assert last_words("RuntimeError: short") == "RuntimeError: short"
+    assert last_words("") == "no traceback"
+
+
+def test_a_very_long_message_is_cut() -> None:
+    def long() -> None:
+        raise ValueError("\n".join(map(str, range(100))))
+
+    lines = last_words(details_of(long)).splitlines()
+    assert lines[MAX_LINES - 1 :] == [f"  {MAX_LINES - 1}", f"  and {100 - MAX_LINES} lines more"]
+
+
+def test_a_problem_says_where_what_and_what_else() -> None:
+    assert str(Problem("seed", "-1", "0 or more", "a.yaml", 3, 7)) == "a.yaml:3:7: seed: found -1, expected 0 or more"
+    assert str(Problem("--set", "", "KEY=VALUE")) == "--set: expected KEY=VALUE"
+    error = UsageError([Problem("a", "1", "2"), Problem("b", "3", "4")])
+    assert str(error) == "a: found 1, expected 2\nb: found 3, expected 4"
+
+
+def test_the_nearest_word_is_named_or_else_all() -> None:
+    assert nearest("pul_interval", ["polyak", "pull_interval"]) == "did you mean 'pull_interval'?"
+    assert nearest("xyz", ["b", "a"]) == "one of a, b"
