@@ -5,9 +5,14 @@ This file knows the tables of names. It must not know what any of them does.
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+
+_YAML = (".yaml", ".yml")
 
 KINDS = ("algorithms", "workloads", "topologies", "experiments", "links", "devices", "backends")
 
@@ -28,6 +33,36 @@ def catalogue(kind: str) -> dict[str, str]:
         presets: Mapping[str, Any] = LINKS if kind == "links" else DEVICES
         return {name: str(preset) for name, preset in sorted(presets.items())}
     return {name: _in_words(function) for name, function in sorted(_functions(kind).items())}
+
+
+def names(kind: str) -> list[str]:
+    """The names that `catalogue` has, without its words: nothing heavy is imported, since somebody is typing."""
+    if kind in ("algorithms", "workloads"):
+        return sorted(_keys(f"simcluster.{kind}", kind.upper()))
+    return list(catalogue(kind))
+
+
+def files(incomplete: str) -> list[str]:
+    """The YAML files and folders whose path begins as *incomplete* does; hidden ones only if it begins with a dot."""
+    typed = Path(incomplete + "x")  # so that what ends in a separator is a folder, too
+    begin = typed.name[:-1]
+    found = sorted(path for path in typed.parent.glob("*") if path.name.startswith(begin))
+    shown = [path for path in found if begin or not path.name.startswith(".")]
+    return [f"{path}/" if path.is_dir() else str(path) for path in shown if path.is_dir() or path.suffix in _YAML]
+
+
+def _keys(module: str, table: str) -> list[str]:
+    """The keys of the dict called *table* as the source of *module*, which imports torch, writes them."""
+    spec = find_spec(module)
+    assert spec is not None, module
+    assert spec.origin is not None, module
+    for statement in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        named = any(isinstance(target, ast.Name) and target.id == table for target in targets)
+        value = getattr(statement, "value", None)
+        if named and isinstance(value, ast.Dict):
+            return [str(key.value) for key in value.keys if isinstance(key, ast.Constant)]
+    raise AssertionError(f"{module} has no table {table}")
 
 
 def _functions(kind: str) -> Mapping[str, Callable[..., Any]]:

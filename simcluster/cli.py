@@ -81,9 +81,10 @@ def _discard_output() -> None:
 
 def _names(kind: str) -> Any:
     def complete(incomplete: str) -> list[str]:
-        from simcluster.catalogue import catalogue
+        from simcluster.catalogue import files, names
 
-        return [name for name in catalogue(kind) if name.startswith(incomplete)]
+        found = [name for name in names(kind) if name.startswith(incomplete)]
+        return found + (files(incomplete) if kind in ("experiments", "topologies") else [])
 
     return complete
 

@@ -18,17 +18,26 @@ COMMAND = Path(sys.executable).with_name("simcluster")
     ("words", "found"),
     [
         ("simcluster run q", ["quickstart"]),
-        ("simcluster run quickstart --topology s", ["smolcluster", "star-8-gigabit"]),
+        ("simcluster run mi", ["mine.yaml"]),
+        ("simcluster topology check sub", ["sub/"]),
+        ("simcluster topology check sub/", ["sub/a[1].yml"]),
+        ("simcluster topology check sub/a[", ["sub/a[1].yml"]),
+        ("simcluster run quickstart --topology s", ["smolcluster", "star-8-gigabit", "sub/"]),
         ("simcluster run quickstart --algorithm s", ["sync_ps"]),
     ],
 )
-def test_a_shell_completes_names(words: str, found: list[str]) -> None:
+def test_a_shell_completes_names_and_files(words: str, found: list[str], tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for file in ("mine.yaml", "mine.txt", "sub/a[1].yml"):
+        (tmp_path / file).touch()
     asked = {
         "_SIMCLUSTER_COMPLETE": "complete_bash",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split()) - 1),
     }
-    done = subprocess.run([COMMAND], env={**os.environ, **asked}, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [COMMAND], env={**os.environ, **asked}, cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == found
 
