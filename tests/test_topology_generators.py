@@ -106,7 +106,8 @@ def test_the_description_says_what_a_user_wants_to_know() -> None:
     text = describe(two_sites(2, 1, bandwidth="1 Gbps", latency="50 us", wan_bandwidth="8 Mbps", wan_latency="20 ms"))
     lines = text.splitlines()
     assert lines[0] == "two-sites-2-1: 3 workers, 2 switches, 4 links"
-    assert "0     n0    x86-laptop  300 GFLOP/s, memory 16 GB at 38 GB/s, site 0" in lines
+    overhead = "40 us a piece of work, 5 us an operator"
+    assert f"0     n0    x86-laptop  300 GFLOP/s, memory 16 GB at 38 GB/s, {overhead}, site 0" in lines
     assert "sw0-sw1  8 Mbps     20 ms    full" in lines
     assert "compute: 900 GFLOP/s together, all workers equally fast" in lines
     assert "diameter: 3 hops, n0 > sw0 > sw1 > n2" in lines

@@ -184,3 +184,48 @@ def test_a_formatted_quantity_is_right_to_four_digits(value: float) -> None:
 @given(st.sampled_from(sorted(units.BANDWIDTHS)), st.integers(min_value=1, max_value=10**9))
 def test_whole_numbers_of_every_unit_are_exact(unit: str, count: int) -> None:
     assert parse_bandwidth(f"{count} {unit}") == float(count * units.BANDWIDTHS[unit])
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (units.parse_amount, "13 MFLOP", 13e6),
+        (units.parse_amount, "13090816 FLOP", 13_090_816.0),
+        (units.parse_power, "500 mW", 0.5),
+        (units.parse_power, "0.04 kW", 40.0),
+        (units.parse_power, "0 W", 0.0),
+        (units.parse_price, "0.35 USD/h", 0.35),
+        (units.parse_price, "0 USD/h", 0.0),
+    ],
+)
+def test_amounts_of_work_powers_and_prices_have_units_too(
+    parse: Callable[[object], float], text: str, value: float
+) -> None:
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "words"),
+    [
+        (units.parse_amount, "0 FLOP", "zero"),
+        (units.parse_amount, "13 MFLOPs", "did you mean 'MFLOP'?"),
+        (units.parse_power, "5", "without a unit"),
+        (units.parse_power, "5 watts", "did you mean 'W'?"),
+        (units.parse_power, "-5 W", "negative"),
+        (units.parse_price, "3 EUR/h", "no unit of price"),
+        (units.parse_price, "3 $", "did you mean 'USD/h'?"),
+    ],
+)
+def test_a_wrong_amount_power_or_price_is_answered_with_the_right_spelling(
+    parse: Callable[[object], float], text: str, words: str
+) -> None:
+    with pytest.raises(units.UnitError) as error:
+        parse(text)
+    assert words in str(error.value)
+
+
+@given(st.integers(1, 10**20))
+def test_an_amount_of_work_is_written_whole_and_reads_back(flops: int) -> None:
+    text = units.write_amount(flops)
+    assert "." not in text
+    assert units.parse_amount(text) == float(flops)
