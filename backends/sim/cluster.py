@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
+from backends.sim.ahead import Ring
 from backends.sim.devices import DeviceModel
 from backends.sim.loop import Drained, Endless, SimLoop, SimTask, owner_of_task
 from backends.sim.models import MODELS, Channels
 from backends.sim.network import Network
-from backends.sim.transport import INBOX_BYTES, Departure, SimTransport, Stream
+from backends.sim.stream import INBOX_BYTES, Stream
+from backends.sim.transport import Departure, SimTransport
 from simcluster.errors import ENDED, Deadlock, NeverFinished
 from simcluster.results.record import Recorder, kept_spans
 
@@ -54,6 +56,7 @@ class Cluster:
             device = DeviceModel(node.device, seed, name)
             self.nodes.append(SimTransport(self, rank, device, Recorder(rank, name, self.loop.time, keep)))
         self._living = dict(enumerate(self.nodes))
+        self.ring = Ring(self)
 
     def stream(self, source: int, to: int) -> Stream:
         """The stream between two ranks; the first use lays its route."""
@@ -63,6 +66,10 @@ class Cluster:
             route, latency_s = self._model.lay(hops, self._channels)
             self._streams[key] = Stream(self, self.nodes[source], self.nodes[to], route, latency_s)
         return self._streams[key]
+
+    def streams(self) -> Iterable[Stream]:
+        """Those that have been used, in order of first use."""
+        return self._streams.values()
 
     def run(self, bodies: Sequence[Body], crashes: Sequence[tuple[float, int]] = ()) -> list[Any]:
         """Runs body i as rank i to the end; returns each one's result, or the exception that it ended with.
