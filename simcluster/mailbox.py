@@ -79,6 +79,11 @@ class Mailbox(Generic[R]):
         """Forgets *receiver*, if it still waits."""
         self._waiting = [waiting for waiting in self._waiting if waiting.receiver is not receiver]
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is queued, and nobody waits."""
+        return not self._queues and not self._waiting
+
     def waited_for(self, source: int) -> bool:
         """Whether any receiver waits for *source*, or for anyone."""
         return any(isinstance(waiting.source, Any_) or waiting.source == source for waiting in self._waiting)

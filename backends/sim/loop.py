@@ -58,9 +58,11 @@ class Alarm:
 class Clock(simpy.Environment):
     """A SimPy environment that schedules at absolute times: now + (when - now) need not be when.
 
-    *settle* is called before time moves on, if it is set: for work that is done once a moment, not once an event.
+    Before time moves on, *gather* is called, and when nothing more happens at this moment *settle*, if they are set:
+    for what is done once a moment, not once an event.
     """
 
+    gather: Callable[[], object] | None = None
     settle: Callable[[], object] | None = None
 
     def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
@@ -71,6 +73,13 @@ class Clock(simpy.Environment):
         heappush(queue, (when if when > now else now, 1, next(self._eid), alarm))
         return alarm
 
+    def next_alarm_s(self) -> float:
+        """When the next event is, inf if none is."""
+        queue: list[Any] = self._queue
+        while queue and getattr(queue[0][3], "cancelled", False):
+            heappop(queue)
+        return float(queue[0][0]) if queue else math.inf
+
     def advance(self) -> bool:
         """Runs the next event, whose time becomes now. False if none is left.
 
@@ -79,9 +88,14 @@ class Clock(simpy.Environment):
         """
         queue: list[Any] = self._queue
         while True:
-            if self.settle is not None and (not queue or queue[0][0] > self._now):
-                settle, self.settle = self.settle, None
-                settle()
+            if (self.gather or self.settle) is not None and (not queue or queue[0][0] > self._now):
+                if self.gather is not None:
+                    gather, self.gather = self.gather, None
+                    gather()
+                    return True
+                if self.settle is not None:
+                    settle, self.settle = self.settle, None
+                    settle()
             if not queue:
                 return False
             event = queue[0][3]
