@@ -61,7 +61,7 @@ class Ring:
         self._entered: dict[int, tuple[Entry, asyncio.Future[int]]] = {}
 
     async def enter(self, node: SimTransport, entry: Entry) -> int:
-        """Returns, at the time when they are over, how many rounds *node* need not do itself: 0 if any doubt is left."""
+        """Returns, when they are over, how many rounds *node* need not do itself: 0 if any doubt is left."""
         future: asyncio.Future[int] = self._cluster.loop.create_future()
         self._entered[node.rank] = (entry, future)
         self._cluster.loop.clock.gather = self._decide

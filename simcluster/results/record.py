@@ -121,11 +121,11 @@ class Recorder:
         if len(self._record.spans) >= self._keep:
             self._adder = Adder()
 
-    def sent(self, to: int, size_bytes: int) -> None:
+    def sent(self, to: int, size_bytes: int, messages: int = 1) -> None:
         count = self._record.sent_to.get(to)
         if count is None:
             count = self._record.sent_to[to] = [0, 0]
-        count[0] += 1
+        count[0] += messages
         count[1] += size_bytes
 
     def received(self, size_bytes: int) -> None:
