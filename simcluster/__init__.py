@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from simcluster.experiment import run
+    from simcluster.experiment.fault_plan import faults
     from simcluster.payload import Message, Payload, pack
     from simcluster.results.folder import Run, load_run
     from simcluster.transport import ANY, FREE, Cost, Transport
@@ -44,6 +45,7 @@ _HOME = {
     "Transport": "transport",
     "UsageError": "errors",
     "Workload": "workloads",
+    "faults": "experiment.fault_plan",
     "load_run": "results.folder",
     "pack": "payload",
     "run": "experiment",
@@ -66,6 +68,7 @@ __all__ = [
     "Transport",
     "UsageError",
     "Workload",
+    "faults",
     "load_run",
     "pack",
     "run",

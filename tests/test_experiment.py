@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
+from simcluster.experiment.fault_kinds import Crash
 
 GOOD: dict[str, Any] = {
     "topology": "star-8-gigabit",
@@ -125,7 +127,7 @@ def test_stop_time_needs_a_unit() -> None:
 def test_a_crash_needs_a_worker_and_a_time() -> None:
     worker = read_experiment(GOOD).topology.workers[2]
     plan = read_experiment({**GOOD, "faults": [{"kind": "crash", "node": worker, "at": "3 s"}]})
-    assert [(fault.rank, fault.at_s) for fault in plan.faults] == [(2, 3.0)]
+    assert plan.faults == (Crash(spells=((3.0, inf),), rank=2),)
     found = problems_of(
         {
             **GOOD,

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from backends.sockets.control import Failure
 from backends.sockets.listener import open_socket
 from backends.sockets.member import Verdict
 from simcluster.errors import HandshakeRefused, NeverFinished, NodeFailed, PeerLost, RunError, UsageError
+from simcluster.experiment.fault_kinds import Crash
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 
@@ -142,7 +144,7 @@ def test_a_run_can_be_started_where_a_loop_runs_already() -> None:
 
 
 def test_a_planned_crash_that_the_algorithm_bears_is_no_error() -> None:
-    record = run_cluster(job("tolerant", faults=[(0.2, "crash", 2)]))
+    record = run_cluster(job("tolerant", faults=(Crash(spells=((0.2, inf),), rank=2),)))
     assert record.error is None
     assert record.extra["lost"] == {"c": "crashed by the fault plan"}
     assert record.nodes[0].weights_sha256 == "survived"

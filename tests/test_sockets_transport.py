@@ -9,6 +9,7 @@ import functools
 import socket
 import stat
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from backends.sockets.local import run_bodies
 from backends.sockets.settings import read_options
 from backends.sockets.transport import SocketTransport
 from simcluster.errors import HandshakeRefused, PeerLost, RunError, UsageError
+from simcluster.experiment import fault_kinds
 from simcluster.experiment.job import ClusterJob
 from simcluster.payload import Payload, pack, sizes_of
 from simcluster.testing import CHECKS, Crash, RunBodies
@@ -405,7 +407,7 @@ def test_all_wrong_options_are_named_at_once() -> None:
         ["a", "b", "a"],
         "{}",
         addresses=[None],
-        faults=[(1.0, "crash", 7), (1.0, "slow", 0)],
+        faults=(fault_kinds.Crash(spells=((1.0, inf),), rank=7), fault_kinds.Restart(spells=((1.0, 2.0),), rank=0)),
         options={"heartbeat": 1, "stuck_s": -1, "start_s": "soon", "rendezvous": "10.0.0.1:0", "uvloop": 3},
     )
     with pytest.raises(UsageError) as error:

@@ -11,6 +11,7 @@ import torch
 
 from backends.sim.cluster import Cluster, run_bodies
 from simcluster.errors import NeedsValues, NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.experiment.fault_kinds import Crash
 from simcluster.results.record import RunRecord
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     torch.set_num_threads(1)
     error: RunError | None = None
     try:
-        crashes = [(at_s, rank) for at_s, _, rank in job.faults]
+        crashes = [(fault.spells[0][0], fault.rank) for fault in job.faults if isinstance(fault, Crash)]
         cluster.run([body] * len(cluster.nodes), crashes)
         error = _first_error(cluster)
     except RunError as stuck:

@@ -41,6 +41,7 @@ from backends.sockets.processes import Processes
 from backends.sockets.settings import Options
 from backends.sockets.watch import Watch
 from simcluster.errors import NeverFinished, RunError, nearest
+from simcluster.experiment import fault_kinds
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 
@@ -126,8 +127,9 @@ class Launcher:
         self._started_s = time.perf_counter()
         self._watch.look_for_progress()
         self._tell_all(Go())
-        for time_s, _, rank in self.job.faults:
-            self._timers.append(self._loop.call_later(time_s, self._crash, rank))
+        for fault in self.job.faults:
+            if isinstance(fault, fault_kinds.Crash):
+                self._timers.append(self._loop.call_later(fault.spells[0][0], self._crash, fault.rank))
         if self.options.limit_s is not None:
             self._timers.append(self._loop.call_later(self.options.limit_s, self._too_late))
 

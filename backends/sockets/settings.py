@@ -16,6 +16,7 @@ from backends.sockets.keys import generate_key, read_key
 from backends.sockets.listener import is_loopback, is_wildcard, parse_endpoint
 from backends.sockets.transport import INBOX_BYTES
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.fault_kinds import Crash
 from simcluster.experiment.job import ClusterJob
 
 CONFIG_LIMIT_BYTES = 16 * 1024**2
@@ -132,12 +133,11 @@ def _check_nodes(job: ClusterJob, options: Options, problems: list[Problem]) -> 
     size_bytes = len(job.config_json.encode())
     if size_bytes > CONFIG_LIMIT_BYTES:
         problems.append(Problem("config_json", f"{size_bytes} bytes", f"at most {CONFIG_LIMIT_BYTES}"))
-    for time_s, what, rank in job.faults:
-        if what != "crash" or not 0 <= rank < len(job.names) or not time_s >= 0:
-            found = f"{what!r} of rank {rank} at {time_s} s"
-            problems.append(
-                Problem("faults", found, f"'crash' of a rank from 0 to {len(job.names) - 1} at 0 s or later")
-            )
+    for fault in job.faults:
+        if not isinstance(fault, Crash):
+            problems.append(Problem("faults", f"{fault.kind} of {fault.target}", "a crash"))
+        elif not 0 <= fault.rank < len(job.names):
+            problems.append(Problem("faults", f"rank {fault.rank}", f"a rank from 0 to {len(job.names) - 1}"))
 
 
 def _collect(problems: list[Problem], check: Callable[[], Any]) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from simcluster.experiment.fault_kinds import Fault
     from simcluster.topology import Topology
 
 NODE_PROGRAM = "simcluster.experiment.node:run_node"
@@ -22,9 +23,9 @@ class ClusterJob:
 
     *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every
     node awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, a node's process
-    calls that first, and the clock starts when all have: reading data is no part of a run. *faults* are (seconds
-    after the start, "crash", rank). *options* are the backend's own settings; it names those that it does not know.
-    *on_progress* is called with (rank, its last step).
+    calls that first, and the clock starts when all have: reading data is no part of a run. *faults* count time from
+    there. *options* are the backend's own settings; it names those that it does not know. *on_progress* is called with
+    (rank, its last step).
     """
 
     names: list[str]
@@ -34,6 +35,6 @@ class ClusterJob:
     program: str = NODE_PROGRAM
     topology: Topology | None = None
     log_folder: Path | None = None
-    faults: list[tuple[float, str, int]] = field(default_factory=list)
+    faults: tuple[Fault, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     on_progress: Callable[[int, int], None] | None = None

@@ -6,7 +6,7 @@ own reader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,17 @@ def apply_overrides(
             reading.collect(partial(reading.document.override, tuple(key.split(".")), value, "--set"))
             _write_out(reading)
     return of_topology
+
+
+def add_faults(reading: Reading, faults: Sequence[Mapping[str, Any]]) -> None:
+    """Puts *faults*, which a program planned, behind those of the document."""
+    data = reading.document.data
+    if not faults or not isinstance(data.get("faults") or [], list):
+        return
+    own = len(data.get("faults") or [])
+    data["faults"] = [*(data.get("faults") or []), *(dict(fault) for fault in faults)]
+    for number in range(own, own + len(faults)):
+        reading.document.overrides["faults", number] = "simcluster.faults()"
 
 
 def _apply_options(reading: Reading, options: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ command lines; a value that a command line sets comes in as an override.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -14,8 +14,9 @@ from typing import Any, get_args
 from simcluster import yaml_lines
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
-from simcluster.experiment.faults import Crash, read_faults
-from simcluster.experiment.overrides import apply_overrides
+from simcluster.experiment.fault_kinds import Fault
+from simcluster.experiment.faults import read_faults
+from simcluster.experiment.overrides import add_faults, apply_overrides
 from simcluster.experiment.reading import Reading
 from simcluster.experiment.stop import count_steps, read_stop
 from simcluster.shipped import shipped_names, shipped_path
@@ -54,7 +55,7 @@ class Experiment:
     steps: int
     time_s: float | None
     evaluate_every: int
-    faults: tuple[Crash, ...]
+    faults: tuple[Fault, ...]
     seed: int
     numerics: Numerics
     check_memory: bool
@@ -74,15 +75,18 @@ def read_experiment(
     algorithm: str | None = None,
     seed: int | None = None,
     backend: str | None = None,
+    faults: Sequence[Mapping[str, Any]] = (),
 ) -> Experiment:
     """Reads *source*: a path, the name of a shipped experiment, or the keys themselves.
 
     *overrides* map dotted keys to values (`{"algorithm.pull_interval": 4}`, `{"topology.nodes.pi4.device": ...}`);
-    *topology*, *algorithm*, *seed* and *backend* replace those of the file. Raises UsageError with every problem found.
+    *topology*, *algorithm*, *seed* and *backend* replace those of the file; *faults* come on top of its own. Raises
+    UsageError with every problem found.
     """
     reading = Reading(*_open(source))
     options = {"topology": topology, "algorithm": algorithm, "seed": seed, "backend": backend}
     of_topology = apply_overrides(reading, KEYS, options, overrides or {})
+    add_faults(reading, faults)
     return _read(reading, of_topology)
 
 
@@ -114,7 +118,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     cluster = read_topology(reading, of_topology)
     function, algorithm_block, settings = read_algorithm(reading)
     workload, workload_block = read_workload(reading)
-    faults = read_faults(reading, cluster)
+    faults = read_faults(reading, cluster, seed)
     stop, time_s = read_stop(reading)
     steps = count_steps(reading, workload, cluster, seed, stop, numerics)
     evaluate_every = reading.value(

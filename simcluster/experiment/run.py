@@ -16,6 +16,7 @@ from typing import Any
 
 import simcluster
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.experiment.fault_plan import planned
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.read import Experiment, read_experiment
@@ -60,7 +61,9 @@ def run(
     if algorithm is not None and not isinstance(algorithm, str):
         overrides = {**(overrides or {}), "algorithm": _block(algorithm)}
         algorithm = None
-    plan = read_experiment(experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend)
+    plan = read_experiment(
+        experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend, faults=planned()
+    )
     return run_plan(plan, out=out, options=options, report=report, progress=progress)
 
 
@@ -124,7 +127,7 @@ def _job(plan: Experiment, folder: Path, options: dict[str, Any], progress: Prog
         addresses=addresses,
         topology=plan.topology,
         log_folder=folder / "logs" if plan.backend == "sockets" else None,
-        faults=[(fault.at_s, "crash", fault.rank) for fault in plan.faults],
+        faults=plan.faults,
         options=options,
         on_progress=on_progress,
     )

@@ -1,0 +1,98 @@
+"""Faults planned from Python: every run made inside `with simcluster.faults() as plan:` has those of the plan.
+
+This file knows the keys of faults and how to spell seconds. What is wrong with a plan is found when a run reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+
+class FaultPlan:
+    """A list of *faults*, as an experiment file has them. Each method adds one.
+
+    *at_s* is when it begins and *for_s* how long it lasts, in seconds of the run; without *for_s* it never ends.
+    *towards* names the one end of a link that is hit; without it both directions are.
+    """
+
+    def __init__(self) -> None:
+        self.faults: list[dict[str, Any]] = []
+
+    def crash(self, node: str, *, at_s: float) -> None:
+        """*node* dies."""
+        self._add("crash", node=node, at_s=at_s)
+
+    def restart(self, node: str, *, at_s: float, after_s: float) -> None:
+        """*node* dies, and begins from the beginning *after_s* later."""
+        self._add("restart", node=node, at_s=at_s, after_s=after_s)
+
+    def hang(self, node: str, *, at_s: float, for_s: float | None = None) -> None:
+        """*node* does nothing, while its links stay up."""
+        self._add("hang", node=node, at_s=at_s, for_s=for_s)
+
+    def slow(self, node: str, *, factor: float, at_s: float, for_s: float | None = None) -> None:
+        """*node*'s work takes *factor* times as long."""
+        self._add("slow", node=node, factor=factor, at_s=at_s, for_s=for_s)
+
+    def cut(self, link: str, *, at_s: float, for_s: float | None = None, towards: str | None = None) -> None:
+        """Nothing gets through *link*."""
+        self._add("cut", link=link, towards=towards, at_s=at_s, for_s=for_s)
+
+    def flap(
+        self, link: str, *, at_s: float, for_s: float, period_s: float, down: float = 0.5, towards: str | None = None
+    ) -> None:
+        """*link* is cut for the share *down* of each period."""
+        self._add("flap", link=link, towards=towards, at_s=at_s, for_s=for_s, period_s=period_s, down=down)
+
+    def partition(self, *groups: Sequence[str], at_s: float, for_s: float | None = None) -> None:
+        """Nodes of different *groups* cannot reach each other."""
+        self._add("partition", groups=[list(group) for group in groups], at_s=at_s, for_s=for_s)
+
+    def latency(
+        self, link: str, *, add_s: float, at_s: float, for_s: float | None = None, towards: str | None = None
+    ) -> None:
+        """Every message over *link* takes *add_s* longer."""
+        self._add("latency", link=link, towards=towards, add_s=add_s, at_s=at_s, for_s=for_s)
+
+    def bandwidth(
+        self, link: str, *, factor: float, at_s: float, for_s: float | None = None, towards: str | None = None
+    ) -> None:
+        """*link* carries *factor*, below 1, of what it did."""
+        self._add("bandwidth", link=link, towards=towards, factor=factor, at_s=at_s, for_s=for_s)
+
+    def loss(
+        self, link: str, *, probability: float, at_s: float, for_s: float | None = None, towards: str | None = None
+    ) -> None:
+        """A share of *link*'s packets is lost."""
+        self._add("loss", link=link, towards=towards, probability=probability, at_s=at_s, for_s=for_s)
+
+    def _add(self, kind: str, **settings: Any) -> None:
+        given = {name: value for name, value in settings.items() if value is not None}
+        self.faults.append({"kind": kind, **dict(_as_in_a_file(name, value) for name, value in given.items())})
+
+
+def _as_in_a_file(name: str, value: Any) -> tuple[str, Any]:
+    """at_s=0.1 is `at: 0.1 s`. repr says every bit of a float."""
+    return (name.removesuffix("_s"), f"{value!r} s") if name.endswith("_s") else (name, value)
+
+
+_plans: ContextVar[tuple[FaultPlan, ...]] = ContextVar("plans of faults that hold", default=())
+
+
+@contextmanager
+def faults() -> Iterator[FaultPlan]:
+    """A plan of faults for the runs made inside the block, on top of those of their experiments."""
+    plan = FaultPlan()
+    token = _plans.set((*_plans.get(), plan))
+    try:
+        yield plan
+    finally:
+        _plans.reset(token)
+
+
+def planned() -> list[dict[str, Any]]:
+    """The faults of all blocks that hold here, the outermost first."""
+    return [fault for plan in _plans.get() for fault in plan.faults]
