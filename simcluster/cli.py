@@ -13,13 +13,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simcluster.cli_calibrate import calibrate
+from simcluster.cli_options import Json, names_of
 from simcluster.cli_sets import overrides
 from simcluster.cli_simulator import bench_app, flows
+from simcluster.cli_topology import topology_app
 from simcluster.errors import Problem, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -31,12 +33,10 @@ app = typer.Typer(
     help="Write a distributed-training algorithm once. Simulate it on the cluster you don't have. Run it on yours.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain text: it fits narrow terminals and pipes, and starts in half the time
 )
-topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True)
 app.add_typer(topology_app, name="topology")
 app.add_typer(bench_app, name="bench")
-app.command()(calibrate)
-app.command()(flows)
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
@@ -79,19 +79,6 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _names(kind: str) -> Any:
-    def complete(incomplete: str) -> list[str]:
-        from simcluster.catalogue import files, names
-
-        found = [name for name in names(kind) if name.startswith(incomplete)]
-        return found + (files(incomplete) if kind in ("experiments", "topologies") else [])
-
-    return complete
-
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and nothing else.")]
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         from simcluster import __version__
@@ -113,20 +100,30 @@ def _root(
 def run(
     experiment: Annotated[
         str,
-        typer.Argument(help="An experiment file, or the name of a shipped one.", autocompletion=_names("experiments")),
+        typer.Argument(
+            metavar="EXPERIMENT",
+            help="An experiment file, or the name of a shipped one.",
+            autocompletion=names_of("experiments"),
+        ),
     ],
     backend: Annotated[
-        str | None, typer.Option(help="sim (the default) or sockets.", autocompletion=_names("backends"))
+        str | None,
+        typer.Option(metavar="NAME", help="sim (the default) or sockets.", autocompletion=names_of("backends")),
     ] = None,
     topology: Annotated[
         str | None,
-        typer.Option(help="A topology file or name in place of the experiment's.", autocompletion=_names("topologies")),
+        typer.Option(
+            metavar="FILE",
+            help="A topology file or name in place of the experiment's.",
+            autocompletion=names_of("topologies"),
+        ),
     ] = None,
     algorithm: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="An algorithm, with its defaults, in place of the experiment's.",
-            autocompletion=_names("algorithms"),
+            autocompletion=names_of("algorithms"),
         ),
     ] = None,
     sets: Annotated[
@@ -134,17 +131,20 @@ def run(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'.",
+            help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'. "
+            "May be given many times.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of everything random.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder; by default below runs/.")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="The seed of everything random.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default below runs/.")] = None,
     report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
     rendezvous: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="sockets: wait here for nodes started by hand with `simcluster node`."),
     ] = None,
-    key_file: Annotated[Path | None, typer.Option(help="sockets: the shared key; required off loopback.")] = None,
+    key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="sockets: the shared key; required off loopback.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run an experiment on a backend and write its run folder."""
@@ -177,7 +177,7 @@ def run(
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Two run folders or more; each is compared with the first.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; each is compared with the first.")],
     as_json: Json = False,
 ) -> None:
     """Say in words and numbers where runs differ."""
@@ -195,7 +195,7 @@ def compare(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
     """Write the report of a run again."""
     from simcluster.results.folder import load_run
     from simcluster.results.write import write_report
@@ -205,45 +205,19 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     print(write_report(finished, load(finished.config["topology"])))
 
 
-@topology_app.command()
-def check(
-    file: Annotated[str, typer.Argument(help="A topology file or name.", autocompletion=_names("topologies"))],
-) -> None:
-    """Check a topology file: all of its errors at once, or what it describes."""
-    from simcluster.topology import describe, load
-
-    print(describe(load(file)))
-
-
-@topology_app.command()
-def draw(
-    file: Annotated[str, typer.Argument(help="A topology file or name.", autocompletion=_names("topologies"))],
-    out: Annotated[Path | None, typer.Option(help="Where to write; by default NAME.html here.")] = None,
-) -> None:
-    """Draw a topology as an HTML page with link and device labels."""
-    from simcluster.topology import draw_html, load
-
-    topology = load(file)
-    target = out or Path(f"{topology.name}.html")
-    try:
-        target.write_text(draw_html(topology), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(Problem("--out", str(target), f"a file that can be written ({error.strerror})")) from None
-    print(target)
-
-
 @app.command(name="list")
 def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
+            metavar="KIND",
             help="algorithms, workloads, topologies, experiments, links, devices or backends.",
-            autocompletion=_names("kinds"),
+            autocompletion=names_of("kinds"),
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what there is: algorithms and workloads with their settings, topologies, presets."""
+    """List what can be named: algorithms, workloads, topologies, ..."""
     from simcluster.catalogue import KINDS, catalogue
     from simcluster.errors import nearest
 
@@ -261,9 +235,9 @@ def list_(
 
 @app.command()
 def node(
-    name: Annotated[str, typer.Argument(help="This node's name in the topology file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="This node's name in the topology file.")],
     join: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where `simcluster run --rendezvous` waits.")],
-    key_file: Annotated[Path, typer.Option(help="The shared key, the same file on every machine.")],
+    key_file: Annotated[Path, typer.Option(metavar="FILE", help="The shared key, the same file on every machine.")],
     listen: Annotated[
         str | None,
         typer.Option(
@@ -279,11 +253,15 @@ def node(
 
 
 @app.command()
-def key(file: Annotated[Path, typer.Argument(help="Where to write the new key.")]) -> None:
+def key(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the new key.")]) -> None:
     """Write a new shared key for runs across machines (mode 0600)."""
     from simcluster.experiment.join import write_key
 
     print(write_key(file))
+
+
+app.command()(calibrate)
+app.command()(flows)
 
 
 def _print_summary(finished: Run) -> None:

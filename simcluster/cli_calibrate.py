@@ -18,25 +18,36 @@ NO_WORKLOAD = "none"
 
 
 def calibrate(
-    topology: Annotated[str, typer.Argument(help="A topology file or name: whose nodes and links to measure.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write; by default NAME-measured.yaml here.")] = None,
+    topology: Annotated[
+        str, typer.Argument(metavar="TOPOLOGY", help="A file or name: whose nodes and links to measure.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write; by default NAME-measured.yaml here.")
+    ] = None,
     workload: Annotated[
-        str, typer.Option(help="What to measure devices with: a name, file.py:function, or none.")
+        str, typer.Option(metavar="NAME", help="What to measure devices with: a name, file.py:function, or none.")
     ] = "mnist_mlp",
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="As in run, e.g. workload.batch_size=64."),
     ] = None,
-    backend: Annotated[str, typer.Option(help="sockets, or sim to see the measuring measured.")] = "sockets",
-    seed: Annotated[int, typer.Option(help="The seed of the workload's data.")] = 0,
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="sockets, or sim to see the measuring measured.")
+    ] = "sockets",
+    seed: Annotated[int, typer.Option(metavar="N", help="The seed of the workload's data.")] = 0,
     rendezvous: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Wait here for nodes started by hand with `simcluster node`."),
     ] = None,
-    key_file: Annotated[Path | None, typer.Option(help="The shared key; required off loopback.")] = None,
+    key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The shared key; required off loopback.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the topology as JSON, too, and nothing else.")] = False,
 ) -> None:
-    """Measure the links and devices of a cluster and write its topology with the measured numbers."""
+    """Measure the links and devices of a cluster; write its topology.
+
+    The new file has the measured numbers in place of those of TOPOLOGY.
+    """
     from simcluster.calibrate import calibrate as measure
     from simcluster.calibrate.write import calibrated_document, calibrated_text, describe
     from simcluster.cli_sets import overrides

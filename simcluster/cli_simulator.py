@@ -11,9 +11,11 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and nothing else.")]
+from simcluster.cli_options import Json
 
-bench_app = typer.Typer(help="Measure what simulating costs on this machine.", no_args_is_help=True)
+bench_app = typer.Typer(
+    help="Measure what simulating costs on this machine.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @bench_app.callback()
@@ -22,9 +24,13 @@ def _bench() -> None:
 
 
 def flows(
-    topology: Annotated[str, typer.Option(help="A topology file or name.")],
-    flows: Annotated[Path, typer.Option(help="A JSON list of {src, dst, bytes, start}; start in seconds.")],
-    model: Annotated[str, typer.Option(help="maxmin (ideal fluid) or lv08 (SimGrid's model of TCP).")] = "maxmin",
+    topology: Annotated[str, typer.Option(metavar="FILE", help="A topology file or name.")],
+    flows: Annotated[
+        Path, typer.Option(metavar="FILE", help="A JSON list of {src, dst, bytes, start}; start in seconds.")
+    ],
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="maxmin (ideal fluid) or lv08 (SimGrid's model of TCP).")
+    ] = "maxmin",
     as_json: Json = False,
 ) -> None:
     """Time plain flows over a topology: when is each there?"""
@@ -44,11 +50,14 @@ def flows(
 
 @bench_app.command()
 def simulator(
-    nodes: Annotated[int, typer.Option(help="How many.")] = 128,
-    size_bytes: Annotated[int, typer.Option("--bytes", help="Of the vector.")] = 100_000_000,
+    nodes: Annotated[int, typer.Option(metavar="N", help="How many.")] = 128,
+    size_bytes: Annotated[int, typer.Option("--bytes", metavar="N", help="Of the vector.")] = 100_000_000,
     as_json: Json = False,
 ) -> None:
-    """Simulate a ring all-reduce on a star of full-duplex links of 125 MB/s and 25 us each."""
+    """Simulate a ring all-reduce on a star.
+
+    Its links are full duplex, of 125 MB/s and 25 us each.
+    """
     from simcluster.bench import bench_simulator
 
     result = bench_simulator(nodes, size_bytes)

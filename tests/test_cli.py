@@ -215,7 +215,8 @@ def test_ctrl_c_ends_a_run_and_all_its_processes(backend: str, tmp_path: Path) -
     assert process.poll() is None, process.communicate()
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130, err
+    # Python ends by the signal itself, which a shell shows as 130, if it came while C code ran Python code (an import).
+    assert process.returncode in (130, -signal.SIGINT), err
     assert err.strip().splitlines()[-1] == "interrupted"
     assert "Traceback" not in err
     _, alive = psutil.wait_procs(family, timeout=10)

@@ -1,0 +1,43 @@
+"""The commands `simcluster topology check` and `draw`: a file in, words or a page out.
+
+This file knows options and what is printed. It must not know what a topology is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simcluster.cli_options import TopologyFile
+from simcluster.errors import Problem, UsageError
+
+topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@topology_app.command()
+def check(
+    file: TopologyFile,
+) -> None:
+    """Check a topology file: all errors at once, or what it describes."""
+    from simcluster.topology import describe, load
+
+    print(describe(load(file)))
+
+
+@topology_app.command()
+def draw(
+    file: TopologyFile,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write; by default NAME.html here.")] = None,
+) -> None:
+    """Draw a topology as an HTML page with link and device labels."""
+    from simcluster.topology import draw_html, load
+
+    topology = load(file)
+    target = out or Path(f"{topology.name}.html")
+    try:
+        target.write_text(draw_html(topology), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(Problem("--out", str(target), f"a file that can be written ({error.strerror})")) from None
+    print(target)
