@@ -73,6 +73,7 @@ class _Kind:
 
 
 _BANDWIDTH = _Kind("a bandwidth", BANDWIDTHS, "1 Gbps or 125 MB/s")
+_BANDWIDTH_OR_ZERO = _Kind("a bandwidth", BANDWIDTHS, "1 Gbps or 125 MB/s", may_be_zero=True)
 _LATENCY = _Kind("a time", TIMES, "150 us", may_be_zero=True)
 _SIZE = _Kind("a size", SIZES, "16 GB or 64 KiB", may_be_zero=True)
 _RATE = _Kind("a compute rate", RATES, "100 GFLOP/s")
@@ -84,6 +85,11 @@ _PRICE = _Kind("a price", PRICES, "0.5 USD/h", may_be_zero=True)
 def parse_bandwidth(text: object) -> float:
     """Bytes per second, above zero: "1 Gbps" is 125e6. Raises UnitError (a ValueError)."""
     return _parse_float(text, _BANDWIDTH)
+
+
+def parse_bandwidth_or_zero(text: object) -> float:
+    """As `parse_bandwidth`, but nothing at all is a bandwidth, too. Raises UnitError (a ValueError)."""
+    return _parse_float(text, _BANDWIDTH_OR_ZERO)
 
 
 def parse_latency(text: object) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 import networkx
 
 from simcluster.errors import Problem, UsageError
+from simcluster.topology.network_parts import NETWORK_KEYS
 from simcluster.yaml_lines import MAX_DEPTH, Document, describe, read_text
 
 Attributes = Mapping[str, Any]
@@ -78,7 +79,7 @@ def _document(
     nodes: Iterable[tuple[str, Attributes]],
     edges: Iterable[tuple[tuple[str, ...], Attributes]],
 ) -> dict[str, Any]:
-    head = {key: about[key] for key in ("name", "description") if about.get(key)}
+    head = {key: about[key] for key in ("name", "description", *NETWORK_KEYS) if about.get(key)}
     links = [{"between": list(ends), **_unflatten(attributes)} for ends, attributes in edges]
     return {**head, "nodes": {name: _unflatten(attributes) for name, attributes in nodes}, "links": links}
 

@@ -12,11 +12,12 @@ from typing import Any, get_args
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.model import Duplex, Topology
+from simcluster.topology.network_parts import NETWORK_KEYS
 from simcluster.units import UnitError, parse_bandwidth, parse_latency
 from simcluster.yaml_lines import Document, parse_value
 
 GENERATOR = "generator"
-OF_ALL = ("name", "description")
+OF_ALL = ("name", "description", *NETWORK_KEYS)
 """Keys that every topology may have."""
 
 

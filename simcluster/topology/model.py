@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -15,11 +15,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import networkx
 
 from simcluster.errors import nearest
+from simcluster.topology.conditions import Background, BackgroundFlow, Jitter, RateTrace
 from simcluster.topology.device import Device
 from simcluster.topology.routing import Routes
 from simcluster.units import format_bandwidth, format_latency
 
 Duplex: TypeAlias = Literal["full", "half", "free"]
+NetworkKind: TypeAlias = Literal["maxmin", "lv08"]
+Routing: TypeAlias = Literal["shortest", "ecmp"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Node:
     """A worker (it has a device and a rank), or a switch or bare host (they have neither).
 
     A node that is no *gateway* forwards nothing for others. *address*, *port* and *ssh* are for the real
-    node.
+    node. *send_overhead_s* and *recv_overhead_s* are what a message takes of it, one after another;
+    *host_bandwidth_Bps* is what it can send and receive together, over however many links.
     """
 
     name: str
@@ -38,6 +42,9 @@ class Node:
     site: str | None = None
     gateway: bool = True
     is_host: bool = False
+    send_overhead_s: float = 0.0
+    recv_overhead_s: float = 0.0
+    host_bandwidth_Bps: float = math.inf
 
     @property
     def is_worker(self) -> bool:
@@ -53,7 +60,8 @@ class Link:
     """A link between nodes *a* and *b*, in the order of the file; *latency_s* is one way.
 
     full: *bandwidth_Bps* each way; half: both ways share it; free: every flow has all of it. *ack_share* is what a flow
-    takes of the way back, for acknowledgements, as a share of what it takes of the way there.
+    takes of the way back, for acknowledgements, as a share of what it takes of the way there. *loss* is the share of
+    packets that do not arrive, each way. Links of one *medium* share its time on air, each at its own bandwidth.
     """
 
     a: str
@@ -64,6 +72,11 @@ class Link:
     type: str | None = None
     source: str = ""
     ack_share: float = 0.0
+    jitter: Jitter | None = None
+    loss: float = 0.0
+    trace: RateTrace | None = None
+    background: Background | None = None
+    medium: str | None = None
 
     @property
     def name(self) -> str:
@@ -72,6 +85,13 @@ class Link:
     def __str__(self) -> str:
         """The numbers, for people: 1 Gbps, 150 us, full."""
         return link_numbers(self.bandwidth_Bps, self.latency_s, self.duplex)
+
+    @property
+    def conditions(self) -> list[str]:
+        """What makes it less than its numbers, for people."""
+        words = [f"on the medium {self.medium}"] if self.medium else []
+        words += [f"{self.loss:g} of packets lost"] if self.loss else []
+        return words + [str(part) for part in (self.jitter, self.trace, self.background) if part is not None]
 
 
 def link_numbers(bandwidth_Bps: float, latency_s: float, duplex: str) -> str:
@@ -98,6 +118,10 @@ class Hop(NamedTuple):
 class Topology:
     """A checked cluster: `simcluster.topology.load` makes it. *nodes* is in the order of the file.
 
+    *network* is the model of the network that a simulation uses. *paths* are routes that the file lays itself, names
+    from end to end; the other routes are found as *routing* says. *inbox_bytes* is what a node takes in of one peer
+    unasked; None for what a backend takes by itself, 0 for nothing: a message then waits until it is asked for.
+
     *document* is the plain dict it was read from, overrides included; `loads` reads it back to an equal
     Topology.
     """
@@ -106,6 +130,11 @@ class Topology:
     nodes: Mapping[str, Node]
     links: tuple[Link, ...]
     description: str = ""
+    network: NetworkKind = "maxmin"
+    routing: Routing = "shortest"
+    paths: tuple[tuple[str, ...], ...] = ()
+    background: tuple[BackgroundFlow, ...] = ()
+    inbox_bytes: int | None = None
     document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __eq__(self, other: object) -> bool:
@@ -117,7 +146,8 @@ class Topology:
 
     @property
     def _facts(self) -> tuple[Any, ...]:
-        return (self.name, self.description, tuple(self.nodes.values()), self.links)
+        settings = (self.network, self.routing, self.paths, self.background, self.inbox_bytes)
+        return (self.name, self.description, tuple(self.nodes.values()), self.links, settings)
 
     @cached_property
     def workers(self) -> list[str]:
@@ -135,19 +165,19 @@ class Topology:
         return graph
 
     def route(self, a: str, b: str) -> tuple[Hop, ...]:
-        """The links from *a* to *b*: those over which one packet of 1500 bytes would be there first.
+        """The links from *a* to *b*: one of *paths*, or those over which a packet of 1500 bytes would be there first.
 
-        Of equally fast ones that with fewer hops, then that through nodes earlier in the file. The way back
-        is the way there reversed. Computed when first asked for and kept. Raises ValueError for names it does
-        not know, or two nodes (one of them a switch, or `load` would have refused) without a way between
-        them.
+        Of equally fast ones that with fewer hops, then that through nodes earlier in the file, or with ecmp one that
+        the names of both ends decide. The way back is the way there reversed. Computed when first asked for and kept.
+        Raises ValueError for names it does not know, or two nodes (one of them a switch, or `load` would have refused)
+        without a way between them.
         """
         for name in (a, b):
             if name not in self.nodes:
                 raise ValueError(f"topology {self.name} has no node {name!r}: {nearest(name, self.nodes)}")
         key = (a, b)
         if key not in self._routes:
-            path = self._routing.path(a, b)
+            path = self._laid.get(key) or self._routing.path(a, b)
             if path is None:
                 raise ValueError(f"topology {self.name} has no way from {a} to {b}")
             steps = [(self._pairs[pair], pair[0]) for pair in itertools.pairwise(path)]
@@ -176,11 +206,17 @@ class Topology:
         return {}
 
     @cached_property
+    def _laid(self) -> dict[tuple[str, str], Sequence[str]]:
+        """The paths of the file, in both directions."""
+        return {(way[0], way[-1]): way for path in self.paths for way in (path, path[::-1])}
+
+    @cached_property
     def _routing(self) -> Routes:
         return Routes(
             list(self.nodes),
             [(link.a, link.b, link.latency_s, link.bandwidth_Bps) for link in self.links],
             frozenset(node.name for node in self.nodes.values() if node.gateway),
+            spread=self.routing == "ecmp",
         )
 
     @cached_property

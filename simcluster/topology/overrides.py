@@ -1,4 +1,4 @@
-"""Replaces values of a topology document by dotted keys: nodes.pi4.device, links.a-b.bandwidth.
+"""Replaces values of a topology document by dotted keys: nodes.pi4.device, links.a-b.bandwidth, network.
 
 This file knows the keys of a document. What the values must hold is checked afterwards, with all the rest.
 """
@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.topology.parts import LINK_KEYS, NODE_KEYS
+from simcluster.topology.condition_parts import BACKGROUND_KEYS, JITTER_KEYS, TRACE_KEYS
+from simcluster.topology.link_parts import LINK_KEYS
+from simcluster.topology.network_parts import NETWORK_KEYS
+from simcluster.topology.parts import NODE_KEYS
 from simcluster.topology.straggler_parts import STRAGGLER_KEYS
 from simcluster.yaml_lines import Document, KeyPath, parse_value
 
@@ -32,10 +35,11 @@ def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:
 
 def _path(document: Document, key: str) -> KeyPath:
     first, *rest = key.split(".")
-    if first in ("name", "description") and not rest:
+    whole = ("name", "description", *NETWORK_KEYS)
+    if first in whole and not rest:
         return (first,)
     if first not in ("nodes", "links"):
-        raise _unknown(key, first, ("name", "description", "nodes", "links"))
+        raise _unknown(key, first, (*whole, "nodes", "links"))
     if not rest or not rest[0]:
         raise UsageError(Problem(f"override {key}", "", f"{first}.NAME.KEY=VALUE"))
     name, *keys = rest
@@ -52,14 +56,25 @@ def _path(document: Document, key: str) -> KeyPath:
     return (*place, *keys)
 
 
+_INNER: dict[str, tuple[str, ...] | None] = {
+    "straggler": STRAGGLER_KEYS,
+    "profile": None,
+    "jitter": JITTER_KEYS,
+    "trace": TRACE_KEYS,
+    "background": BACKGROUND_KEYS,
+}
+"""Keys of a node or link that hold keys of their own; None for any."""
+
+
 def _check_keys(key: str, keys: list[str], known: tuple[str, ...]) -> None:
-    """*keys* must be none, one of *known*, straggler and one of its own, or profile and a kind of work."""
+    """*keys* must be none, one of *known*, or one of them that holds others and one of these."""
     if keys and keys[0] not in known:
         raise _unknown(key, keys[0], known)
-    if len(keys) > 1 and (keys[0] not in ("straggler", "profile") or len(keys) > 2):
+    if len(keys) > 1 and (keys[0] not in _INNER or len(keys) > 2):
         raise UsageError(Problem(f"override {key}", "", f"no further key behind {keys[0]}"))
-    if len(keys) == 2 and keys[0] == "straggler" and keys[1] not in STRAGGLER_KEYS:
-        raise _unknown(key, keys[1], STRAGGLER_KEYS)
+    inner = _INNER.get(keys[0]) if keys else None
+    if len(keys) == 2 and inner is not None and keys[1] not in inner:
+        raise _unknown(key, keys[1], inner)
 
 
 def _link_index(document: Document, key: str, name: str) -> int:

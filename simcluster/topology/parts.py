@@ -1,27 +1,27 @@
-"""Reads one node or one link of a topology document.
+"""Reads one node of a topology document.
 
-This file knows the keys of each and what they must hold; what computes on a node is `device_parts`. It must not know
-how the parts hang together: that is `read`, and whether everyone can be reached is `reach`.
+This file knows a node's keys and what they must hold; what computes on it is `device_parts`. It must not know how the
+parts hang together: that is `read`, and whether everyone can be reached is `reach`.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from simcluster.errors import Problem
 from simcluster.topology.device_parts import DEVICE_KEYS, read_device
 from simcluster.topology.fields import Fields
-from simcluster.topology.model import Duplex, Link, Node
-from simcluster.topology.presets import LINKS
+from simcluster.topology.model import Node
 from simcluster.units import parse_bandwidth, parse_latency
 from simcluster.yaml_lines import Document, KeyPath
 
-NODE_KEYS = ("kind", *DEVICE_KEYS, "address", "port", "ssh", "site", "gateway")
+_MESSAGE_KEYS = ("send_overhead", "recv_overhead", "host_bandwidth")
+NODE_KEYS = ("kind", *DEVICE_KEYS, *_MESSAGE_KEYS, "address", "port", "ssh", "site", "gateway")
 SWITCH_KEYS = ("kind", "site")
 HOST_KEYS = ("kind", "site", "gateway")
-LINK_KEYS = ("between", "type", "bandwidth", "latency", "duplex", "ack_share")
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the start"
@@ -38,13 +38,6 @@ class ReadNode(NamedTuple):
     gateway: bool
     may_be_worker: bool
     may_be_switch: bool
-
-
-class ReadLink(NamedTuple):
-    """*ends* is None if they could not be read, *link* if anything could not."""
-
-    link: Link | None
-    ends: tuple[str, str] | None
 
 
 def read_node(document: Document, name: str, problems: list[Problem]) -> ReadNode:
@@ -85,7 +78,11 @@ def _read_worker(fields: Fields, name: str, gateway: bool) -> Node | None:
         fields.problem("port", found="a port without an address", expected="an address beside it")
     ssh = fields.text("ssh", _SSH, "[user@]host, as the ssh command takes it")
     site = fields.text("site", _SITE, "the name of a place")
-    return None if device is None else Node(name, device, address, port, ssh, site, gateway)
+    send_s, recv_s = (fields.quantity(key, parse_latency) or 0.0 for key in ("send_overhead", "recv_overhead"))
+    host_Bps = fields.quantity("host_bandwidth", parse_bandwidth) or math.inf
+    if device is None:
+        return None
+    return Node(name, device, address, port, ssh, site, gateway, False, send_s, recv_s, host_Bps)
 
 
 def _read_address(fields: Fields) -> str | None:
@@ -100,45 +97,3 @@ def _read_address(fields: Fields) -> str | None:
                 fields.problem("address", expected="an IP address or a host's name")
                 return None
     return fields.text("address", _HOST, "an IP address or a host's name")
-
-
-def read_link(document: Document, index: int, problems: list[Problem]) -> ReadLink:
-    """The link at *index* of the document's list."""
-    before = len(problems)
-    fields = Fields(document, ("links", index), LINK_KEYS, problems)
-    if not fields.is_mapping:
-        return ReadLink(None, None)
-    ends = _read_ends(fields)
-    type_name = fields.choice("type", LINKS)
-    bandwidth_Bps = fields.quantity("bandwidth", parse_bandwidth)
-    latency_s = fields.quantity("latency", parse_latency)
-    duplex = fields.choice("duplex", ("full", "half", "free"))
-    ack_share = fields.number("ack_share", lambda share: 0 <= share < 1, "a number from 0 to below 1")
-    if not fields.has("type"):
-        for key, what in (("bandwidth", "a bandwidth"), ("latency", "a latency")):
-            if not fields.has(key):
-                types = ", ".join(LINKS)
-                fields.problem(key, expected=f"{what} with its unit, or a type (one of {types})")
-    if ends is None or len(problems) > before:
-        return ReadLink(None, ends)
-    source = "given in the topology"
-    if type_name is not None:
-        preset = LINKS[type_name]
-        given = [key for key in ("bandwidth", "latency", "duplex") if fields.has(key)]
-        source = preset.source + (f"; {', '.join(given)} given in the topology" if given else "")
-        bandwidth_Bps = preset.bandwidth_Bps if bandwidth_Bps is None else bandwidth_Bps
-        latency_s = preset.latency_s if latency_s is None else latency_s
-        duplex = duplex or preset.duplex
-    assert bandwidth_Bps is not None
-    assert latency_s is not None
-    kind = cast(Duplex, duplex or "full")
-    return ReadLink(Link(*ends, bandwidth_Bps, latency_s, kind, type_name, source, ack_share or 0.0), ends)
-
-
-def _read_ends(fields: Fields) -> tuple[str, str] | None:
-    value = fields.get("between")
-    # A node may be called 7, and 7 is a number to YAML.
-    if isinstance(value, list) and len(value) == 2 and all(type(end) in (str, int) for end in value):
-        return str(value[0]), str(value[1])
-    fields.problem("between", expected="two names of nodes: [a, b]")
-    return None

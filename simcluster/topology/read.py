@@ -19,16 +19,18 @@ from simcluster.shipped import find
 from simcluster.topology import foreign, reach
 from simcluster.topology.fields import Fields
 from simcluster.topology.generated import expand, is_generated
+from simcluster.topology.link_parts import ReadLink, read_link
 from simcluster.topology.model import Link, Node, Topology
+from simcluster.topology.network_parts import NETWORK_KEYS, read_network
 from simcluster.topology.overrides import apply
-from simcluster.topology.parts import ReadLink, ReadNode, read_link, read_node
+from simcluster.topology.parts import ReadNode, read_node
 from simcluster.yaml_lines import Document
 from simcluster.yaml_lines import load as load_yaml
 from simcluster.yaml_lines import loads as loads_yaml
 
 Source: TypeAlias = "str | Path | Mapping[str, Any] | networkx.Graph[Any] | Topology"
 
-TOP_KEYS = ("name", "description", "nodes", "links")
+TOP_KEYS = ("name", "description", *NETWORK_KEYS, "nodes", "links")
 
 
 def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: str | Path | None = None) -> Topology:
@@ -101,6 +103,7 @@ def _build(document: Document, default_name: str, problems: list[Problem]) -> To
     document.data.setdefault("name", default_name)
     nodes = _read_nodes(fields, problems)
     links = _read_links(fields, nodes, problems)
+    network = read_network(fields, {name: read.node for name, read in nodes.items()}, [read.link for read in links])
     if nodes:
         _check_reach(document, nodes, links, problems)
     if len(problems) > before:
@@ -110,6 +113,7 @@ def _build(document: Document, default_name: str, problems: list[Problem]) -> To
         {name: _sound(read.node) for name, read in nodes.items()},
         tuple(_sound(read.link) for read in links),
         str(document.data.get("description") or ""),
+        *network,
         copy.deepcopy(document.data),
     )
 

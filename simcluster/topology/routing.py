@@ -5,6 +5,7 @@ This file knows names, latencies and bandwidths. It must not know what else a no
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Sequence
 from fractions import Fraction
@@ -21,14 +22,22 @@ Edge: TypeAlias = tuple[str, str, float, float]
 
 
 class Routes:
-    """Ways between *names* along *edges*, through *gateways* only (the ends need not be any)."""
+    """Ways between *names* along *edges*, through *gateways* only (the ends need not be any).
 
-    def __init__(self, names: Sequence[str], edges: Sequence[Edge], gateways: frozenset[str]) -> None:
+    With *spread*, equally good ways are all used (ECMP): which one two ends use, a hash of their names decides, anew at
+    every node where ways part, as switches do. Else all use the first.
+    """
+
+    def __init__(
+        self, names: Sequence[str], edges: Sequence[Edge], gateways: frozenset[str], *, spread: bool = False
+    ) -> None:
+        self._spread = spread
         self._names = list(names)
         self._index = {name: index for index, name in enumerate(names)}
         self._through = [name in gateways for name in names]
         self._neighbours: list[dict[int, int]] = [{} for _ in names]
         self._trees: dict[int, dict[int, int]] = {}
+        self._distances_from: dict[int, dict[int, tuple[int, int]]] = {}
         for a, b, latency_s, bandwidth_Bps in edges:
             packet_s = Fraction(latency_s) + Fraction(PACKET_BYTES) / Fraction(bandwidth_Bps)
             length = round(packet_s * _PER_SECOND)
@@ -58,16 +67,36 @@ class Routes:
         inner_start, inner_end = self._only_exit(start), self._only_exit(end)
         if any(gate != node and not self._through[gate] for gate, node in ((inner_start, start), (inner_end, end))):
             return None
-        tree = self._tree(inner_start)
-        if inner_end not in tree:
+        inner = (inner_start, inner_end)
+        path = self._spread_out(*inner, start, end) if self._spread else self._best(*inner)
+        if path is None:
             return None
-        path = [inner_end]
-        while path[-1] != inner_start:
-            path.append(tree[path[-1]])
-        path.reverse()
         head = [start] if inner_start != start else []
         tail = [end] if inner_end != end else []
         return head + path + tail
+
+    def _best(self, start: int, end: int) -> list[int] | None:
+        """The first of the best ways."""
+        tree = self._tree(start)
+        if end not in tree:
+            return None
+        path = [end]
+        while path[-1] != start:
+            path.append(tree[path[-1]])
+        return path[::-1]
+
+    def _spread_out(self, start: int, end: int, of: int, to: int) -> list[int] | None:
+        """One of the best ways, as the names of the nodes *of* and *to*, which use it, decide."""
+        if start not in self._distances_from:
+            self._distances_from[start] = self._distances(start)
+        distances = self._distances_from[start]
+        if end not in distances:
+            return None
+        path = [end]
+        while path[-1] != start:
+            ways = sorted(self._before(start, path[-1], distances))
+            path.append(ways[_hash(self._names[of], self._names[to], self._names[path[-1]]) % len(ways)])
+        return path[::-1]
 
     def _only_exit(self, node: int) -> int:
         """The only neighbour of *node*, or *node* itself if it has several or none."""
@@ -118,3 +147,8 @@ class Routes:
                 if neighbour not in distances:
                     heapq.heappush(heap, (length + step, hops + 1, neighbour))
         return distances
+
+
+def _hash(*names: str) -> int:
+    """The same number in every process."""
+    return int.from_bytes(hashlib.sha256("\x00".join(names).encode()).digest()[:8], "big")
