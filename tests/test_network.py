@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backends.sim.fairshare import Channel
 from backends.sim.loop import Clock
-from backends.sim.network import Network, Route
+from backends.sim.network import Flow, Network, Route
 
 M = 1e6
 
@@ -102,6 +102,70 @@ def test_a_change_of_capacity_is_felt_at_once() -> None:
         pass
     # 1 MB in the first second, the other at a quarter of the rate.
     assert done == [5.0]
+
+
+def test_flows_on_a_channel_of_no_capacity_stand_still_until_it_has_some() -> None:
+    clock = Clock()
+    network, link, done = Network(clock), Channel("l", 1 * M), []
+    for size in (1 * M, 2 * M):
+        network.start(over(link), size, lambda: done.append(clock.now))
+    clock.alarm_at(1.0, lambda _: network.change(link, 0.0))
+    # One that comes meanwhile, on this channel and one of its own, stands still as well.
+    clock.alarm_at(2.0, lambda _: network.start(over(link, Channel("m", M)), 1 * M, lambda: done.append(clock.now)))
+    clock.alarm_at(11.0, lambda _: network.change(link, 1 * M))
+    while clock.advance():
+        pass
+    # 0.5 MB each in the first second. From 11 s on 0.5, 1.5 and 1 MB are left, at a third each: the first ends after
+    # 1.5 s, then 1 and 0.5 MB at halves: 1 s more, then 0.5 MB alone: 0.5 s.
+    assert done == pytest.approx([12.5, 13.5, 14.0], rel=1e-12)
+
+
+def test_a_flow_alone_on_a_channel_of_no_capacity_sets_no_alarm() -> None:
+    clock = Clock()
+    network, link, done = Network(clock), Channel("l", 0.0), []
+    network.start(over(link), 1 * M, lambda: done.append(clock.now))
+    assert not clock.advance()
+    network.change(link, 2 * M)
+    while clock.advance():
+        pass
+    assert done == [0.5]
+
+
+def test_a_paused_flow_keeps_what_it_has_left_and_gives_its_share_away() -> None:
+    clock = Clock()
+    network, link, done = Network(clock), Channel("l", 1 * M), []
+    network.start(over(link), 2 * M, lambda: done.append(("stays", clock.now)))
+    paused = network.start(over(link), 1 * M, lambda: done.append(("paused", clock.now)))
+    clock.alarm_at(1.0, lambda _: network.pause(paused))
+    clock.alarm_at(4.0, lambda _: network.resume(paused, over(Channel("other", 0.25 * M))))
+    while clock.advance():
+        pass
+    # 0.5 MB each in the first second, then 1.5 MB alone; and 0.5 MB over another way from 4 s on.
+    assert done == [("stays", 2.5), ("paused", 6.0)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 4)), max_size=12), st.integers(1, 4))
+def test_pausing_flows_loses_no_byte(pauses: list[tuple[int, float]], others: int) -> None:
+    # Whoever is paused gives way to the others, so the channel is never idle while all are not paused at once; with one
+    # flow that never pauses, all of it goes through as fast as if nobody had paused.
+    clock = Clock()
+    network, link = Network(clock), Channel("l", 1 * M)
+    done: list[int] = []
+    flows = [network.start(over(link), 1 * M, lambda i=i: done.append(i)) for i in range(others)]  # type: ignore[misc]
+    network.start(over(link), 40 * M, lambda: done.append(others))
+    for index, at_s in pauses:
+        flow = flows[index % others]
+
+        def pause(_: object, flow: Flow = flow) -> None:
+            if not flow.paused and flows.index(flow) not in done:
+                network.pause(flow)
+                clock.alarm_at(clock.now + 0.5, lambda _: network.resume(flow, over(link)))
+
+        clock.alarm_at(at_s, pause)
+    while clock.advance():
+        pass
+    assert sorted(done) == list(range(others + 1))
+    assert clock.now == pytest.approx(40.0 + others, rel=1e-9)
 
 
 def test_a_star_with_several_flows_a_host_meets_the_reference_times() -> None:

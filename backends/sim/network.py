@@ -25,14 +25,20 @@ class Route:
 class Flow(Demand):
     """Bytes on their way; *on_done* is called when the last one is through."""
 
-    __slots__ = ("alarm", "left_B", "on_done", "since_s")
+    __slots__ = ("alarm", "left_B", "on_done", "paused", "since_s")
 
     def __init__(self, route: Route, size_bytes: float, on_done: Callable[[], None]) -> None:
         Demand.__init__(self, route.uses, route.bound_Bps, route.weight)
         self.left_B = float(size_bytes)
         self.since_s = 0.0
         self.on_done = on_done
-        self.alarm: Alarm | None = None
+        self.paused = False
+        self.alarm: Alarm | None = None  # at its end; None while it stands still
+
+    def lay(self, route: Route) -> None:
+        """Its bytes go over *route* from now on. Only while it is on no route."""
+        self.uses, self.bound_Bps, self.weight = route.uses, route.bound_Bps, route.weight
+        self.level, self.rate_Bps = inf, 0.0
 
 
 class Network:
@@ -45,39 +51,60 @@ class Network:
     def start(self, route: Route, size_bytes: float, on_done: Callable[[], None]) -> Flow:
         """Puts *size_bytes* on *route*."""
         flow = Flow(route, size_bytes, on_done)
-        flow.since_s = self._clock._now
-        if self._fair.join(flow):
-            self._expect(flow)
-        else:
-            self._clock.settle = self._settle
+        self._put(flow)
         return flow
 
     def cancel(self, flow: Flow) -> None:
-        """Takes *flow* off; its share goes to the others at this very time."""
+        """Takes *flow* off, if it is on; its share goes to the others at this very time."""
         if flow.alarm is not None:
             flow.alarm.cancelled = True
-        if self._fair.leave(flow):
+        if not flow.paused and self._fair.leave(flow):
             self._clock.settle = self._settle
+
+    def pause(self, flow: Flow) -> None:
+        """Takes *flow* off for a while: it keeps the bytes that are left."""
+        self._note_progress(flow, flow.rate_Bps)
+        self.cancel(flow)
+        flow.paused = True
+
+    def resume(self, flow: Flow, route: Route) -> None:
+        """Puts a paused *flow* on *route*, with what is left."""
+        flow.paused = False
+        flow.lay(route)
+        self._put(flow)
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
         """From now on *channel* has another capacity."""
         self._fair.change(channel, capacity_Bps)
         self._clock.settle = self._settle
 
+    def _put(self, flow: Flow) -> None:
+        flow.since_s = self._clock._now
+        if self._fair.join(flow):
+            self._expect(flow)
+        else:
+            self._clock.settle = self._settle
+
     def _settle(self) -> None:
-        now = self._clock._now
         for flow, before_Bps in self._fair.settle():
             assert isinstance(flow, Flow)
-            if flow.alarm is not None:
-                flow.left_B = max(0.0, flow.left_B - before_Bps * (now - flow.since_s))
-                flow.alarm.cancelled = True
-            flow.since_s = now
+            self._note_progress(flow, before_Bps)
             self._expect(flow)
 
+    def _note_progress(self, flow: Flow, rate_Bps: float) -> None:
+        """*flow* has had *rate_Bps* until now."""
+        now = self._clock._now
+        if flow.alarm is not None:
+            flow.left_B = max(0.0, flow.left_B - rate_Bps * (now - flow.since_s))
+            flow.alarm.cancelled = True
+            flow.alarm = None
+        flow.since_s = now
+
     def _expect(self, flow: Flow) -> None:
-        """Sets the alarm for the flow's end at its present rate."""
-        end_s = self._clock._now + flow.left_B / flow.rate_Bps
-        flow.alarm = self._clock.alarm_at(end_s, self._finish, flow)
+        """Sets the alarm for the flow's end at its present rate; one that stands still has none."""
+        if flow.rate_Bps > 0:
+            end_s = self._clock._now + flow.left_B / flow.rate_Bps
+            flow.alarm = self._clock.alarm_at(end_s, self._finish, flow)
 
     def _finish(self, flow: Flow) -> None:
         if self._fair.leave(flow):
