@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.sim.clock import Clock
 from backends.sim.fairshare import Channel
-from backends.sim.loop import Clock
 from backends.sim.network import Flow, Network, Route
 
 M = 1e6

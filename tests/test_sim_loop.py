@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from backends.sim.loop import Clock, Drained, SimLoop
+from backends.sim.clock import Clock
+from backends.sim.loop import Drained, SimLoop
 from simcluster.errors import UsageError
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from backends.sim.ahead import Ring
 from backends.sim.devices import DeviceModel
-from backends.sim.loop import Drained, Endless, SimLoop, SimTask, owner_of_task
+from backends.sim.frozen import owner_of_task
+from backends.sim.loop import Drained, Endless, SimLoop, SimTask
 from backends.sim.models import MODELS, Channels
 from backends.sim.network import Network
 from backends.sim.stream import INBOX_BYTES, Stream

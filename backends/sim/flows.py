@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backends.sim.loop import Clock
+from backends.sim.clock import Clock
 from backends.sim.models import MODELS, Channels
 from backends.sim.network import Network
 from simcluster.experiment.flows import PlainFlow

@@ -18,21 +18,16 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from heapq import heappop, heappush
 from typing import Any, NoReturn, TypeVar
 
-import simpy
-
+from backends.sim.clock import Alarm, Clock
+from backends.sim.frozen import Frozen, owner_of_task
 from simcluster.errors import UsageError
 
 T = TypeVar("T")
 
 IDLE_CALLBACKS_LIMIT = 5_000_000
 """Callbacks without any progress after which a run is called endless: about a minute of polling."""
-
-owner_of_task: contextvars.ContextVar[object] = contextvars.ContextVar("owner_of_task", default=None)
-"""Whose task is being made: child tasks inherit it with their context."""
-
 
 class Drained(Exception):
     """Nothing is ready, SimPy's queue is empty, and the awaited task is not done: a deadlock."""
@@ -42,82 +37,19 @@ class Endless(Exception):
     """The limit of callbacks without progress is reached."""
 
 
-class Alarm:
-    """The smallest thing that waits in SimPy's queue: one callback at one time, and a way to call it off.
-
-    Only `Clock.advance` can run it; SimPy's own events may stand beside it.
-    """
-
-    __slots__ = ("argument", "callback", "cancelled")
-
-    def __init__(self, callback: Callable[[Any], object], argument: Any) -> None:
-        self.callback, self.argument = callback, argument
-        self.cancelled = False
-
-
-class Clock(simpy.Environment):
-    """A SimPy environment that schedules at absolute times: now + (when - now) need not be when.
-
-    Before time moves on, *gather* is called, and when nothing more happens at this moment *settle*, if they are set:
-    for what is done once a moment, not once an event.
-    """
-
-    gather: Callable[[], object] | None = None
-    settle: Callable[[], object] | None = None
-
-    def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
-        """Calls *callback* with *argument* at *when*, or now if that is past."""
-        alarm = Alarm(callback, argument)
-        queue: list[Any] = self._queue  # ours holds alarms beside SimPy's events
-        now = self._now
-        heappush(queue, (when if when > now else now, 1, next(self._eid), alarm))
-        return alarm
-
-    def next_alarm_s(self) -> float:
-        """When the next event is, inf if none is."""
-        queue: list[Any] = self._queue
-        while queue and getattr(queue[0][3], "cancelled", False):
-            heappop(queue)
-        return float(queue[0][0]) if queue else math.inf
-
-    def advance(self) -> bool:
-        """Runs the next event, whose time becomes now. False if none is left.
-
-        Alarms are run here, without what SimPy's `step` does for events that can fail; those that were called off do
-        not move the clock.
-        """
-        queue: list[Any] = self._queue
-        while True:
-            if (self.gather or self.settle) is not None and (not queue or queue[0][0] > self._now):
-                if self.gather is not None:
-                    gather, self.gather = self.gather, None
-                    gather()
-                    return True
-                if self.settle is not None:
-                    settle, self.settle = self.settle, None
-                    settle()
-            if not queue:
-                return False
-            event = queue[0][3]
-            if not isinstance(event, Alarm):
-                self.step()
-                return True
-            when = heappop(queue)[0]
-            if not event.cancelled:
-                self._now = when
-                event.callback(event.argument)
-                return True
-
-
 class Timer(asyncio.TimerHandle):
     """A timer that can call off its alarm."""
 
     __slots__ = ("alarm",)
     alarm: Alarm
+    _context: contextvars.Context  # asyncio.Handle's
 
     def run(self, _: SimLoop) -> None:
         if not self._cancelled:
             self._run()
+
+    def owner(self) -> object:
+        return self._context.get(owner_of_task)
 
 
 class SimTask(asyncio.Task[T]):
@@ -176,6 +108,9 @@ class Handle:
         except BaseException as error:
             loop.call_exception_handler({"message": f"exception in {self.callback!r}", "exception": error})
 
+    def owner(self) -> object:
+        return self.context.get(owner_of_task)
+
 
 class SimLoop(asyncio.AbstractEventLoop):
     """Runs coroutines in virtual time. `time()` starts at 0.0 and is exact: a sleep of a year is one event."""
@@ -183,6 +118,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self) -> None:
         self.clock = Clock()
         self._ready: deque[Handle | Timer] = deque()
+        self.frozen: Frozen[Handle | Timer] = Frozen(self._ready)
         self._numbers = itertools.count()
         self._running = self._closed = self._stopping = False
         self._idle = 0
@@ -269,14 +205,16 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._stopping = False
 
     def _run(self, finished: Callable[[], bool]) -> None:
-        ready, clock = self._ready, self.clock
+        ready, clock, frozen = self._ready, self.clock, self.frozen
         while True:
             while ready:
                 self._idle += 1
                 if self._idle > IDLE_CALLBACKS_LIMIT:
                     self._idle = 0  # what ends the tasks needs callbacks too
                     raise Endless
-                ready.popleft().run(self)
+                callback = ready.popleft()
+                if not frozen.owners or not frozen.holds(callback):
+                    callback.run(self)
             if finished() or self._stopping:
                 return
             if not clock.advance():

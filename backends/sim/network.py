@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+from backends.sim.clock import Alarm, Clock
 from backends.sim.fairshare import Channel, Demand, FairShare
-from backends.sim.loop import Alarm, Clock
 
 
 class Route:
