@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import simcluster
+from backends.sim import run_cluster
+from simcluster.experiment import read_experiment
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.node import prepare
 from simcluster.results.folder import Run
+from simcluster.topology import load
 from simcluster.workloads import mnist_mlp
 
 STEPS, SEED = 10, 2
@@ -74,3 +80,20 @@ def test_a_time_limit_ends_all_nodes_well_although_their_clocks_differ(tmp_path:
     found = run(tmp_path / "run", "sockets", stop={"steps": 1_000_000, "time": "300 ms"})
     assert found.summary["status"] == "done"
     assert 0 < found.summary["steps"] < 1_000_000
+
+
+def test_costs_are_counted_before_the_clock_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting takes as long as the work, so a real run's first step would be late by it."""
+    keys = {"topology": "thunderbolt-mesh-4", "algorithm": "sync_ps", "workload": {"name": "mnist_mlp", "hidden": 9}}
+    config = json.dumps(read_experiment(keys | {"stop": {"steps": 2}}).document)
+    prepare(config)
+
+    def refuse(*args: object, **keywords: object) -> None:
+        raise AssertionError("counted during the run")
+
+    for name in ("matrix_cost", "elementwise_cost"):
+        monkeypatch.setattr(f"simcluster.workloads.replica.{name}", refuse)
+    names = list(load("thunderbolt-mesh-4").workers)
+    record = run_cluster(ClusterJob(names, config, topology=load("thunderbolt-mesh-4")))
+    assert record.error is None
+    assert record.nodes[0].steps == 2

@@ -36,8 +36,13 @@ pydantic.TypeAdapter(int)
 
 
 def prepare(config_json: str) -> None:
-    """Reads the experiment, own code and data included, before the clock starts: see `ClusterJob.program`."""
-    _experiment(config_json)
+    """Reads the experiment, own code and data included, and counts costs, before the clock starts: see `ClusterJob`."""
+    experiment = _experiment(config_json)
+    size = len(experiment.topology.workers)
+    replica = experiment.workload.replica(0, size, experiment.seed, steps=1, numerics=experiment.numerics)
+    # Counting what work costs takes as long as the work; all replicas of a process share what was counted.
+    replica.gradient_cost(next(replica.batches()))
+    replica.apply_cost()
 
 
 async def run_node(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simcluster.errors import Problem, UsageError
+from simcluster.results.prediction import Predicted, links, phases
 
 if TYPE_CHECKING:
     from simcluster.results.folder import Run
@@ -111,6 +112,23 @@ class Pair:
         return above.summary["elapsed_s"] / below_s if below_s else None
 
     @cached_property
+    def phases(self) -> dict[str, dict[str, Predicted]]:
+        """Node -> phase -> predicted and measured time; empty unless one run is a prediction of the other."""
+        both = self.predicted_and_measured
+        return phases(*both) if both else {}
+
+    @cached_property
+    def transits(self) -> dict[str, Predicted]:
+        """Link -> time from send to receipt of what crossed it; empty unless one run predicts the other."""
+        both = self.predicted_and_measured
+        if both is None:
+            return {}
+        from simcluster.topology import load
+
+        topology = load(both[0].config["topology"])
+        return links(*both, topology) if both[0].summary["nodes"].keys() == both[1].summary["nodes"].keys() else {}
+
+    @cached_property
     def metrics(self) -> MetricsCompared:
         # pandas takes half a second to import, so only those who compare pay for it.
         import pandas as pd
@@ -159,6 +177,10 @@ class Pair:
             },
             "nodes": _beside(a["nodes"], b["nodes"], NODE_NUMBERS),
             "links": _beside(a["links"], b["links"], ("bytes", "busy_fraction")),
+            "phases": {
+                node: {phase: pair._asdict() for phase, pair in times.items()} for node, times in self.phases.items()
+            },
+            "transits": {link: pair._asdict() for link, pair in self.transits.items()},
         }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simcluster.results import words
+from simcluster.results.prediction_words import describe_links, describe_phases
 
 if TYPE_CHECKING:
     from simcluster.results.compare import Pair
@@ -18,7 +19,7 @@ MAX_ROWS = 40
 
 
 def describe(pair: Pair) -> str:
-    """The runs, the headline, the totals, then settings, metrics, nodes and links."""
+    """The runs, the headline, the totals, then settings, metrics, nodes and links; of a prediction, its times."""
     blocks = [
         _who(pair),
         headline(pair),
@@ -27,6 +28,8 @@ def describe(pair: Pair) -> str:
         _metrics(pair),
         _nodes(pair),
         _links(pair),
+        columns(describe_phases(pair.phases)) if pair.phases else "",
+        columns(describe_links(pair.transits)) if pair.transits else "",
     ]
     return "\n\n".join(block for block in blocks if block)
 
