@@ -73,6 +73,16 @@ class Network:
         flow.lay(route)
         self._put(flow)
 
+    def join(self, demand: Demand) -> None:
+        """Lets *demand* take its share beside the flows, until it leaves."""
+        if not self._fair.join(demand):
+            self._clock.settle = self._settle
+
+    def leave(self, demand: Demand) -> None:
+        """Takes *demand* off; its share goes to the others at this very time."""
+        if self._fair.leave(demand):
+            self._clock.settle = self._settle
+
     def change(self, channel: Channel, capacity_Bps: float) -> None:
         """From now on *channel* has another capacity."""
         self._fair.change(channel, capacity_Bps)
@@ -87,9 +97,9 @@ class Network:
 
     def _settle(self) -> None:
         for flow, before_Bps in self._fair.settle():
-            assert isinstance(flow, Flow)
-            self._note_progress(flow, before_Bps)
-            self._expect(flow)
+            if isinstance(flow, Flow):  # others only take their share
+                self._note_progress(flow, before_Bps)
+                self._expect(flow)
 
     def _note_progress(self, flow: Flow, rate_Bps: float) -> None:
         """*flow* has had *rate_Bps* until now."""
