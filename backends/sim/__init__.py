@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "run_bodies", "run_cluster"]
 
-OPTIONS = {"inbox_bytes": 64 * 1024 * 1024}
+OPTIONS = {"inbox_bytes": 64 * 1024 * 1024, "threads": 1}
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:
     """Runs *job* in virtual time. The record's error tells why the run failed; a failing node does not raise here."""
     assert job.topology is not None, "the simulator needs a topology"
-    unknown = sorted(set(job.options) - set(OPTIONS))
-    if unknown:
-        raise UsageError(
-            [
-                Problem(
-                    name,
-                    "an option that the simulator does not have",
-                    f"one of {', '.join(OPTIONS)}; is it meant for sockets?",
-                )
-                for name in unknown
-            ]
-        )
+    _check_options(job.options)
     module, _, function = job.program.partition(":")
     program = getattr(import_module(module), function)
     cluster = Cluster(job.topology, job.seed, **{**OPTIONS, **job.options})
@@ -64,6 +54,23 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
     lost = {cluster.nodes[rank].name: "crashed by the fault plan" for rank in cluster.crashed}
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, {"lost": lost} if lost else {})
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raises UsageError with all that is wrong with them."""
+    problems = [
+        Problem(
+            name, "an option that the simulator does not have", f"one of {', '.join(OPTIONS)}; is it meant for sockets?"
+        )
+        for name in sorted(set(options) - set(OPTIONS))
+    ]
+    problems += [
+        Problem(name, repr(options[name]), "a whole number of at least 1")
+        for name in OPTIONS
+        if name in options and (type(options[name]) is not int or options[name] < 1)
+    ]
+    if problems:
+        raise UsageError(problems)
 
 
 def _first_error(cluster: Cluster) -> RunError | None:

@@ -36,10 +36,16 @@ class Cluster:
     """The workers of *topology*, in rank order, with streams made when first used."""
 
     def __init__(
-        self, topology: Topology, seed: int = 0, *, inbox_bytes: int = INBOX_BYTES, model: str = "maxmin"
+        self,
+        topology: Topology,
+        seed: int = 0,
+        *,
+        inbox_bytes: int = INBOX_BYTES,
+        model: str = "maxmin",
+        threads: int = 1,
     ) -> None:
         self.topology, self.seed, self.inbox_bytes = topology, seed, inbox_bytes
-        self.loop = SimLoop()  # type: ignore[abstract]  # refuses by name what leaves the simulated world
+        self.loop = SimLoop(threads)  # type: ignore[abstract]  # refuses by name what leaves the simulated world
         self.network = Network(self.loop.clock)
         self._model = MODELS[model]
         self._channels = Channels(self._model)
@@ -95,6 +101,9 @@ class Cluster:
             raise NeverFinished(
                 f"no work done and nothing recorded for long at {self.loop.time():g} s", self.waits()
             ) from None
+        except KeyboardInterrupt:
+            self.loop.workers.close()  # work that never ends is not waited for
+            raise
         finally:
             gc.set_threshold(*collecting)
             self._end_all()

@@ -22,12 +22,14 @@ from typing import Any, NoReturn, TypeVar
 
 from backends.sim.clock import Alarm, Clock
 from backends.sim.frozen import Frozen, owner_of_task
+from backends.sim.workers import Workers
 from simcluster.errors import UsageError
 
 T = TypeVar("T")
 
 IDLE_CALLBACKS_LIMIT = 5_000_000
 """Callbacks without any progress after which a run is called endless: about a minute of polling."""
+
 
 class Drained(Exception):
     """Nothing is ready, SimPy's queue is empty, and the awaited task is not done: a deadlock."""
@@ -113,10 +115,14 @@ class Handle:
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """Runs coroutines in virtual time. `time()` starts at 0.0 and is exact: a sleep of a year is one event."""
+    """Runs coroutines in virtual time. `time()` starts at 0.0 and is exact: a sleep of a year is one event.
 
-    def __init__(self) -> None:
+    Work may run in *threads* meanwhile; before a callback of its owner is run, it is over.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
         self.clock = Clock()
+        self.workers = Workers(threads)
         self._ready: deque[Handle | Timer] = deque()
         self.frozen: Frozen[Handle | Timer] = Frozen(self._ready)
         self._numbers = itertools.count()
@@ -205,7 +211,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._stopping = False
 
     def _run(self, finished: Callable[[], bool]) -> None:
-        ready, clock, frozen = self._ready, self.clock, self.frozen
+        ready, clock, frozen, workers = self._ready, self.clock, self.frozen, self.workers
         while True:
             while ready:
                 self._idle += 1
@@ -214,6 +220,8 @@ class SimLoop(asyncio.AbstractEventLoop):
                     raise Endless
                 callback = ready.popleft()
                 if not frozen.owners or not frozen.holds(callback):
+                    if workers.under_way:
+                        workers.join(callback.owner())
                     callback.run(self)
             if finished() or self._stopping:
                 return
@@ -267,6 +275,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def close(self) -> None:
         """Forgets what is still queued."""
         self._closed = True
+        self.workers.close()
         self._ready.clear()
 
     def get_debug(self) -> bool:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from backends.sim.ahead import Entry
-from backends.sim.stream import Outgoing
+from backends.sim.stream import Beside, Outgoing
 from simcluster.errors import ENDED
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work
@@ -107,13 +108,13 @@ class SimTransport:
             # Run at the start, as a real device would: what changes later is not seen, and cancelling comes too late.
             duration_s = self._device.start(cost, start_s)
             try:
-                result = work(*args, **kwargs)
+                piece = self._loop.workers.begin(self, partial(work, *args, **kwargs), cost.flops)
                 await asyncio.sleep(duration_s)
             finally:
                 self._loop.progress()
                 self._device.stop(self._loop.time())
                 self.recorder.span("compute", start_s, self._loop.time(), -1, "", 0)
-        return result
+        return piece.result()
 
     def record(self, *, step: int, **metrics: float) -> None:
         self._loop.progress()
