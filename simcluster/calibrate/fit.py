@@ -79,9 +79,16 @@ def fit_way(samples: PairSamples) -> WayFit:
     moving_s = largest / bandwidth.value
     send = quartiles([seconds / BURST_MESSAGES for seconds in samples.sends[0]])
     gaps = [max(0.0, seconds - 2 * startup.value) / (BURST_MESSAGES - 1) for seconds in samples.burst[0]]
-    both = [min(1.0, moving_s / max(seconds - 2 * startup.value, TINY_S)) for seconds in samples.both[largest]]
+    # The peer starts one start-up later; until then this node has the way to itself.
+    shared_s = moving_s - startup.value
+    both = [_share(shared_s, seconds - 3 * startup.value) for seconds in samples.both[largest]]
     misfit = single_s / (startup.value + moving_s) - 1
     return WayFit(samples.a, samples.b, startup, bandwidth, send, quartiles(gaps), quartiles(both), misfit)
+
+
+def _share(alone_s: float, together_s: float) -> float:
+    """Of the bandwidth, if what takes *alone_s* took *together_s*; all of it if messages are too short to tell."""
+    return min(1.0, alone_s / together_s) if alone_s > 0 and together_s > 0 else 1.0
 
 
 def spread_over_links(

@@ -90,7 +90,7 @@ def calibrate(
         "workload": workload or "quadratic",
         "stop": {"steps": 1},
     }
-    plan = read_experiment(experiment, overrides, seed=seed)
+    plan = read_experiment(experiment, overrides, seed=seed, backend=backend)
     workers = plan.topology.workers
     if len(workers) < 2 and workload is None:
         raise UsageError(Problem("topology", f"{len(workers)} worker", "two, or a workload to measure"))
@@ -104,7 +104,7 @@ def calibrate(
         topology=plan.topology,
         options=given,
     )
-    record: RunRecord = importlib.import_module(f"backends.{backend}").run_cluster(job)
+    record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
     if record.error is not None:
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed = seed

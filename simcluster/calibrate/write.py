@@ -88,7 +88,7 @@ def _way_lines(calibration: Calibration) -> list[str]:
 
 def _link_lines(calibration: Calibration) -> list[str]:
     return [
-        f"link {link.name}: {format_latency(link.latency_s)}, "
+        f"link {link.name}: {format_latency(_rounded(link.latency_s))}, "
         + (_rate(link.bandwidth_Bps) if link.is_bottleneck else _at_least(link))
         for link in calibration.links.values()
     ]
