@@ -413,7 +413,17 @@ def test_all_wrong_options_are_named_at_once() -> None:
     with pytest.raises(UsageError) as error:
         read_options(job)
     assert sorted(problem.key for problem in error.value.problems) == sorted(
-        ["heartbeat", "start_s", "uvloop", "stuck_s", "rendezvous", "names", "addresses", "faults", "faults"]
+        [
+            "heartbeat",
+            "start_s",
+            "uvloop",
+            "stuck_s",
+            "rendezvous",
+            "names",
+            "addresses",
+            "faults.0.node",
+            "faults.1.kind",
+        ]
     )
     assert "did you mean 'heartbeat_s'?" in str(error.value)
 

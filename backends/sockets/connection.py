@@ -69,7 +69,8 @@ class Connection(asyncio.BufferedProtocol):
         self._queue: deque[Sending] = deque()
         self._seq = 0
         self._paused = False
-        self._reading_paused = False
+        self._reads = True
+        self._reading_paused = self._reading_held = self._writing_held = False
         self._reason = ""
         self._failed = False
         self._closing = False
@@ -117,14 +118,18 @@ class Connection(asyncio.BufferedProtocol):
             self._queue.remove(sending)
 
     def pause_reading(self) -> None:
-        if not self._reading_paused and self._transport is not None and not self._transport.is_closing():
-            self._reading_paused = True
-            self._transport.pause_reading()
+        self._reading_paused = True
+        self._read_or_not()
 
     def resume_reading(self) -> None:
-        if self._reading_paused and self._transport is not None and not self._transport.is_closing():
-            self._reading_paused = False
-            self._transport.resume_reading()
+        self._reading_paused = False
+        self._read_or_not()
+
+    def hold(self, *, writing: bool, reading: bool) -> None:
+        """A fault: until the next call nothing is written, or nothing is read."""
+        self._writing_held, self._reading_held = writing, reading
+        self._read_or_not()
+        self._pump()
 
     def close(self, reason: str = "closed by this node") -> None:
         """Sends what is queued as far as the kernel takes it now, and ends the connection."""
@@ -238,10 +243,21 @@ class Connection(asyncio.BufferedProtocol):
             self.close(str(error))
             self._on_fail(self, error)
 
+    def _read_or_not(self) -> None:
+        """What is not read fills the kernel's buffers, and then the sender waits."""
+        reads = not self._reading_paused and not self._reading_held
+        if reads == self._reads or self._transport is None or self._transport.is_closing():
+            return
+        self._reads = reads
+        if reads:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
     def _pump(self) -> None:
         """Writes chunks until the kernel takes no more, or others want a turn."""
         transport, budget = self._transport, PUMP_BYTES
-        if transport is None:
+        if transport is None or self._writing_held:
             return
         while self._queue and not self._paused and not transport.is_closing():
             sending = self._queue[0]

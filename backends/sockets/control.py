@@ -20,8 +20,21 @@ PIECE_BYTES = 256 * 1024
 """So few that on a slow link, too, the launcher hears of the node while its weights are under way."""
 
 
+class Hold(msgspec.Struct, array_like=True, frozen=True):
+    """An order for a node: during each of *spells*, (from, to) in seconds of the run, not to write to *peers* (if
+    *sends*), not to read from them (if *receives*).
+    """
+
+    peers: list[int]
+    sends: bool
+    receives: bool
+    spells: list[tuple[float, float]]
+
+
 class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
-    """Launcher to node: who it is and what to run. The other fields are ClusterJob's and its options."""
+    """Launcher to node: who it is and what to run. *slow* and *holds* are its part in the fault plan; the other fields
+    are ClusterJob's and its options.
+    """
 
     rank: int
     names: list[str]
@@ -35,6 +48,8 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     dead_s: float
     start_s: float
     uvloop: bool | None
+    slow: list[tuple[tuple[float, float], float]]
+    holds: list[Hold]
 
     @property
     def config(self) -> bytes:

@@ -83,6 +83,10 @@ class ForkServer:
         """Kills the process group of child *pid*, if it still lives."""
         self._write({"kill": pid})
 
+    def pause(self, pid: int, paused: bool) -> None:
+        """Stops the process group of child *pid*, if it still lives, or lets it go on."""
+        self._write({"pause": pid, "paused": paused})
+
     def close(self) -> None:
         """Ends the server and all its children."""
         assert self._process.stdin is not None
@@ -177,7 +181,7 @@ def serve() -> None:
                 for line in lines:
                     _obey(json.loads(line), children, private, selector)
     for pid in list(children):
-        _kill(pid)
+        _signal(pid, signal.SIGKILL)
 
 
 def _obey(
@@ -185,7 +189,11 @@ def _obey(
 ) -> None:
     if "kill" in request:
         if request["kill"] in children:
-            _kill(request["kill"])
+            _signal(request["kill"], signal.SIGKILL)
+        return
+    if "pause" in request:
+        if request["pause"] in children:
+            _signal(request["pause"], signal.SIGSTOP if request["paused"] else signal.SIGCONT)
         return
     number = request.pop("spawn")
     preload = request.pop("preload", "")
@@ -240,10 +248,10 @@ def _reap(children: dict[int, int], answers: int) -> None:
             _answer(answers, {"of": children.pop(pid), "exit": os.waitstatus_to_exitcode(status)})
 
 
-def _kill(pid: int) -> None:
+def _signal(pid: int, number: signal.Signals) -> None:
     for kill in (os.killpg, os.kill):  # a child that was forked just now has no group of its own yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
+            kill(pid, number)
 
 
 def _answer(answers: int, what: dict[str, int]) -> None:

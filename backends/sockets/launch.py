@@ -22,7 +22,6 @@ from backends.sockets.control import (
     End,
     FromLauncher,
     Go,
-    Job,
     Listening,
     Outcome,
     PeerGone,
@@ -33,15 +32,15 @@ from backends.sockets.control import (
     control_frame,
     read_from_node,
 )
+from backends.sockets.faults import Faults
 from backends.sockets.frame import Frame
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import Listener, open_socket, show_endpoint
 from backends.sockets.member import Member, Verdict
 from backends.sockets.processes import Processes
-from backends.sockets.settings import Options
+from backends.sockets.settings import Options, node_job
 from backends.sockets.watch import Watch
 from simcluster.errors import NeverFinished, RunError, nearest
-from simcluster.experiment import fault_kinds
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 
@@ -62,7 +61,6 @@ class Launcher:
             Member(rank, name, by_hand=address is not None)
             for rank, (name, address) in enumerate(zip(job.names, addresses, strict=True))
         ]
-        self.verdict = Verdict(list(job.names))
         self._listener = Listener(self._handshake, self._joined)
         self._processes = Processes(self._exited, job.log_folder)
         self._loop = asyncio.get_running_loop()
@@ -76,7 +74,15 @@ class Launcher:
             on_silent=self._give_up_on,
             on_stuck=self._stuck,
         )
-        self._timers: list[asyncio.TimerHandle] = []
+        self._faults = Faults(
+            job,
+            options.dead_s,
+            kill=lambda rank: self._crash(self.members[rank]),
+            stop=lambda rank: self._processes.pause(self.members[rank], True),
+            let_go=lambda rank: self._processes.pause(self.members[rank], False),
+        )
+        self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
+        self._limit: asyncio.TimerHandle | None = None
 
     async def run(self) -> RunRecord:
         """The whole run. Raises UsageError if it cannot listen where it is asked to."""
@@ -90,14 +96,15 @@ class Launcher:
             await self._stop()
         finally:
             watching.cancel()
-            for timer in self._timers:
-                timer.cancel()
+            self._faults.cancel()
+            if self._limit is not None:
+                self._limit.cancel()
             await self._end()
         nodes = [member.record() for member in self.members]
         elapsed_s = max((node.finished_s or 0.0 for node in nodes), default=0.0)
         if not elapsed_s and self._started_s is not None:
             elapsed_s = time.perf_counter() - self._started_s
-        extra = {"lost": {self.job.names[rank]: reason for rank, reason in self.verdict.deaths.items()}}
+        extra = {"lost": self.verdict.lost, "faults": self._faults.log.rows()}
         return RunRecord(nodes, elapsed_s, time.perf_counter() - began_s, self.verdict.error, extra)
 
     # the order of a run
@@ -127,11 +134,9 @@ class Launcher:
         self._started_s = time.perf_counter()
         self._watch.look_for_progress()
         self._tell_all(Go())
-        for fault in self.job.faults:
-            if isinstance(fault, fault_kinds.Crash):
-                self._timers.append(self._loop.call_later(fault.spells[0][0], self._crash, fault.rank))
+        self._faults.start()
         if self.options.limit_s is not None:
-            self._timers.append(self._loop.call_later(self.options.limit_s, self._too_late))
+            self._limit = self._loop.call_later(self.options.limit_s, self._too_late)
 
     async def _spawn(self) -> None:
         """Starts the nodes that nobody starts by hand."""
@@ -208,24 +213,7 @@ class Launcher:
         member.connection, member.heard_s = connection, self._loop.time()
         connection.on_frame = partial(self._receive, member)
         connection.on_lost = partial(self._left, member)
-        options = self.options
-        self._tell(
-            member,
-            Job(
-                member.rank,
-                list(self.job.names),
-                self.job.seed,
-                self.job.config_json,
-                self.job.program,
-                self._run_id,
-                options.inbox_bytes,
-                options.body_limit_bytes,
-                options.heartbeat_s,
-                options.dead_s,
-                options.start_s,
-                options.uvloop,
-            ),
-        )
+        self._tell(member, node_job(self.job, self.options, member.rank, self._run_id))
 
     def _receive(self, member: Member, frame: Frame) -> None:
         message = read_from_node(frame)
@@ -246,7 +234,9 @@ class Launcher:
             member.connected = True
         elif isinstance(message, Outcome):
             member.outcome = message
-            if message.failure is not None:
+            if message.failure is None:
+                self.verdict.ended_well()
+            else:
                 self.verdict.failed(member.rank, message.failure)
                 if not self._stopping and message.failure.kind != "peer_lost":
                     self._tell_others(member, f"failed: {message.failure.text}")
@@ -275,18 +265,14 @@ class Launcher:
         self._changed.set()
         if member.ended or self._ending:
             return
-        member.gone = reason
-        if member.rank in self.verdict.planned:
-            member.gone = reason = "crashed by the fault plan"
+        member.gone = reason = self._faults.planned.get(member.rank, reason)
         self.verdict.died(member.rank, reason)
         self._tell_others(member, reason)
 
-    def _crash(self, rank: int) -> None:
+    def _crash(self, member: Member) -> None:
         """The fault plan: this node dies now."""
-        member = self.members[rank]
         if member.ended:
             return
-        self.verdict.planned.add(rank)
         if member.by_hand:
             self._tell(member, Crash())
         else:
@@ -322,9 +308,8 @@ class Launcher:
 
     def _hopeless(self) -> bool:
         """A death alone does not end a run that has begun: an algorithm may bear it."""
-        failed = any(m.outcome is not None and m.outcome.failure is not None for m in self.members)
         died_early = self._started_s is None and any(member.gone for member in self.members)
-        return self.verdict.own is not None or failed or died_early
+        return self.verdict.own is not None or self.verdict.has_failed or died_early
 
     # saying
 

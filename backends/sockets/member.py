@@ -6,6 +6,7 @@ plain.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 
 from backends.sockets.connection import Connection
@@ -71,25 +72,39 @@ class Verdict:
 
     Survivors of a dead node fail with PeerLost, and survivors of those too. Their reports may come before the
     death itself is known here, so the error is found at the end: a death that nobody planned or a failure of
-    its own, the first of them; else the planned death that a survivor could not do without; else the first
-    report there is.
+    its own, the first of them; else the planned death or cut that a survivor could not do without; else the first
+    report there is. *planned* has the ranks that the fault plan kills, *cut_off* says of two ranks that it has cut them
+    off from each other: whoever cannot go on for that is no failure, but lost, if others end well.
     """
 
     names: list[str]
-    planned: set[int] = field(default_factory=set)
+    planned: Container[int] = ()
+    cut_off: Callable[[int, int], bool] = lambda a, b: False
     own: Exception | None = None  # the launcher's: a start that failed, a limit that was reached
+    has_failed: bool = False  # some node has, and nobody planned it
+    _anybody_well: bool = False
     _deaths: dict[int, str] = field(default_factory=dict)
     _causes: list[RunError] = field(default_factory=list)
     _reports: list[PeerLost] = field(default_factory=list)
+    _cut: dict[int, PeerLost] = field(default_factory=dict)  # by the rank that reported it
 
     def died(self, rank: int, reason: str) -> None:
         self._deaths.setdefault(rank, reason)
         if rank not in self.planned:
             self._causes.append(PeerLost(rank, self.names[rank], reason))
 
+    def ended_well(self) -> None:
+        """Some node has."""
+        self._anybody_well = True
+
     def failed(self, rank: int, failure: Failure) -> None:
-        if failure.kind == "peer_lost":
-            self._reports.append(PeerLost(failure.rank, self._name(failure.rank), failure.text))
+        lost = PeerLost(failure.rank, self._name(failure.rank), failure.text) if failure.kind == "peer_lost" else None
+        if lost is not None and self.cut_off(rank, lost.rank):
+            self._cut[rank] = lost
+            return
+        self.has_failed = True
+        if lost is not None:
+            self._reports.append(lost)
         elif failure.kind == "start":
             self._causes.append(RunError(f"rank {rank} ({self.names[rank]}) could not start: {failure.text}"))
         elif failure.kind == "failed":
@@ -101,15 +116,18 @@ class Verdict:
             return self.own
         if self._causes:
             return self._causes[0]
+        if self._cut and (self._reports or not self._anybody_well):
+            return self._cut[min(self._cut)]
         for report in self._reports:
             if report.rank in self._deaths:
                 return PeerLost(report.rank, report.name, self._deaths[report.rank])
         return self._reports[0] if self._reports else None
 
     @property
-    def deaths(self) -> dict[int, str]:
-        """Rank to reason, in order."""
-        return dict(self._deaths)
+    def lost(self) -> dict[str, str]:
+        """Who did not take part to the end, by name, and why."""
+        cut = {} if self.error is not None else {rank: f"{lost}" for rank, lost in self._cut.items()}
+        return {self.names[rank]: reason for rank, reason in {**self._deaths, **cut}.items()}
 
     def _name(self, rank: int) -> str:
         """An algorithm may raise a PeerLost of its own, about anybody."""

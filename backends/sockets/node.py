@@ -39,6 +39,7 @@ from backends.sockets.control import (
     Stop,
 )
 from backends.sockets.framing import Limits
+from backends.sockets.holds import Holds
 from backends.sockets.keys import KEY_BYTES
 from backends.sockets.lane import JOIN_S, ControlLane
 from backends.sockets.listener import is_wildcard, open_socket, parse_endpoint
@@ -46,6 +47,7 @@ from backends.sockets.loops import loop_factory
 from backends.sockets.mesh import Mesh
 from backends.sockets.transport import SocketTransport
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
+from simcluster.experiment.fault_kinds import cut_off
 from simcluster.results.record import NodeRecord, Recorder, kept_spans
 
 WAITS_SHOWN = 20
@@ -99,6 +101,13 @@ class _Node:
             self.recorder,
             inbox_bytes=job.inbox_bytes,
             body_limit_bytes=job.body_limit_bytes,
+            slow=job.slow,
+        )
+        self.holds = Holds(
+            job.holds,
+            job.dead_s,
+            hold=self.transport.hold,
+            give_up=lambda rank: self.transport.give_up(rank, cut_off(job.dead_s)),
         )
         limits = Limits(body_bytes=job.body_limit_bytes)
         self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits)
@@ -128,6 +137,7 @@ class _Node:
             await self.transport.close()
         self.lane.hand_in(_pieces(record.weights), lambda lane_bytes: self._outcome(record, failure, lane_bytes))
         await self._leave.wait()
+        self.holds.cancel()
         await self.mesh.close()
         await self.transport.close()
         return 1 if failure else 0
@@ -142,6 +152,7 @@ class _Node:
         self.lane.send(Connected())
         await self._go.wait()
         self._started_s = time.perf_counter()
+        self.holds.start()
         record = await program(self.transport, self.recorder, self.job.config_json)
         if not isinstance(record, NodeRecord):
             raise TypeError(f"{self.job.program} returned {type(record).__name__}, not a NodeRecord")

@@ -65,6 +65,11 @@ class Processes:
         if self._server is not None and member.pid is not None and not member.exited:
             self._server.kill(member.pid)
 
+    def pause(self, member: Member, paused: bool) -> None:
+        """Stops the process of *member*, heartbeats and all, or lets it go on."""
+        if self._server is not None and member.pid is not None and not member.exited:
+            self._server.pause(member.pid, paused)
+
     def abandon(self) -> None:
         """From now on a process that is only just being started is killed as soon as it is there."""
         self._abandoned = True

@@ -10,13 +10,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from backends.sockets.control import Job
+from backends.sockets.faults import check_faults, holds, slow_spells
 from backends.sockets.frame import BODY_LIMIT_BYTES
 from backends.sockets.handshake import NAME_LIMIT_BYTES
 from backends.sockets.keys import generate_key, read_key
 from backends.sockets.listener import is_loopback, is_wildcard, parse_endpoint
 from backends.sockets.transport import INBOX_BYTES
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.fault_kinds import Crash
+from simcluster.experiment.fault_kinds import DEAD_S
 from simcluster.experiment.job import ClusterJob
 
 CONFIG_LIMIT_BYTES = 16 * 1024**2
@@ -36,7 +38,7 @@ class Options:
     rendezvous: str = "127.0.0.1:0"
     key_file: str | None = None
     heartbeat_s: float = 0.5
-    dead_s: float = 5.0
+    dead_s: float = DEAD_S
     start_s: float = 60.0
     stuck_s: float = 30.0
     limit_s: float | None = None
@@ -47,6 +49,26 @@ class Options:
     @property
     def endpoint(self) -> tuple[str, int]:
         return parse_endpoint(self.rendezvous, "rendezvous")
+
+
+def node_job(job: ClusterJob, options: Options, rank: int, run: bytes) -> Job:
+    """What the node of *rank* is told of *job*."""
+    return Job(
+        rank,
+        list(job.names),
+        job.seed,
+        job.config_json,
+        job.program,
+        run,
+        options.inbox_bytes,
+        options.body_limit_bytes,
+        options.heartbeat_s,
+        options.dead_s,
+        options.start_s,
+        options.uvloop,
+        slow_spells(job, rank),
+        holds(job, rank),
+    )
 
 
 def read_options(job: ClusterJob) -> tuple[Options, bytes]:
@@ -133,11 +155,7 @@ def _check_nodes(job: ClusterJob, options: Options, problems: list[Problem]) -> 
     size_bytes = len(job.config_json.encode())
     if size_bytes > CONFIG_LIMIT_BYTES:
         problems.append(Problem("config_json", f"{size_bytes} bytes", f"at most {CONFIG_LIMIT_BYTES}"))
-    for fault in job.faults:
-        if not isinstance(fault, Crash):
-            problems.append(Problem("faults", f"{fault.kind} of {fault.target}", "a crash"))
-        elif not 0 <= fault.rank < len(job.names):
-            problems.append(Problem("faults", f"rank {fault.rank}", f"a rank from 0 to {len(job.names) - 1}"))
+    problems.extend(check_faults(job))
 
 
 def _collect(problems: list[Problem], check: Callable[[], Any]) -> Any:

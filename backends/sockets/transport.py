@@ -6,6 +6,7 @@ This file knows ranks, messages and loss. It must not know processes, launchers 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +15,7 @@ import torch
 
 from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, octets
 from simcluster.errors import ENDED, ProtocolError
+from simcluster.experiment.fault_kinds import Factors, stretched
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work
 from simcluster.payload import Message, Payload, Sendable, as_payload, body_bytes, encode_header, freeze
@@ -43,6 +45,7 @@ class SocketTransport:
         *,
         inbox_bytes: int = INBOX_BYTES,
         body_limit_bytes: int = BODY_LIMIT_BYTES,
+        slow: Factors = (),
     ) -> None:
         self.rank, self.size, self.name = rank, len(names), names[rank]
         self.recorder = recorder
@@ -51,6 +54,7 @@ class SocketTransport:
         self.computing = 0
         self.sending: dict[int, str] = {}  # number -> words, for the report of a run that stands still
         self._inbox_bytes, self._body_limit_bytes = inbox_bytes, body_limit_bytes
+        self._slow = slow  # by the fault plan
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Connection] = {}
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
@@ -110,6 +114,9 @@ class SocketTransport:
                 # Handed over as a value: a future refuses to carry StopIteration, and the waiter would hang.
                 return None, error
             finally:
+                if self._slow:
+                    took_s = self.recorder.now() - start_s
+                    time.sleep(stretched(self._slow, start_s, took_s) - took_s)
                 self._loop.call_soon_threadsafe(self._computed, start_s, self.recorder.now())
 
         self.computing += 1
@@ -135,6 +142,16 @@ class SocketTransport:
         self._links[rank] = connection
         connection.on_frame = lambda frame: self._receive(rank, frame)
         connection.on_lost = lambda reason: self.lose(rank, reason)
+
+    def hold(self, rank: int, writing: bool, reading: bool) -> None:
+        """A fault: nothing is written to *rank* for now, or nothing read from it."""
+        if rank in self._links:
+            self._links[rank].hold(writing=writing, reading=reading)
+
+    def give_up(self, rank: int, reason: str) -> None:
+        """*rank* has been out of reach for too long: it is lost here, and so is what it had sent."""
+        if rank in self._links and not self.inbox.lost.get(rank):
+            self._links[rank].abort(reason)
 
     def lose(self, rank: int, reason: str) -> None:
         """*rank* is gone: dead, or done if *reason* is ENDED."""

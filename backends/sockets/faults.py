@@ -1,0 +1,151 @@
+"""Makes the faults of a plan happen to real nodes: what the launcher does to processes, and what it orders nodes to do.
+
+This file knows faults, ranks and the run's start. It must not know processes, connections or messages. A node's network
+and its work are its own, so it is told beforehand and acts by its own clock: see backends.sockets.holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+
+from backends.sockets.control import Hold
+from simcluster.errors import Problem
+from simcluster.experiment.fault_kinds import (
+    CRASHED,
+    Crash,
+    Cut,
+    Fault,
+    Hang,
+    NodeFault,
+    Pairs,
+    Partition,
+    Slow,
+    Spell,
+    hung,
+    severed,
+)
+from simcluster.experiment.fault_log import FaultLog
+from simcluster.experiment.job import ClusterJob
+
+SUPPORTED = (Crash, Hang, Slow, Cut, Partition)
+"""The other kinds need a network, or a supervisor, that this backend does not have."""
+
+
+def check_faults(job: ClusterJob) -> list[Problem]:
+    """What is wrong with the faults of *job* for real nodes."""
+    problems = []
+    for number, fault in enumerate(job.faults):
+        key = f"faults.{number}"
+        if not isinstance(fault, SUPPORTED):
+            expected = "crash, hang, slow, cut, flap or partition: the others are for the simulator (--backend sim)"
+            problems.append(Problem(f"{key}.kind", f"{fault.kind}, which sockets cannot do", expected))
+        elif isinstance(fault, NodeFault):
+            if not 0 <= fault.rank < len(job.names):
+                problems.append(Problem(f"{key}.node", f"rank {fault.rank}", f"a rank from 0 to {len(job.names) - 1}"))
+            elif isinstance(fault, Hang) and job.addresses and job.addresses[fault.rank] is not None:
+                found = f"{job.names[fault.rank]}, which is started by hand"
+                expected = "a node that is started here: only its launcher can let a stopped process go on"
+                problems.append(Problem(f"{key}.node", found, expected))
+        elif job.topology is None:
+            problems.append(Problem(key, fault.kind, "a topology, whose links can be cut"))
+    return problems
+
+
+def slow_spells(job: ClusterJob, rank: int) -> list[tuple[Spell, float]]:
+    """When the node of *rank* works how many times as slowly."""
+    return [
+        (spell, fault.factor)
+        for fault in job.faults
+        if isinstance(fault, Slow) and fault.rank == rank
+        for spell in fault.spells
+    ]
+
+
+def holds(job: ClusterJob, rank: int) -> list[Hold]:
+    """From whom, and when, the node of *rank* is cut off."""
+    orders = []
+    for fault, pairs in _cuts(job):
+        ways: dict[tuple[bool, bool], list[int]] = {}
+        for peer in range(len(job.names)):
+            if peer != rank and (way := (pairs(rank, peer), pairs(peer, rank))) != (False, False):
+                ways.setdefault(way, []).append(peer)
+        orders += [Hold(peers, sends, receives, list(fault.spells)) for (sends, receives), peers in ways.items()]
+    return orders
+
+
+def _cuts(job: ClusterJob) -> list[tuple[Fault, Pairs]]:
+    topology = job.topology
+    if topology is None:
+        return []
+    return [(fault, severed(fault, topology)) for fault in job.faults if isinstance(fault, (Cut, Partition))]
+
+
+class Faults:
+    """The faults of one run, from its start to its end. *kill*, *stop* and *let_go* act on the process of a rank.
+
+    *planned* says of each rank that the plan has killed, or may be about to, why it is lost.
+    """
+
+    def __init__(
+        self,
+        job: ClusterJob,
+        dead_s: float,
+        *,
+        kill: Callable[[int], object],
+        stop: Callable[[int], object],
+        let_go: Callable[[int], object],
+    ) -> None:
+        self._job, self._dead_s = job, dead_s
+        self._kill, self._stop, self._let_go = kill, stop, let_go
+        self._loop = asyncio.get_running_loop()
+        self._started_s = 0.0
+        self._timers: list[asyncio.TimerHandle] = []
+        self._long_cuts = [
+            (min(start_s for start_s, end_s in fault.spells if end_s - start_s > dead_s), pairs)
+            for fault, pairs in _cuts(job)
+            if any(end_s - start_s > dead_s for start_s, end_s in fault.spells)
+        ]
+        self.planned: dict[int, str] = {}
+        self.log = FaultLog(lambda: self._loop.time() - self._started_s)
+
+    def start(self) -> None:
+        """The run's clock is 0 now."""
+        self._started_s = self._loop.time()
+        for fault in self._job.faults:
+            for start_s, end_s in fault.spells:
+                self._at(start_s, self._begin, fault)
+                if end_s < inf:
+                    self._at(end_s, self._end, fault)
+
+    def cancel(self) -> None:
+        """Nothing begins or ends any more."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def cut_off(self, a: int, b: int) -> bool:
+        """Whether the plan has cut *a* and *b* off from each other for so long that they have lost each other."""
+        now_s = self._loop.time() - self._started_s
+        return any(start_s < now_s and (pairs(a, b) or pairs(b, a)) for start_s, pairs in self._long_cuts)
+
+    # inside
+
+    def _at(self, time_s: float, action: Callable[[Fault], None], fault: Fault) -> None:
+        self._timers.append(self._loop.call_at(self._started_s + time_s, action, fault))
+
+    def _begin(self, fault: Fault) -> None:
+        self.log.begins(fault)
+        if isinstance(fault, Crash):
+            self.planned.setdefault(fault.rank, CRASHED)
+            self._kill(fault.rank)
+        elif isinstance(fault, Hang):
+            self._stop(fault.rank)
+            self.planned.setdefault(fault.rank, hung(self._dead_s))
+
+    def _end(self, fault: Fault) -> None:
+        self.log.ends(fault)
+        if isinstance(fault, Hang):
+            self._let_go(fault.rank)
+            if self.planned.get(fault.rank) == hung(self._dead_s):
+                del self.planned[fault.rank]

@@ -1,0 +1,79 @@
+"""What a fault plan did to a run: which faults happened, when, and which failures of nodes they explain.
+
+This file knows faults and losses. It must not know how a backend makes a fault happen. Both backends keep one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simcluster.errors import PeerLost
+from simcluster.experiment.fault_kinds import Fault
+
+
+@dataclass
+class _Entry:
+    fault: Fault
+    spells: list[list[float | None]] = field(default_factory=list)
+    dropped_bytes: int = 0
+
+
+class FaultLog:
+    """*now* is the run's clock, virtual or measured."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._entries: list[_Entry] = []  # in the order in which they first happened
+
+    def begins(self, fault: Fault) -> None:
+        self._entry(fault).spells.append([self._now(), None])
+
+    def ends(self, fault: Fault) -> None:
+        """The spell that began last is over. A fault that never began does not end."""
+        for entry in self._entries:
+            if entry.fault is fault and entry.spells[-1][1] is None:
+                entry.spells[-1][1] = self._now()
+
+    def drops(self, fault: Fault, size_bytes: int) -> None:
+        """A message of *size_bytes* that had left its sender does not arrive, because of *fault*."""
+        self._entry(fault).dropped_bytes += size_bytes
+
+    @property
+    def dropped_bytes(self) -> int:
+        return sum(entry.dropped_bytes for entry in self._entries)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """For summary.json: in order, what happened from when to when; null if it had no end before the run's."""
+        return [
+            {
+                "kind": entry.fault.kind,
+                "target": entry.fault.target,
+                "plan": dict(entry.fault.spec),
+                "spells_s": entry.spells,
+                "dropped_bytes": entry.dropped_bytes,
+            }
+            for entry in self._entries
+            if entry.spells
+        ]
+
+    def _entry(self, fault: Fault) -> _Entry:
+        for entry in self._entries:
+            if entry.fault is fault:
+                return entry
+        self._entries.append(_Entry(fault))
+        return self._entries[-1]
+
+
+def explained(failures: Mapping[int, BaseException], cut_off: Callable[[int, int], bool]) -> dict[int, PeerLost]:
+    """Those of *failures*, by rank, that the plan brought about by cutting two nodes off from each other.
+
+    Both could not go on without the other. Where somebody else ends well, they count as lost, as crashed ones do, and
+    the run does not fail for it.
+    """
+    return {
+        rank: error
+        for rank, error in sorted(failures.items())
+        if isinstance(error, PeerLost) and cut_off(rank, error.rank)
+    }
