@@ -145,16 +145,22 @@ def run(
     key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="sockets: the shared key; required off loopback.")
     ] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", help="sim: compute in so many threads; changes no result.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run an experiment on a backend and write its run folder."""
-    given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
+    given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None, "threads": threads}
     options = {name: value for name, value in given.items() if value is not None}
-    if options and backend not in ("sockets", None):
+    meant_for = {name: "sim" if name == "threads" else "sockets" for name in options}
+    if wrong := [name for name in options if backend not in (meant_for[name], None)]:
         raise UsageError(
             [
-                Problem(f"--{name.replace('_', '-')}", value, "this only with --backend sockets")
-                for name, value in options.items()
+                Problem(
+                    f"--{name.replace('_', '-')}", str(options[name]), f"this only with --backend {meant_for[name]}"
+                )
+                for name in wrong
             ]
         )
     with _progress_bar(f"{Path(experiment).stem}{f' on {backend}' if backend else ''}", silent=as_json) as progress:
@@ -276,7 +282,8 @@ def _print_summary(finished: Run) -> None:
     sent = f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent"
     print(f"{summary['algorithm']} on {where}: {summary['status']}")
     print(f"  {summary['steps']} steps in {took}{loss}{accuracy}")
-    print(f"  {sent}; weights {str(summary['weights_sha256'])[:16]}")
+    weights = "timed only" if words.timed_only(summary) else f"weights {str(summary['weights_sha256'])[:16]}"
+    print(f"  {sent}; {weights}")
     bill = [form(summary[key]) for key, form in (("joules", words.energy), ("price_usd", words.price))]
     if any(part != words.ABSENT for part in bill):
         print(f"  {', '.join(part for part in bill if part != words.ABSENT)} for all devices")

@@ -39,6 +39,18 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return run
 
 
+def test_a_timing_run_says_that_it_is_one_and_threads_change_nothing(command: Any, tmp_path: Path) -> None:
+    code, out, err = command("run", "quickstart", *SHORT, "--set", "numerics=none")
+    assert (code, err) == (0, "")
+    assert "timed only" in out
+    assert "None" not in out
+    for threads in ("1", "2"):
+        assert command("run", "quickstart", *SHORT, "--threads", threads, "--out", threads)[0] == 0
+    one, two = (load_run(tmp_path / threads).summary for threads in ("1", "2"))
+    assert one["trace_sha256"] == two["trace_sha256"]
+    assert one["weights_sha256"] == two["weights_sha256"]
+
+
 def test_run_prints_the_summary_in_words_or_as_json(command: Any, tmp_path: Path) -> None:
     code, out, err = command("run", "quickstart", *SHORT)
     assert (code, err) == (0, "")
@@ -92,6 +104,8 @@ def test_a_topology_with_four_faults_prints_four_errors_with_lines_and_writes_no
         (["run", "quickstart", "--set", "stop.steps"], "KEY=VALUE"),
         (["run", "nothing-like-it.yaml"], "quickstart"),
         (["run", "quickstart", "--backend", "sim", "--rendezvous", "127.0.0.1:1"], "--backend sockets"),
+        (["run", "quickstart", "--backend", "sockets", "--threads", "2"], "--backend sim"),
+        (["run", "quickstart", "--threads", "0"], "a whole number of at least 1"),
         (["compare", "a"], "at least two"),
         (["compare", "a", "b"], "no folder a"),
         (["list", "algoritms"], "did you mean 'algorithms'?"),

@@ -44,6 +44,20 @@ def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
     assert [first(), second()] == [1, 2]
 
 
+def test_an_edited_algorithm_is_what_the_next_run_in_the_same_process_runs(tmp_path: Path) -> None:
+    source = {
+        "topology": {"generator": "star", "workers": 2},
+        "algorithm": {"path": f"{tmp_path / 'algo.py'}:mine"},
+        "workload": "quadratic",
+        "stop": {"steps": 1},
+    }
+    seen = []
+    for seconds in (1.0, 2.0):
+        write(tmp_path, f"import asyncio\nasync def mine(node, replica):\n    await asyncio.sleep({seconds})\n")
+        seen.append(simcluster.run(source, out=tmp_path / "run", report=False).summary["elapsed_s"])
+    assert seen == [1.0, 2.0]
+
+
 @pytest.mark.parametrize(
     ("reference", "words"),
     [

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import lru_cache
 
 import pydantic
 import torch
@@ -129,10 +128,26 @@ class Evaluations:
 _NAMES = {"loss": LOSS, "accuracy": ACCURACY}
 
 
-@lru_cache(maxsize=4)
+_known: dict[str, Experiment] = {}
+_MOST_KNOWN = 4
+
+
+def remember(config_json: str, experiment: Experiment) -> None:
+    """*experiment* has been read already: nodes that live in this process, as a simulator's do, need not read it again.
+
+    The last word counts: own code may have changed since the same configuration was read before.
+    """
+    _known.pop(config_json, None)
+    _known[config_json] = experiment
+    if len(_known) > _MOST_KNOWN:
+        del _known[next(iter(_known))]
+
+
 def _experiment(config_json: str) -> Experiment:
-    """Parsed once a process: a simulator has hundreds of nodes in one."""
-    return read_experiment(json.loads(config_json))
+    """Read once a process: a simulator has hundreds of nodes in one."""
+    if config_json not in _known:
+        remember(config_json, read_experiment(json.loads(config_json)))
+    return _known[config_json]
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -19,6 +19,7 @@ from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageErro
 from simcluster.experiment.fault_plan import planned
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.memory import check_memory
+from simcluster.experiment.node import remember
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.results.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
 from simcluster.results.record import RunRecord
@@ -80,6 +81,7 @@ def run_plan(
     check_folder(folder)
     check_memory(plan)
     job = _job(plan, folder, dict(options or {}), progress)
+    remember(job.config_json, plan)
     try:
         record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
     except RunError as error:
