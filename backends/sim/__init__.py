@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "run_bodies", "run_cluster"]
 
-OPTIONS = {"inbox_bytes": 64 * 1024 * 1024, "threads": 1}
+OPTIONS = {"inbox_bytes": 0, "threads": 1}
+"""Name -> the least that it may be."""
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:
@@ -30,7 +31,7 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     _check_options(job.options)
     module, _, function = job.program.partition(":")
     program = getattr(import_module(module), function)
-    cluster = Cluster(job.topology, job.seed, **{**OPTIONS, **job.options})
+    cluster = Cluster(job.topology, job.seed, **job.options)
     if job.on_progress is not None:
         for node in cluster.nodes:
             node.on_step = job.on_progress
@@ -65,9 +66,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
         for name in sorted(set(options) - set(OPTIONS))
     ]
     problems += [
-        Problem(name, repr(options[name]), "a whole number of at least 1")
-        for name in OPTIONS
-        if name in options and (type(options[name]) is not int or options[name] < 1)
+        Problem(name, repr(options[name]), f"a whole number of at least {least}")
+        for name, least in OPTIONS.items()
+        if name in options and (type(options[name]) is not int or options[name] < least)
     ]
     if problems:
         raise UsageError(problems)

@@ -94,13 +94,15 @@ class Ring:
         return silent and not cluster.departed and all(node.inbox.mailbox.is_idle for node in cluster.nodes)
 
     def _wires(self) -> Wires | None:
-        """The ways to the right, if no two of them share a channel."""
+        """The ways to the right, if no two of them share a channel, nor one with traffic of others."""
         size = len(self._cluster.nodes)
         streams = [self._cluster.stream(rank, (rank + 1) % size) for rank in range(size)]
         crossed: set[int] = set()
         for stream in streams:
+            if not stream.is_plain:
+                return None
             for channel, _ in stream.route.uses:
-                if id(channel) in crossed:
+                if id(channel) in crossed or channel.demands:
                     return None
                 crossed.add(id(channel))  # only asked whether it is there: no order comes of it
         rates = [_rate_Bps(stream) for stream in streams]

@@ -16,9 +16,12 @@ from backends.sim.ahead import Ring
 from backends.sim.devices import DeviceModel
 from backends.sim.frozen import owner_of_task
 from backends.sim.loop import Drained, Endless, SimLoop, SimTask
-from backends.sim.models import MODELS, Channels
+from backends.sim.models import MODELS
 from backends.sim.network import Network
+from backends.sim.rendezvous import AskingNode, Rendezvous
+from backends.sim.rough import RoughStream
 from backends.sim.stream import INBOX_BYTES, Stream
+from backends.sim.surroundings import PLAIN, Surroundings
 from backends.sim.transport import Departure, SimTransport
 from simcluster.errors import ENDED, Deadlock, NeverFinished
 from simcluster.results.record import Recorder, kept_spans
@@ -33,22 +36,29 @@ RARELY = (100_000, 50, 50)
 
 
 class Cluster:
-    """The workers of *topology*, in rank order, with streams made when first used."""
+    """The workers of *topology*, in rank order, with streams made when first used.
+
+    *inbox_bytes* and *model* are the topology's, if they are not given.
+    """
 
     def __init__(
         self,
         topology: Topology,
         seed: int = 0,
         *,
-        inbox_bytes: int = INBOX_BYTES,
-        model: str = "maxmin",
+        inbox_bytes: int | None = None,
+        model: str | None = None,
         threads: int = 1,
     ) -> None:
-        self.topology, self.seed, self.inbox_bytes = topology, seed, inbox_bytes
+        self.topology, self.seed = topology, seed
+        self.inbox_bytes = _first(inbox_bytes, topology.inbox_bytes, INBOX_BYTES)
         self.loop = SimLoop(threads)  # type: ignore[abstract]  # refuses by name what leaves the simulated world
         self.network = Network(self.loop.clock)
-        self._model = MODELS[model]
-        self._channels = Channels(self._model)
+        self.surroundings = Surroundings(
+            topology, seed, self.loop.clock, self.network, MODELS[model or topology.network]
+        )
+        asks = self.inbox_bytes == 0
+        self.rendezvous = [Rendezvous() for _ in topology.workers if asks]
         self._streams: dict[tuple[int, int], Stream] = {}
         self.tasks: list[SimTask[Any]] = []
         self.nodes: list[SimTransport] = []
@@ -61,7 +71,8 @@ class Cluster:
             node = topology.nodes[name]
             assert node.device is not None, "a worker has a device"
             device = DeviceModel(node.device, seed, name)
-            self.nodes.append(SimTransport(self, rank, device, Recorder(rank, name, self.loop.time, keep)))
+            make = AskingNode if asks else SimTransport
+            self.nodes.append(make(self, rank, device, Recorder(rank, name, self.loop.time, keep)))
         self._living = dict(enumerate(self.nodes))
         self.ring = Ring(self)
 
@@ -69,9 +80,16 @@ class Cluster:
         """The stream between two ranks; the first use lays its route."""
         key = (source, to)
         if key not in self._streams:
-            hops = self.topology.route(self.nodes[source].name, self.nodes[to].name)
-            route, latency_s = self._model.lay(hops, self._channels)
-            self._streams[key] = Stream(self, self.nodes[source], self.nodes[to], route, latency_s)
+            ends = self.nodes[source], self.nodes[to]
+            names = ends[0].name, ends[1].name
+            route, latency_s = self.surroundings.lay(*names)
+            rough = self.surroundings.between(*names)
+            if self.rendezvous:
+                rough = rough._replace(rendezvous=self.rendezvous[to])
+            plain = rough == PLAIN
+            self._streams[key] = (
+                Stream(self, *ends, route, latency_s) if plain else RoughStream(self, *ends, route, latency_s, rough)
+            )
         return self._streams[key]
 
     def streams(self) -> Iterable[Stream]:
@@ -190,6 +208,11 @@ class Cluster:
             if task.done() and not task.cancelled():
                 task.exception()  # seen: it is part of the outcome
         self.loop.close()
+
+
+def _first(*values: int | None) -> int:
+    """The first that is given."""
+    return next(value for value in values if value is not None)
 
 
 def _outcome(task: SimTask[Any]) -> Any:

@@ -51,8 +51,16 @@ class Network:
     def start(self, route: Route, size_bytes: float, on_done: Callable[[], None]) -> Flow:
         """Puts *size_bytes* on *route*."""
         flow = Flow(route, size_bytes, on_done)
-        self._put(flow)
+        self.put(flow)
         return flow
+
+    def put(self, flow: Flow) -> None:
+        """Puts *flow* on the route that is laid for it."""
+        flow.since_s = self._clock._now
+        if self._fair.join(flow):
+            self._expect(flow)
+        else:
+            self._clock.settle = self._settle
 
     def cancel(self, flow: Flow) -> None:
         """Takes *flow* off, if it is on; its share goes to the others at this very time."""
@@ -71,7 +79,7 @@ class Network:
         """Puts a paused *flow* on *route*, with what is left."""
         flow.paused = False
         flow.lay(route)
-        self._put(flow)
+        self.put(flow)
 
     def join(self, demand: Demand) -> None:
         """Lets *demand* take its share beside the flows, until it leaves."""
@@ -87,13 +95,6 @@ class Network:
         """From now on *channel* has another capacity."""
         self._fair.change(channel, capacity_Bps)
         self._clock.settle = self._settle
-
-    def _put(self, flow: Flow) -> None:
-        flow.since_s = self._clock._now
-        if self._fair.join(flow):
-            self._expect(flow)
-        else:
-            self._clock.settle = self._settle
 
     def _settle(self) -> None:
         for flow, before_Bps in self._fair.settle():

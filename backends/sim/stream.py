@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from simcluster.inbox import Waiting, fail
 from simcluster.payload import Message
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 INBOX_BYTES = 64 * 1024 * 1024
 """Unreceived bytes per peer beyond which a node stops reading from it, as the sockets backend does."""
+
+
+class Beside(Protocol):
+    """Who wants to know what a receive waits on."""
+
+    def wait_beside(self, receiver: Waiting) -> None:
+        """It waits on *receiver*."""
 
 
 class Outgoing:
@@ -46,8 +53,12 @@ class Outgoing:
 
 
 class Stream:
-    """The ordered bytes from one node to another: one message is injected at a time."""
+    """The ordered bytes from one node to another: one message is injected at a time.
 
+    *is_plain* is whether bandwidth and latency are all that there is to it.
+    """
+
+    is_plain: ClassVar[bool] = True
     __slots__ = ("_current", "_queue", "clock", "cluster", "latency_s", "receiver", "route", "sender", "under_way_B")
 
     def __init__(
@@ -79,6 +90,10 @@ class Stream:
         """Nothing waits, leaves or is under way."""
         return self._current is None and not self._queue and not self.under_way_B
 
+    def when_silent(self, then: Callable[[], object]) -> bool:
+        """Calls *then* when nothing is under way any more; False if, in one latency, nothing is."""
+        return False
+
     def pump(self) -> None:
         """Injects the next message if none is under way and the receiver still reads."""
         while self._current is None and self._queue:
@@ -86,10 +101,7 @@ class Stream:
             if unread_B + self.under_way_B >= self.cluster.inbox_bytes:
                 return
             self._current = outgoing = self._queue.popleft()
-            if outgoing.body_B:
-                outgoing.flow = self.cluster.network.start(self.route, outgoing.body_B, self._injected)
-            else:
-                self._injected()
+            self._start(outgoing)
 
     def withdraw(self, outgoing: Outgoing) -> None:
         """A cancelled send: what has not left entirely does not arrive at all."""
@@ -114,6 +126,13 @@ class Stream:
             if not outgoing.injected.done():
                 outgoing.injected.set_exception(error())
 
+    def _start(self, outgoing: Outgoing) -> None:
+        """*outgoing* is the current one: its bytes begin to leave."""
+        if outgoing.body_B:
+            outgoing.flow = self.cluster.network.start(self.route, outgoing.body_B, self._injected)
+        else:
+            self._injected()
+
     def _injected(self) -> None:
         outgoing = self._current
         assert outgoing is not None
@@ -123,13 +142,17 @@ class Stream:
         self.sender.recorder.sent(self.receiver.rank, message.size_bytes)
         if not outgoing.injected.done():
             outgoing.injected.set_result(None)
+        self._travel(message)
+        if self._queue:
+            self.pump()
+
+    def _travel(self, message: Message) -> None:
+        """All of *message* has left: it arrives when its latency is over."""
         if self.latency_s:
             self.under_way_B += message.size_bytes
             self.clock.alarm_at(self.clock._now + self.latency_s, self._arrive, message)
         else:
             self.receiver.inbox.put(message)
-        if self._queue:
-            self.pump()
 
     def _arrive(self, message: Message) -> None:
         self.under_way_B -= message.size_bytes

@@ -171,7 +171,7 @@ class SimTransport:
         message = outgoing.message
         self.recorder.span("send", start_s, outgoing.left_s, to, message.tag, message.size_bytes)
 
-    async def _receive(self, source: int | Any_, tag: str | Any_, beside: Outgoing | None = None) -> Message:
+    async def _receive(self, source: int | Any_, tag: str | Any_, beside: Beside | None = None) -> Message:
         clock = self._loop.clock
         start_s = clock._now
         message = await self.inbox.take(source, tag, beside.wait_beside if beside is not None else None)
@@ -213,6 +213,8 @@ class SimTransport:
 
     def _lose(self, rank: int, reason: str) -> None:
         """Whoever waits for *rank* is told. One that ended well still takes what it is sent."""
+        if self._cluster.stream(rank, self.rank).when_silent(lambda: self._lose(rank, reason)):
+            return
         if self.alive and self.inbox.lose(rank, reason) and reason != ENDED and rank in self._streams:
             self._streams[rank].break_off(lambda: self.inbox.error(rank))
 
