@@ -116,6 +116,8 @@ def _job(plan: Experiment, folder: Path, options: dict[str, Any], progress: Prog
     nodes = [plan.topology.nodes[name] for name in workers]
     # Nodes that somebody starts by hand need a place to meet; without one, all of them are started here.
     addresses = [(node.address, node.port or 0) if "rendezvous" in options and node.address else None for node in nodes]
+    if plan.backend == "sockets" and plan.topology.inbox_bytes is not None:
+        options = {"inbox_bytes": plan.topology.inbox_bytes, **options}
     observed = min(1, len(workers) - 1)  # a parameter server's own steps are its workers' together
 
     def on_progress(rank: int, step: int) -> None:
