@@ -6,6 +6,7 @@ This file knows options and what is printed. It must not know how anything is si
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -29,8 +30,10 @@ def flows(
         Path, typer.Option(metavar="FILE", help="A JSON list of {src, dst, bytes, start}; start in seconds.")
     ],
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="maxmin (ideal fluid) or lv08 (SimGrid's model of TCP).")
-    ] = "maxmin",
+        str | None,
+        typer.Option(metavar="NAME", help="maxmin (ideal fluid) or lv08 (SimGrid's TCP); else the topology's."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Time plain flows over a topology: when is each there?"""
@@ -39,13 +42,14 @@ def flows(
 
     cluster = load(topology)
     wanted = read_flows(flows, cluster)
-    finish_s = finish_times(cluster, wanted, model)
+    finish_s = finish_times(cluster, wanted, model, seed)
     if as_json:
-        print(json.dumps({"finish_s": finish_s}))
+        print(json.dumps({"finish_s": [end_s if math.isfinite(end_s) else None for end_s in finish_s]}))
         return
     width = max([len(f"{flow.source} -> {flow.target}") for flow in wanted], default=0)
     for flow, end_s in zip(wanted, finish_s, strict=True):
-        print(f"{f'{flow.source} -> {flow.target}':<{width}}  {flow.size_bytes:>14,.0f} B  done at {end_s:.9g} s")
+        done = f"done at {end_s:.9g} s" if math.isfinite(end_s) else "never done"
+        print(f"{f'{flow.source} -> {flow.target}':<{width}}  {flow.size_bytes:>14,.0f} B  {done}")
 
 
 @bench_app.command()

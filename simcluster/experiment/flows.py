@@ -10,14 +10,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology import Topology
 from simcluster.topology.fields import Fields
+from simcluster.topology.model import NetworkKind
 from simcluster.yaml_lines import Document, load
 
 KEYS = ("src", "dst", "bytes", "start")
-MODELS = ("maxmin", "lv08")
+MODELS = get_args(NetworkKind)
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,15 @@ def _number(fields: Fields, key: str, default: float | None) -> float | None:
     return None
 
 
-def finish_times(topology: Topology, flows: Sequence[PlainFlow], model: str = "maxmin") -> list[float]:
-    """When each of *flows* is there, in seconds: see backends.sim.flows. Raises UsageError for an unknown *model*."""
-    if model not in MODELS:
+def finish_times(
+    topology: Topology, flows: Sequence[PlainFlow], model: str | None = None, seed: int = 0
+) -> list[float]:
+    """When each of *flows* is there, in seconds, inf for never: see backends.sim.flows.
+
+    *model* is the topology's if it is None, *seed* that of what is drawn. Raises UsageError for an unknown *model*.
+    """
+    if model is not None and model not in MODELS:
         raise UsageError(Problem("model", repr(model), nearest(model, MODELS)))
-    times: list[float] = importlib.import_module("backends.sim.flows").finish_times(topology, flows, model)
+    backend = importlib.import_module("backends.sim.flows")
+    times: list[float] = backend.finish_times(topology, flows, model, seed)
     return times
