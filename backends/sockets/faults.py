@@ -108,7 +108,7 @@ class Faults:
             if any(end_s - start_s > dead_s for start_s, end_s in fault.spells)
         ]
         self.planned: dict[int, str] = {}
-        self.log = FaultLog(lambda: self._loop.time() - self._started_s)
+        self.log = FaultLog(lambda: self._loop.time() - self._started_s, sees_bytes=False)
 
     def start(self) -> None:
         """The run's clock is 0 now."""

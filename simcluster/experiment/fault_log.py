@@ -21,10 +21,10 @@ class _Entry:
 
 
 class FaultLog:
-    """*now* is the run's clock, virtual or measured."""
+    """*now* is the run's clock, virtual or measured; *sees_bytes* says whether `drops` is called, so that none is none."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], float], *, sees_bytes: bool) -> None:
+        self._now, self._sees_bytes = now, sees_bytes
         self._entries: list[_Entry] = []  # in the order in which they first happened
 
     def begins(self, fault: Fault) -> None:
@@ -52,7 +52,7 @@ class FaultLog:
                 "target": entry.fault.target,
                 "plan": dict(entry.fault.spec),
                 "spells_s": entry.spells,
-                "dropped_bytes": entry.dropped_bytes,
+                "dropped_bytes": entry.dropped_bytes if self._sees_bytes else None,
             }
             for entry in self._entries
             if entry.spells

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import plotly.graph_objects as go
 
 COMPUTE, SEND, RECV = "#2f7fb8", "#e0862b", "#9aa5b1"
+FAULT = "#d1495b"
 KIND_COLOURS: Final = {"compute": COMPUTE, "send": SEND, "recv": RECV}
 KIND_WORDS: Final = {"compute": "computing", "send": "sending", "recv": "waiting to receive"}
 # Told apart by people who do not see all colours, and on white as well as on dark grey.

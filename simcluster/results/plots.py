@@ -19,6 +19,7 @@ from plotly.subplots import make_subplots
 from simcluster.errors import Problem, UsageError
 from simcluster.results import timeline as timelines
 from simcluster.results import words
+from simcluster.results.faults import bands
 from simcluster.results.figure_style import LINES, SEND, rgba, styled
 from simcluster.results.summary import ACCURACY, LOSS, STALENESS
 from simcluster.results.x_axis import XAxis, XScale
@@ -69,7 +70,10 @@ class RunPlots:
     def _activity(self) -> timelines.Activity:
         run = self._run
         names = [escape(name) for name in run.summary["nodes"]]
-        return timelines.Activity(names, run.spans, run.summary["elapsed_s"], run.rests)
+        elapsed_s = run.summary["elapsed_s"]
+        return timelines.Activity(
+            names, run.spans, elapsed_s, run.rests, bands(run.summary.get("faults", ()), elapsed_s)
+        )
 
     def _end_of_first_steps(self, start_s: float) -> float:
         metrics = self._run.metrics

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from simcluster.results import words
-from simcluster.results.report_tables import links_table, nodes_table
+from simcluster.results.report_tables import faults_table, links_table, nodes_table
 from simcluster.results.report_words import carried, clock_name, compute_share, dominated, headline, losses
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def render(run: Run, topology: Topology) -> str:
             _header(run, topology),
             _convergence(figures, run.summary),
             _timeline(figures),
+            _faults(run),
             _network(run, topology),
             _staleness(figures),
             _section("Nodes", "", nodes_table(run, topology)),
@@ -202,6 +203,14 @@ def _timeline(figures: dict[str, go.Figure]) -> str:
         '<p class="note">How busy each device was, over the whole run.</p>'
         '<div class="figure" data-figure="busy"></div>',
     )
+
+
+def _faults(run: Run) -> str:
+    table = faults_table(run)
+    if not table:
+        return ""
+    note = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
+    return _section("Faults", note, table)
 
 
 def _network(run: Run, topology: Topology) -> str:

@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from simcluster.results import words
+from simcluster.results.faults import cells
 
 if TYPE_CHECKING:
     from simcluster.results.folder import Run
@@ -76,6 +77,13 @@ def links_table(run: Run, topology: Topology) -> str:
     return f'<div class="links">{_table(heads, rows, text_columns={0})}</div>'
 
 
+def faults_table(run: Run) -> str:
+    """What the fault plan did, in order; nothing if there was none."""
+    rows = [[escape(cell) for cell in cells(row)] for row in run.summary.get("faults", ())]
+    heads = ["fault", "of", "settings", "when", "dropped"]
+    return _table(heads, rows, text_columns={0, 1, 2, 3}) if rows else ""
+
+
 def _bar(fraction: float) -> str:
     width = min(100.0, max(0.0, fraction * 100))
     return f'<span class="bar"><i style="width:{width:.1f}%"></i></span><b>{escape(words.share(fraction))}</b>'
@@ -86,11 +94,11 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: se
     rows = list(rows)
     shown = [index for index in range(len(heads)) if any(row[index] != words.ABSENT for row in rows)]
 
-    def cells(tag: str, row: Sequence[str]) -> str:
+    def html(tag: str, row: Sequence[str]) -> str:
         return "".join(
             f"<{tag}{' class=text' if index in text_columns else ''}>{row[index]}</{tag}>" for index in shown
         )
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    head = cells("th", [escape(name) for name in heads])
+    body = "".join(f"<tr>{html('td', row)}</tr>" for row in rows)
+    head = html("th", [escape(name) for name in heads])
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

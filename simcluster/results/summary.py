@@ -94,6 +94,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
             summary["error"]["traceback"] = record.error.details
     if record.extra.get("lost"):
         summary["lost"] = record.extra["lost"]
+    if record.extra.get("faults"):
+        summary["faults"] = record.extra["faults"]
     summary["nodes"] = {node.name: _node(node, of_nodes[node.name]) for node in record.nodes}
     summary["links"] = {
         name: {"bytes": use.bytes, "busy_fraction": use.busy_fraction}

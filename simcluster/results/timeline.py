@@ -18,7 +18,8 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 
 from simcluster.results import words
-from simcluster.results.figure_style import COMPUTE, KIND_COLOURS, KIND_WORDS, rgba, styled, time_scale
+from simcluster.results.faults import Band
+from simcluster.results.figure_style import COMPUTE, FAULT, KIND_COLOURS, KIND_WORDS, rgba, styled, time_scale
 from simcluster.results.record import Span
 from simcluster.results.rest import Rest
 from simcluster.results.trace import KINDS, nanoseconds
@@ -26,6 +27,8 @@ from simcluster.results.trace import KINDS, nanoseconds
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 MAX_NODES = 40
+MAX_BANDS = 60
+"""Spells of faults drawn in one figure: a flap has thousands."""
 _LANE_OFFSET = {"compute": -0.24, "send": 0.06, "recv": 0.28}
 _LANE_WIDTH = {"compute": 0.36, "send": 0.2, "recv": 0.2}
 
@@ -34,13 +37,14 @@ _LANE_WIDTH = {"compute": 0.36, "send": 0.2, "recv": 0.2}
 class Activity:
     """A run's *spans* as (rank, span); *names* by rank, escaped for HTML; *elapsed_s* of the whole run.
 
-    *rests*, by rank, sum up what is not told span by span.
+    *rests*, by rank, sum up what is not told span by span; *faults* are spells of faults.
     """
 
     names: Sequence[str]
     spans: Sequence[tuple[int, Span]]
     elapsed_s: float
     rests: Mapping[int, Rest] = field(default_factory=dict)
+    faults: Sequence[Band] = ()
 
 
 def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go.Figure:
@@ -54,6 +58,7 @@ def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go
     figure = go.Figure()
     for kind in KINDS:
         figure.add_trace(_bars(activity, [row for row in window if row[1].kind == kind], kind, scale.unit_s))
+    _draw_bands(figure, activity.faults, start_s, end_s, scale.unit_s)
     shown = list(activity.names[:MAX_NODES])
     caption = _cut_words(activity, start_s, end_s, len(window))
     return styled(
@@ -104,6 +109,20 @@ def _bars(activity: Activity, rows: list[tuple[int, Span]], kind: str, unit_s: f
         ],
         hoverinfo="text",
     )
+
+
+def _draw_bands(figure: go.Figure, shown: Sequence[Band], start_s: float, end_s: float, unit_s: float) -> None:
+    """Marks the spells that lie between *start_s* and *end_s* in a figure whose x axis is time in units of *unit_s*."""
+    visible = [band for band in shown if band.start_s < end_s and band.end_s >= start_s][:MAX_BANDS]
+    named: dict[str, None] = {}
+    for band in visible:
+        text = {} if band.label in named else {"annotation_text": escape(band.label), "annotation_position": "top left"}
+        named[band.label] = None
+        if band.is_moment:
+            figure.add_vline(x=band.start_s / unit_s, line={"color": FAULT, "width": 2, "dash": "dot"}, **text)
+        else:
+            x0, x1 = max(band.start_s, start_s) / unit_s, min(band.end_s, end_s) / unit_s
+            figure.add_vrect(x0=x0, x1=x1, fillcolor=rgba(FAULT, 0.14), line_width=0, layer="below", **text)
 
 
 def _cut_words(activity: Activity, start_s: float, end_s: float, bars: int) -> str:
@@ -160,6 +179,7 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
             ygap=2 if len(rows) <= 60 else 0,
         )
     )
+    _draw_bands(figure, activity.faults, 0.0, activity.elapsed_s, scale.unit_s)
     return styled(
         figure,
         height=110 + max(8, min(34, 1600 // max(1, len(rows)))) * len(rows),

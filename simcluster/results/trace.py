@@ -2,10 +2,11 @@
 
 This file knows spans and the trace format. It must not know files, figures or backends.
 
-One process per node (pid = rank), one thread per lane: "compute", "send", "recv". A device works on one thing
-at a time, but sends and receives of one node may overlap, and spans of one thread must nest; so what overlaps
-goes to the first lane that is free: "send 2", "send 3", ... Times are rounded to nanoseconds, the grain of
-Perfetto's own clock, so that two spans that touch do not overlap by a rounding error of the format.
+One process per node (pid = rank), one thread per lane: "compute", "send", "recv"; behind them, if there were any, one
+for faults. A device works on one thing at a time, but sends and receives of one node may overlap, and spans of one
+thread must nest; so what overlaps goes to the first lane that is free: "send 2", "send 3", ... Times are rounded to
+nanoseconds, the grain of Perfetto's own clock, so that two spans that touch do not overlap by a rounding error of the
+format.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from simcluster.results.faults import trace_events
 from simcluster.results.record import NodeRecord, RunRecord, Span, SpanKind
 from simcluster.results.rest import PARTS, Rest
 
@@ -36,6 +38,7 @@ def events(record: RunRecord) -> Iterator[dict[str, Any]]:
         yield from _process(node)
         if node.rest is not None:
             yield from _summed_up(node.rank, node.rest)
+    yield from trace_events(record.extra.get("faults", ()), record.elapsed_s, len(record.nodes))
 
 
 def description(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,5 +157,5 @@ def spans_of(trace: Mapping[str, Any]) -> list[tuple[int, Span]]:
             ),
         )
         for event in trace["traceEvents"]
-        if event["ph"] == "X"
+        if event["ph"] == "X" and event["cat"] in KINDS
     ]
