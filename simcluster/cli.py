@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -148,11 +148,20 @@ def run(
     threads: Annotated[
         int | None, typer.Option(metavar="N", help="sim: compute in so many threads; changes no result.")
     ] = None,
+    more_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="KEY=VALUE",
+            help="A setting of the backend itself, e.g. limit_s=600 or loop_s=900 of sockets: when to give a run up. "
+            "May be given many times.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run an experiment on a backend and write its run folder."""
     given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None, "threads": threads}
-    options = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     meant_for = {name: "sim" if name == "threads" else "sockets" for name in options}
     if wrong := [name for name in options if backend not in (meant_for[name], None)]:
         raise UsageError(
@@ -163,6 +172,7 @@ def run(
                 for name in wrong
             ]
         )
+    options = overrides(more_options or [], "--option") | options
     with _progress_bar(f"{Path(experiment).stem}{f' on {backend}' if backend else ''}", silent=as_json) as progress:
         try:
             from simcluster.experiment import run as run_experiment

@@ -1,4 +1,4 @@
-"""What `--set KEY=VALUE` means on a command line.
+"""What `--set KEY=VALUE` and `--option KEY=VALUE` mean on a command line.
 
 This file knows texts and YAML values. It must not know which keys there are.
 """
@@ -11,8 +11,8 @@ from typing import Any
 from simcluster.errors import Problem, UsageError
 
 
-def overrides(sets: Sequence[str]) -> dict[str, Any]:
-    """{dotted key: value} of "KEY=VALUE" texts. Raises UsageError with all that are none."""
+def overrides(sets: Sequence[str], flag: str = "--set") -> dict[str, Any]:
+    """{dotted key: value} of the "KEY=VALUE" texts behind *flag*. Raises UsageError with all that are none."""
     from simcluster.yaml_lines import parse_value
 
     found: dict[str, Any] = {}
@@ -20,13 +20,13 @@ def overrides(sets: Sequence[str]) -> dict[str, Any]:
     for text in sets:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            problems.append(Problem("--set", repr(text), "KEY=VALUE"))
+            problems.append(Problem(flag, repr(text), "KEY=VALUE"))
             continue
         try:
             found[name.strip()] = parse_value(value)
         except UsageError as error:
             problems += [
-                Problem(f"--set {name}", repr(value) + (f" ({wrong.found})" if wrong.found else ""), wrong.expected)
+                Problem(f"{flag} {name}", repr(value) + (f" ({wrong.found})" if wrong.found else ""), wrong.expected)
                 for wrong in error.problems
             ]
     if problems:

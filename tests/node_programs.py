@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,70 @@ async def heavy(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     record = recorder.finish(hashlib.sha256(content).hexdigest())
     record.weights = content if node.rank == 0 else None
     return record
+
+
+async def spins(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Rank 1 never lets go of its loop once it has noted something; the others wait for it."""
+    say_where(node, config)
+    node.record(step=1, before=float(node.rank))
+    await asyncio.sleep(0.3)  # past a heartbeat, so that what was noted is known
+    while node.rank == 1:
+        pass
+    await node.recv(1, "never")
+    raise AssertionError("unreachable")
+
+
+async def polls(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Waits for what never becomes true, without the transport, and swallows whatever would end it."""
+    say_where(node, config)
+    while True:
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            continue
+
+
+async def computes_for_ever(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """A piece of work without an end."""
+    say_where(node, config)
+
+    def work() -> None:
+        while True:
+            time.sleep(0.05)
+
+    await node.compute(work, cost=Cost(1.0))
+    raise AssertionError("unreachable")
+
+
+class Odd(BaseException):
+    """Not an Exception."""
+
+
+async def raises_odd(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Rank 1 raises what is no Exception."""
+    await asyncio.sleep(0.05)
+    if node.rank == 1:
+        raise Odd("of rank 1")
+    await node.recv(1, "never")
+    raise AssertionError("unreachable")
+
+
+async def exits(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """A task of rank 1 calls sys.exit."""
+
+    async def child() -> None:
+        await asyncio.sleep(0.05)
+        sys.exit("the task of rank 1")
+
+    async with asyncio.TaskGroup() as group:
+        if node.rank == 1:
+            group.create_task(child())
+        group.create_task(node.recv(1 - node.rank, "never"))
+    raise AssertionError("unreachable")
+
+
+async def waits_for_the_dead(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """The test kills rank 2; ranks 0 and 1 do not mind, and wait for each other in vain."""
+    say_where(node, config)
+    await node.recv(1 - node.rank if node.rank < 2 else 0, "never")
+    raise AssertionError("unreachable")

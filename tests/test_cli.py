@@ -106,6 +106,9 @@ def test_a_topology_with_four_faults_prints_four_errors_with_lines_and_writes_no
         (["run", "quickstart", "--backend", "sim", "--rendezvous", "127.0.0.1:1"], "--backend sockets"),
         (["run", "quickstart", "--backend", "sockets", "--threads", "2"], "--backend sim"),
         (["run", "quickstart", "--threads", "0"], "a whole number of at least 1"),
+        (["run", "quickstart", "--backend", "sockets", "--option", "limit_ss=3"], "did you mean 'limit_s'?"),
+        (["run", "quickstart", "--backend", "sockets", "--option", "limit_s"], "KEY=VALUE"),
+        (["run", "quickstart", "--option", "limit_s=3"], "is it meant for sockets?"),
         (["compare", "a"], "at least two"),
         (["compare", "a", "b"], "no folder a"),
         (["list", "algoritms"], "did you mean 'algorithms'?"),
@@ -237,11 +240,11 @@ def test_ctrl_c_ends_a_run_and_all_its_processes(backend: str, tmp_path: Path) -
     assert alive == []
 
 
-@pytest.mark.parametrize("algorithm", ["sync_ps", "edp"])
+@pytest.mark.parametrize("algorithm", ["sync_ps", "all_reduce_dp", "edp"])
 def test_a_killed_worker_is_named_and_what_was_measured_is_kept(
     algorithm: str, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # sync_ps ends at once; edp goes on with the rest, and tells at its end of the loss that nobody planned.
+    # The first two end at once; edp goes on with the rest, and tells at its end of the loss that nobody planned.
     nodes: list[psutil.Process] = []
     began_s: list[float] = []
 

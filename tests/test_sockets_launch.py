@@ -1,112 +1,27 @@
-"""Whole runs over processes: how they end well, how they end badly, and that no process ever stays."""
+"""Whole runs over processes: how they end well, how they end badly, and with which error."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from backends.sockets import generate_key, join, launch, run_cluster, write_key
-from backends.sockets.control import Failure
-from backends.sockets.listener import open_socket
-from backends.sockets.member import Verdict
-from simcluster.errors import HandshakeRefused, NeverFinished, NodeFailed, PeerLost, RunError, UsageError
+from backends.sockets import generate_key, join, launch, run_cluster, settings, write_key
+from simcluster.errors import HandshakeRefused, NeverFinished, NodeFailed, PeerLost, UsageError
 from simcluster.experiment.fault_kinds import Crash
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
-
-ROOT = Path(__file__).parent.parent
-
-
-def job(program: str, names: str = "abc", folder: Path | None = None, **settings: Any) -> ClusterJob:
-    config = json.dumps({"folder": str(folder), "mark": "m"})
-    return ClusterJob(list(names), config, program=f"tests.node_programs:{program}", **settings)
-
-
-def wait_for(what: Callable[[], Any], limit_s: float = 30.0) -> Any:
-    """The first true value of *what*."""
-    end_s = time.monotonic() + limit_s
-    while not (value := what()):
-        assert time.monotonic() < end_s, "waited for too long"
-        time.sleep(0.02)
-    return value
-
-
-def pids_in(folder: Path, names: str) -> dict[str, int]:
-    """The process ids of all nodes called *names*, once each of them has written its own."""
-
-    def read() -> dict[str, int] | None:
-        texts = {name: folder / f"{name}.pid" for name in names}
-        pids = {name: file.read_text() for name, file in texts.items() if file.exists()}
-        return {name: int(pid) for name, pid in pids.items()} if all(map(pids.get, names)) else None
-
-    return dict(wait_for(read))
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-class Running:
-    """A run in a thread, so that the test can do something to it meanwhile."""
-
-    def __init__(self, request: ClusterJob) -> None:
-        self.record: RunRecord | None = None
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(request,))
-        self._thread.start()
-
-    def _run(self, request: ClusterJob) -> None:
-        try:
-            self.record = run_cluster(request)
-        except BaseException as error:
-            self.error = error
-
-    def result(self, limit_s: float = 30.0) -> RunRecord:
-        self._thread.join(limit_s)
-        assert not self._thread.is_alive(), "the run hangs"
-        if self.error is not None:
-            raise self.error
-        assert self.record is not None
-        return self.record
-
-
-@contextmanager
-def hand_started(name: str, rendezvous: str, key_file: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`simcluster node` by hand, in a process of its own."""
-    code = (
-        "import sys; from pathlib import Path; from backends.sockets import join, read_key; "
-        "sys.exit(join(sys.argv[1], sys.argv[2], read_key(Path(sys.argv[3]))))"
-    )
-    command = [sys.executable, "-c", code, name, rendezvous, str(key_file)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def free_port() -> int:
-    with open_socket("127.0.0.1", 0, "test") as listening:
-        return int(listening.getsockname()[1])
-
+from tests import node_programs
+from tests.socket_runs import Running, free_port, gone, hand_started, job, pids_in, wait_for
 
 # runs that end well
 
@@ -228,6 +143,52 @@ def test_a_run_in_which_everybody_waits_lists_who_waits_for_what() -> None:
     ]
 
 
+def test_a_node_that_never_lets_go_of_its_loop_ends_the_run_and_is_named_with_its_line(tmp_path: Path) -> None:
+    request = job("spins", folder=tmp_path, options={"loop_s": 1.5, "heartbeat_s": 0.1})
+    record = Running(request).result()
+    assert isinstance(record.error, NeverFinished)
+    assert "rank 1 (b) has not let go of its event loop for 1.5 s (loop_s)" in str(record.error)
+    lines, first = inspect.getsourcelines(node_programs.spins)
+    places = {f"{node_programs.__file__}:{first + n} (spins)" for n, text in enumerate(lines) if "while" in text}
+    places |= {f"{node_programs.__file__}:{first + n} (spins)" for n, text in enumerate(lines) if "pass" in text}
+    assert any(f"rank 1 (b) is at {place}, for " in record.error.waits[1] for place in places), record.error
+    assert [node.metrics[0].value for node in record.nodes] == [0.0, 1.0, 2.0], "what was noted is kept"
+    assert all(gone(pid) for pid in pids_in(tmp_path, "abc").values())
+
+
+def test_a_piece_of_work_without_an_end_ends_the_run(tmp_path: Path) -> None:
+    request = job("computes_for_ever", "ab", tmp_path, options={"idle_s": 1.0, "heartbeat_s": 0.1})
+    record = Running(request).result()
+    assert isinstance(record.error, NeverFinished)
+    assert "no work done and nothing recorded for 1 s (idle_s)" in str(record.error)
+    assert record.error.waits == [f"rank {rank} ({'ab'[rank]}) waits for a piece of its work" for rank in (0, 1)]
+    assert all(gone(pid) for pid in pids_in(tmp_path, "ab").values())
+
+
+def test_a_run_that_does_not_stop_at_its_time_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "GRACE_S", 0.5)
+    record = Running(job("polls", "ab", tmp_path, time_s=0.7)).result()
+    assert isinstance(record.error, NeverFinished)
+    assert "the run did not finish within 1.2 s (limit_s)" in str(record.error)
+    assert all(gone(pid) for pid in pids_in(tmp_path, "ab").values())
+
+
+def test_a_run_that_is_stuck_after_a_death_ends_with_that_death(tmp_path: Path) -> None:
+    running = Running(job("waits_for_the_dead", folder=tmp_path, options={"stuck_s": 1.0, "heartbeat_s": 0.1}))
+    os.kill(pids_in(tmp_path, "abc")["c"], signal.SIGKILL)
+    record = running.result()
+    assert isinstance(record.error, PeerLost)
+    assert record.error.rank == 2
+
+
+@pytest.mark.parametrize(("program", "words"), [("raises_odd", "Odd: of rank 1"), ("exits", "the task of rank 1")])
+def test_whatever_a_program_raises_is_the_error(program: str, words: str) -> None:
+    record = Running(job(program, "ab")).result()
+    assert isinstance(record.error, NodeFailed)
+    assert record.error.rank == 1
+    assert words in str(record.error)
+
+
 def test_nodes_that_do_not_come_are_named_with_those_who_were_turned_away(tmp_path: Path) -> None:
     key_file, port = tmp_path / "key", free_port()
     write_key(key_file, generate_key())
@@ -291,116 +252,6 @@ def test_a_rendezvous_port_in_use_is_refused_by_its_number() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"rendezvous: found 127.0.0.1:{port} .port {port} is in use."):
             run_cluster(job("ring", "ab", options={"rendezvous": f"127.0.0.1:{port}"}))
-
-
-# nothing stays, and the key is nowhere
-
-
-@pytest.mark.parametrize(
-    ("program", "how"),
-    [
-        ("forever", signal.SIGKILL),
-        ("forever", signal.SIGTERM),
-        ("forever", signal.SIGINT),
-        ("busy_forever", signal.SIGKILL),
-    ],
-)
-def test_when_the_launcher_is_killed_its_nodes_end(program: str, how: signal.Signals, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.launch_script", program, str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as launcher:
-        pids = pids_in(tmp_path, "ab")
-        family = [child.pid for child in psutil.Process(launcher.pid).children(recursive=True)]
-        assert set(pids.values()) <= set(family)
-        launcher.send_signal(how)
-        launcher.wait(20)
-    wait_for(lambda: all(gone(pid) for pid in family), limit_s=10.0)
-
-
-def test_nodes_end_when_their_launcher_is_gone_even_without_the_fork_server(tmp_path: Path) -> None:
-    key_file, port = tmp_path / "key", free_port()
-    write_key(key_file, generate_key())
-    code = (
-        "import json, sys; from backends.sockets import run_cluster; "
-        "from simcluster.experiment.job import ClusterJob; "
-        "run_cluster(ClusterJob(['a'], json.dumps({'folder': sys.argv[1]}), addresses=[('127.0.0.1', 1)], "
-        "program='tests.node_programs:busy_forever', "
-        "options={'rendezvous': sys.argv[2], 'key_file': sys.argv[3]}))"
-    )
-    where = f"127.0.0.1:{port}"
-    with (
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), where, str(key_file)], cwd=ROOT) as launcher,
-        hand_started("a", where, key_file) as node,
-    ):
-        pids_in(tmp_path, "a")
-        launcher.kill()
-        # Its loop never runs again, so its control lane's thread has to end it.
-        assert node.wait(20) == 1
-
-
-def test_the_key_is_in_no_command_line_environment_or_log(tmp_path: Path) -> None:
-    key_file, logs = tmp_path / "key", tmp_path / "logs"
-    write_key(key_file, generate_key())
-    running = Running(
-        job("goes_on_when_told", "ab", folder=tmp_path, log_folder=logs, options={"key_file": str(key_file)})
-    )
-    pids_in(tmp_path, "ab")
-    key = key_file.read_text().strip()
-    family = psutil.Process().children(recursive=True)
-    shown = "".join(str(process.cmdline()) + str(process.environ()) for process in family)
-    (tmp_path / "go").touch()
-    assert running.result().error is None
-    assert len(family) >= 3  # the fork server and two nodes
-    assert key not in shown + "".join(path.read_text() for path in logs.iterdir())
-
-
-# which error it was
-
-
-def peer_lost(rank: int) -> Failure:
-    return Failure("peer_lost", "the connection was closed", rank)
-
-
-def test_the_verdict_is_the_death_even_if_survivors_reported_first() -> None:
-    verdict = Verdict(list("abcd"))
-    verdict.failed(0, peer_lost(2))
-    verdict.failed(1, peer_lost(0))
-    verdict.died(2, "its process is gone")
-    assert isinstance(verdict.error, PeerLost)
-    assert (verdict.error.rank, verdict.error.reason) == (2, "its process is gone")
-
-
-def test_the_verdict_on_a_planned_crash_is_clean_unless_somebody_needed_the_dead() -> None:
-    verdict = Verdict(list("abcd"), planned={2})
-    verdict.died(2, "crashed by the fault plan")
-    assert verdict.error is None
-    verdict.failed(1, peer_lost(0))
-    verdict.failed(0, peer_lost(2))
-    assert isinstance(verdict.error, PeerLost)
-    assert (verdict.error.rank, verdict.error.reason) == (2, "crashed by the fault plan")
-
-
-def test_the_verdict_prefers_a_bug_to_the_losses_it_causes() -> None:
-    verdict = Verdict(list("abcd"))
-    verdict.failed(0, peer_lost(1))
-    verdict.failed(1, Failure("failed", "ValueError: x", details="Traceback\nValueError: x"))
-    assert isinstance(verdict.error, NodeFailed)
-    assert verdict.error.rank == 1
-
-
-def test_the_verdict_on_somebody_who_waits_for_a_peer_that_ended_well_is_that_loss() -> None:
-    verdict = Verdict(list("ab"))
-    verdict.failed(0, Failure("peer_lost", "ended its algorithm", 1))
-    assert isinstance(verdict.error, PeerLost)
-    assert verdict.error.reason == "ended its algorithm"
-
-
-def test_the_verdict_on_those_who_were_stopped_is_nothing() -> None:
-    verdict = Verdict(list("ab"))
-    verdict.failed(0, Failure("stopped", "the run has failed"))
-    assert verdict.error is None
-    verdict.failed(1, Failure("start", "no answer"))
-    assert isinstance(verdict.error, RunError)
-    assert "rank 1 (b) could not start: no answer" in str(verdict.error)
 
 
 @pytest.mark.parametrize("missing", [False, True])

@@ -63,7 +63,8 @@ class Connection(asyncio.BufferedProtocol):
         self.handshake = handshake
         self.on_frame: Callable[[Frame], None] = lambda frame: None
         self.on_lost: Callable[[str], None] = lambda reason: None
-        self.bytes_sent = 0
+        self.bytes_sent = 0  # in frames that have left whole
+        self.bytes_moved = 0  # both ways, as they go
         self._on_open, self._on_fail = on_open, on_fail
         self._reader = FrameReader(limits)
         self._queue: deque[Sending] = deque()
@@ -176,6 +177,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
             return
+        self.bytes_moved += nbytes
         try:
             self._reader.received(nbytes)
             while not self._closing and (frame := self._reader.next_frame()) is not None:
@@ -271,6 +273,7 @@ class Connection(asyncio.BufferedProtocol):
                 sending.end()
                 continue
             transport.write(chunk)
+            self.bytes_moved += len(chunk)
             budget -= len(chunk)
             if budget <= 0:
                 self._loop.call_soon(self._pump)

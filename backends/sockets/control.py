@@ -105,14 +105,22 @@ class End(msgspec.Struct, array_like=True, frozen=True, tag="end"):
 
 
 class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
-    """Node to launcher: it is still there, and this is how far it is."""
+    """Node to launcher: it is still there, and this is how far it is.
 
-    progress: int
+    *moved* rises with everything that happens on it, *done* with work and records alone; its algorithm has *ended*; its
+    event loop has not turned for *stalled_s*, and is at *place*.
+    """
+
+    moved: int
+    done: int
     computing: int
     waits: list[str]
     steps: int
     sent_to: dict[int, list[int]]
     bytes_received: int
+    ended: bool
+    stalled_s: float
+    place: str
 
 
 class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):

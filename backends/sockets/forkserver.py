@@ -1,13 +1,11 @@
-"""Starts node processes from a process that has torch loaded already, so that a node costs a fork, not an
-import.
+"""The parent's end of the process that forks nodes (backends.sockets.forking is what it runs).
 
-This file knows processes and pipes. It must not know runs: what a child does is `join` of
-backends.sockets.node.
+This file knows processes and pipes. It must not know runs, nor what a node does.
 
-Both ends are here. Parent and server speak JSON lines over the server's standard input and output, so the key
-is in no command line, environment or file. The server ends when its input does, and its children with it:
-however the parent ends, no process stays behind. multiprocessing's own fork server is not used because it
-pickles.
+Both speak JSON lines over the server's standard input and output, so the key is in no command line, environment or
+file. The server ends when its input does, and its children with it: however the parent ends, no process stays behind.
+If the server itself is killed, its children live on, and the parent watches them by their process ids.
+multiprocessing's own fork server is not used because it pickles.
 """
 
 from __future__ import annotations
@@ -15,30 +13,40 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import contextlib
-import faulthandler
-import gc
-import importlib
 import itertools
 import json
 import logging
 import os
-import selectors
 import signal
 import subprocess
 import sys
 import threading
-import traceback
+import time
 from collections.abc import Callable
 from typing import Any
 
+from backends.sockets.forking import signal_group
 from simcluster.errors import RunError
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(open(0, 'rb', buffering=0, closefd=False).readline()); "
-    "from backends.sockets.forkserver import serve; serve()"
+    "from backends.sockets.forking import serve; serve()"
 )
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 CLOSE_S = 5.0
+ORPHANS_S = 0.1
+"""How often the nodes of a fork server that was killed are looked for."""
+
+log = logging.getLogger("simcluster.sockets")
+
+
+class Start(concurrent.futures.Future[int]):
+    """The process id of a node that was asked for as *number*."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+        self.set_running_or_notify_cancel()  # whoever awaits it may give up; the process comes all the same
 
 
 class ForkServer:
@@ -47,8 +55,10 @@ class ForkServer:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self._numbers = itertools.count()
-        self._pids: dict[int, concurrent.futures.Future[int]] = {}
-        self._on_exit: dict[int, Callable[[int], None]] = {}
+        self._pids: dict[int, Start] = {}
+        self._on_exit: dict[int, Callable[[int | None], None]] = {}
+        self._children: dict[int, int] = {}  # number -> process id
+        self._closing = False
         self._lock = threading.Lock()
         self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-c", _BOOT],
@@ -65,30 +75,41 @@ class ForkServer:
     def alive(self) -> bool:
         return self._process.poll() is None and self._reader.is_alive()
 
-    def spawn(self, on_exit: Callable[[int], None], **request: Any) -> concurrent.futures.Future[int]:
-        """Starts a node with `join(**request)`; the future gives its process id.
+    def spawn(self, on_exit: Callable[[int | None], None], **request: Any) -> Start:
+        """Starts a node with `join(**request)`.
 
-        *on_exit* is called, in another thread, with the exit code (negative: the signal). The future raises
-        RunError if the server is gone.
+        *on_exit* is called, in another thread, with the exit code (negative: the signal; None: nobody knows). What is
+        returned raises RunError if the server is gone.
         """
         number = next(self._numbers)
-        started: concurrent.futures.Future[int] = concurrent.futures.Future()
+        start = Start(number)
         with self._lock:
-            self._pids[number], self._on_exit[number] = started, on_exit
+            self._pids[number], self._on_exit[number] = start, on_exit
         here = {"path": _path(), "folder": os.getcwd(), "environment": {**os.environ, **_ONE_THREAD}}
         self._write({"spawn": number, "here": here, **request})
-        return started
+        return start
+
+    def forget(self, start: Start) -> None:
+        """Does not start that node any more, if the server has not got to it yet."""
+        self._write({"forget": start.number})
 
     def kill(self, pid: int) -> None:
         """Kills the process group of child *pid*, if it still lives."""
-        self._write({"kill": pid})
+        if self.alive:
+            self._write({"kill": pid})
+        else:
+            signal_group(pid, signal.SIGKILL)
 
     def pause(self, pid: int, paused: bool) -> None:
         """Stops the process group of child *pid*, if it still lives, or lets it go on."""
-        self._write({"pause": pid, "paused": paused})
+        if self.alive:
+            self._write({"pause": pid, "paused": paused})
+        else:
+            signal_group(pid, signal.SIGSTOP if paused else signal.SIGCONT)
 
     def close(self) -> None:
         """Ends the server and all its children."""
+        self._closing = True
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -99,6 +120,9 @@ class ForkServer:
             self._process.kill()
             self._process.wait()
         self._reader.join(CLOSE_S)
+        if self._process.returncode:  # killed, so it has not ended its children itself
+            for pid in self._children.values():
+                signal_group(pid, signal.SIGKILL)
         self._process.stdout.close()
 
     def _write(self, what: object) -> None:
@@ -115,17 +139,33 @@ class ForkServer:
             answer = json.loads(line)
             with self._lock:
                 if "pid" in answer:
+                    self._children[answer["of"]] = answer["pid"]
                     self._pids.pop(answer["of"]).set_result(answer["pid"])
                     continue
+                del self._children[answer["of"]]
                 on_exit = self._on_exit.pop(answer["of"])
             on_exit(answer["exit"])
         self._fail_pending()
+        self._outlive()
+
+    def _outlive(self) -> None:
+        """The server is gone. Unless that was asked for, its children go on, and are watched from here."""
+        if self._children and not self._closing:
+            log.warning("the process that starts nodes was killed; the nodes that it had started go on")
+        while self._children and not self._closing:
+            for number, pid in list(self._children.items()):
+                try:
+                    os.kill(pid, 0)
+                except ProcessLookupError:
+                    del self._children[number]
+                    self._on_exit.pop(number)(None)
+            time.sleep(ORPHANS_S)
 
     def _fail_pending(self) -> None:
         with self._lock:
             pending, self._pids = list(self._pids.values()), {}
-        for started in pending:
-            started.set_exception(RunError("the process that starts nodes has ended: see its messages above"))
+        for start in pending:
+            start.set_exception(RunError("the process that starts nodes has ended: see its messages above"))
 
 
 def _path() -> list[str]:
@@ -139,123 +179,7 @@ def fork_server() -> ForkServer:
     """This process's fork server, started when first asked for and ended when this process ends."""
     global _server
     if _server is None or _server.owner != os.getpid() or not _server.alive:
-        if _server is not None and _server.owner == os.getpid():
-            atexit.unregister(_server.close)
-            _server.close()
+        # One that was killed is closed at the end only: its nodes may still be at work in another thread's run.
         _server = ForkServer()
         atexit.register(_server.close)
     return _server
-
-
-# the server's end
-
-
-def serve() -> None:
-    """Forks a node for every request on standard input, until that ends."""
-    importlib.import_module("torch").set_num_threads(1)
-    importlib.import_module("backends.sockets.node")
-    answers = os.dup(1)
-    os.dup2(2, 1)  # whatever prints does not speak to the parent
-    wake_reader, wake_writer = os.pipe()
-    os.set_blocking(wake_writer, False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    signal.set_wakeup_fd(wake_writer)
-    private = [answers, wake_reader, wake_writer]
-    children: dict[int, int] = {}
-    gc.collect()
-    gc.freeze()
-    pending = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(0, selectors.EVENT_READ)
-        selector.register(wake_reader, selectors.EVENT_READ)
-        while True:
-            ready = [key.fd for key, _ in selector.select()]
-            if wake_reader in ready:
-                os.read(wake_reader, 4096)
-                _reap(children, answers)
-            if 0 in ready:
-                data = os.read(0, 65536)
-                if not data:
-                    break
-                *lines, pending = (pending + data).split(b"\n")
-                for line in lines:
-                    _obey(json.loads(line), children, private, selector)
-    for pid in list(children):
-        _signal(pid, signal.SIGKILL)
-
-
-def _obey(
-    request: dict[str, Any], children: dict[int, int], private: list[int], selector: selectors.BaseSelector
-) -> None:
-    if "kill" in request:
-        if request["kill"] in children:
-            _signal(request["kill"], signal.SIGKILL)
-        return
-    if "pause" in request:
-        if request["pause"] in children:
-            _signal(request["pause"], signal.SIGSTOP if request["paused"] else signal.SIGCONT)
-        return
-    number = request.pop("spawn")
-    preload = request.pop("preload", "")
-    if preload and preload not in sys.modules:
-        try:
-            importlib.import_module(preload)
-        except Exception:
-            traceback.print_exc()  # the node meets it too, and tells the launcher
-    pid = os.fork()
-    if pid == 0:
-        selector.close()
-        _become_node(private, **request)
-    children[pid] = number
-    _answer(private[0], {"of": number, "pid": pid})
-
-
-def _become_node(private: list[int], here: dict[str, Any], log_file: str | None, key: str, **request: Any) -> None:
-    """The child: never returns."""
-    code = 1
-    try:
-        os.setsid()
-        os.chdir(here["folder"])
-        os.environ.clear()
-        os.environ.update(here["environment"])
-        sys.path[:] = here["path"]
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for descriptor in private:
-            os.close(descriptor)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        output = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log_file else nothing
-        os.dup2(nothing, 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        faulthandler.enable()
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        code = importlib.import_module("backends.sockets.node").join(key=bytes.fromhex(key), **request)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _reap(children: dict[int, int], answers: int) -> None:
-    for pid in list(children):
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # whatever it started and left behind
-            _answer(answers, {"of": children.pop(pid), "exit": os.waitstatus_to_exitcode(status)})
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    for kill in (os.killpg, os.kill):  # a child that was forked just now has no group of its own yet
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, number)
-
-
-def _answer(answers: int, what: dict[str, int]) -> None:
-    try:
-        os.write(answers, json.dumps(what).encode() + b"\n")
-    except BrokenPipeError:
-        return  # the parent is gone; its end of the input will say so too

@@ -189,6 +189,7 @@ class Handshake:
         ours, theirs = self._hello, self._their_hello
         first, second = (theirs, ours) if self._accepts else (ours, theirs)
         mac = hmac.new(self._key, digestmod="sha256")
-        for part in (b"simcluster", b"acceptor" if acceptor else b"connector", first, second):
+        protocol = f"simcluster {PROTOCOL_VERSION}".encode()
+        for part in (protocol, b"acceptor" if acceptor else b"connector", first, second):
             mac.update(len(part).to_bytes(4, "little") + part)
         return mac.digest()

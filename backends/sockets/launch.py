@@ -17,19 +17,13 @@ from backends.sockets.connection import Connection
 from backends.sockets.control import (
     Addresses,
     Beat,
-    Connected,
     Crash,
     End,
     FromLauncher,
     Go,
-    Listening,
     Outcome,
     PeerGone,
-    Piece,
-    Rows,
-    Status,
     Stop,
-    control_frame,
     read_from_node,
 )
 from backends.sockets.faults import Faults
@@ -66,13 +60,13 @@ class Launcher:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._started_s: float | None = None
-        self._stopping = self._ending = False
+        self._given_up = self._stopping = self._ending = False
         self._watch = Watch(
             self.members,
             options,
             beat=partial(self._tell_all, Beat()),
             on_silent=self._give_up_on,
-            on_stuck=self._stuck,
+            give_up=self._lose_patience,
         )
         self._faults = Faults(
             job,
@@ -82,24 +76,26 @@ class Launcher:
             let_go=lambda rank: self._processes.pause(self.members[rank], False),
         )
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
-        self._limit: asyncio.TimerHandle | None = None
 
     async def run(self) -> RunRecord:
         """The whole run. Raises UsageError if it cannot listen where it is asked to."""
         began_s = time.perf_counter()
         await self._listener.start(open_socket(*self.options.endpoint, "rendezvous"))
         watching = asyncio.create_task(self._watch.run())
+        interrupted = True
         try:
             await self._start()
             await self._wait_until(lambda: all(member.ended for member in self.members))
+            interrupted = False
         except _GiveUp:
+            interrupted = False
             await self._stop()
         finally:
             watching.cancel()
             self._faults.cancel()
-            if self._limit is not None:
-                self._limit.cancel()
             await self._end()
+            if interrupted:
+                self._processes.forget_logs()
         nodes = [member.record() for member in self.members]
         elapsed_s = max((node.finished_s or 0.0 for node in nodes), default=0.0)
         if not elapsed_s and self._started_s is not None:
@@ -128,15 +124,13 @@ class Launcher:
             where = show_endpoint(self._listener.host, self._listener.port)
             self.verdict.own = NeverFinished(
                 f"the run at {where} did not start within {self.options.start_s:g} s",
-                missing + list(self._listener.dropped),
+                missing + self._listener.dropped_in_words,
             )
             raise _GiveUp from None
         self._started_s = time.perf_counter()
-        self._watch.look_for_progress()
+        self._watch.start()
         self._tell_all(Go())
         self._faults.start()
-        if self.options.limit_s is not None:
-            self._limit = self._loop.call_later(self.options.limit_s, self._too_late)
 
     async def _spawn(self) -> None:
         """Starts the nodes that nobody starts by hand."""
@@ -213,27 +207,15 @@ class Launcher:
         member.connection, member.heard_s = connection, self._loop.time()
         connection.on_frame = partial(self._receive, member)
         connection.on_lost = partial(self._left, member)
-        self._tell(member, node_job(self.job, self.options, member.rank, self._run_id))
+        member.tell(node_job(self.job, self.options, member.rank, self._run_id))
 
     def _receive(self, member: Member, frame: Frame) -> None:
-        message = read_from_node(frame)
+        message, steps = read_from_node(frame), member.steps
         member.heard_s = self._loop.time()
-        if isinstance(message, Status):
-            before = member.status.steps if member.status else 0
-            member.status = message
-            if message.steps > before:
-                self._note_progress(member.rank, message.steps)
-        elif isinstance(message, Rows):
-            member.metrics += message.metrics
-            member.spans += message.spans
-        elif isinstance(message, Piece):
-            member.pieces.append(message.content)
-        elif isinstance(message, Listening):
-            member.listening = (message.host, message.port)
-        elif isinstance(message, Connected):
-            member.connected = True
-        elif isinstance(message, Outcome):
-            member.outcome = message
+        member.hear(message)
+        if member.steps > steps:
+            self._note_progress(member)
+        if isinstance(message, Outcome):
             if message.failure is None:
                 self.verdict.ended_well()
             else:
@@ -242,10 +224,10 @@ class Launcher:
                     self._tell_others(member, f"failed: {message.failure.text}")
         self._changed.set()
 
-    def _note_progress(self, rank: int, steps: int) -> None:
+    def _note_progress(self, member: Member) -> None:
         if self.job.on_progress is not None:
             try:
-                self.job.on_progress(rank, steps)
+                self.job.on_progress(member.rank, member.steps)
             except Exception:
                 log.exception("on_progress raised; the run goes on")
 
@@ -253,11 +235,12 @@ class Launcher:
         member.connection = None
         self._died(member, f"its process is gone ({reason})")
 
-    def _exited(self, member: Member, code: int) -> None:
+    def _exited(self, member: Member, code: int | None) -> None:
         if member.connection is None:
             log_file = self._processes.log_file(member)
             seen = f"see {log_file}" if log_file else "give the run a folder to see its messages"
-            self._died(member, f"its process ended with exit code {code} before it joined; {seen}")
+            how = "" if code is None else f" with exit code {code}"
+            self._died(member, f"its process ended{how} before it joined; {seen}")
         self._changed.set()
 
     def _died(self, member: Member, reason: str) -> None:
@@ -274,7 +257,7 @@ class Launcher:
         if member.ended:
             return
         if member.by_hand:
-            self._tell(member, Crash())
+            member.tell(Crash())
         else:
             self._processes.kill(member)
 
@@ -286,13 +269,9 @@ class Launcher:
         if member.connection is not None:
             member.connection.abort("silent for too long")
 
-    def _too_late(self) -> None:
-        self._lose_patience(f"the run did not finish within {self.options.limit_s:g} s")
-
-    def _stuck(self) -> None:
-        self._lose_patience(f"every node waits, and nothing has moved for {self.options.stuck_s:g} s")
-
     def _lose_patience(self, headline: str) -> None:
+        """The run ends now; of a death that may have led to this the verdict knows already."""
+        self._given_up = True
         if self.verdict.error is None:
             waits = [member.waits_in_words for member in self.members if not member.ended]
             self.verdict.own = NeverFinished(headline, waits)
@@ -309,22 +288,18 @@ class Launcher:
     def _hopeless(self) -> bool:
         """A death alone does not end a run that has begun: an algorithm may bear it."""
         died_early = self._started_s is None and any(member.gone for member in self.members)
-        return self.verdict.own is not None or self.verdict.has_failed or died_early
+        return self._given_up or self.verdict.own is not None or self.verdict.has_failed or died_early
 
     # saying
 
-    def _tell(self, member: Member, message: FromLauncher) -> None:
-        if member.connection is not None:
-            member.connection.put(control_frame(message))
-
     def _tell_all(self, message: FromLauncher) -> None:
         for member in self.members:
-            self._tell(member, message)
+            member.tell(message)
 
     def _tell_others(self, member: Member, reason: str) -> None:
         for other in self.members:
             if other is not member and not other.ended:
-                self._tell(other, PeerGone(member.rank, reason))
+                other.tell(PeerGone(member.rank, reason))
 
 
 class _GiveUp(Exception):

@@ -23,6 +23,9 @@ from simcluster.errors import HandshakeRefused, Problem, ProtocolError, RunError
 PENDING_LIMIT = 64
 """Connections that have not finished their handshake. The next one is dropped unread; a node tries again."""
 
+LOGGED = 5
+"""Strangers that the log tells of in full. More of them are counted, or somebody who knocks for ever fills a disk."""
+
 RETRY_S = 0.1
 
 log = logging.getLogger("simcluster.sockets")
@@ -84,8 +87,15 @@ class Listener:
         self._make_handshake, self._on_open = make_handshake, on_open
         self._limits = limits or Limits()
         self.dropped: deque[str] = deque(maxlen=10)  # the last ones, in words
+        self.dropped_count = 0
         self._pending: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
+
+    @property
+    def dropped_in_words(self) -> list[str]:
+        """Whom nobody let in: the last ones, and how many there were before."""
+        earlier = self.dropped_count - len(self.dropped)
+        return ([f"dropped {earlier} connections before these"] if earlier else []) + list(self.dropped)
 
     async def start(self, listening: socket.socket) -> None:
         """Accepts connections from *listening*, made by `open_socket`, which is closed with this listener."""
@@ -97,6 +107,8 @@ class Listener:
         if self._server is not None:
             self._server.close()
             self._server = None
+            if self.dropped_count > LOGGED:
+                log.warning("%d connections dropped in all before they joined", self.dropped_count)
         for connection in list(self._pending):
             connection.abort("the listener was closed")
         await asyncio.sleep(0)
@@ -118,7 +130,12 @@ class Listener:
     def _failed(self, connection: Connection, error: Exception) -> None:
         self._pending.pop(connection, None)
         self.dropped.append(f"dropped {connection.address} before it joined: {error}")
-        log.warning("%s", self.dropped[-1])
+        self.dropped_count += 1
+        count = self.dropped_count
+        if count <= LOGGED:
+            log.warning("%s%s", self.dropped[-1], "; more are only counted" if count == LOGGED else "")
+        elif str(count).strip("0") == "1":  # 10, 100, 1000, ...
+            log.warning("%d connections dropped so far; the last one: %s", count, self.dropped[-1])
 
 
 async def connect(

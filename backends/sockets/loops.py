@@ -15,6 +15,9 @@ from simcluster.errors import Problem, UsageError
 
 T = TypeVar("T")
 
+KEEPER = "keeps the loop running"
+"""The name of a task that whoever ends all tasks must leave alone."""
+
 
 def run_to_its_end(main: Coroutine[Any, Any, T], uvloop: bool | None = None) -> T:
     """Like asyncio.run, but a sys.exit() in some task is that task's exception, for whoever awaits it.
@@ -31,10 +34,13 @@ def run_to_its_end(main: Coroutine[Any, Any, T], uvloop: bool | None = None) -> 
 
 async def _finished(task: asyncio.Task[Any]) -> None:
     """Returns when *task* is done, however it ends; a Ctrl-C cancels it first."""
+    keeper = asyncio.current_task()
+    assert keeper is not None
+    keeper.set_name(KEEPER)
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
-        task.cancel()
+        task.cancel("interrupted")
         await asyncio.wait([task])
         raise
 

@@ -1,6 +1,6 @@
 """What the launcher knows of one node, and which of all the things that went wrong is the run's error.
 
-This file knows reports and their order. It must not know sockets, processes or loops: everything in it is
+This file knows reports and their order. It must not know processes, loops or when patience is lost: everything in it is
 plain.
 """
 
@@ -10,7 +10,18 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 
 from backends.sockets.connection import Connection
-from backends.sockets.control import Failure, Outcome, Status
+from backends.sockets.control import (
+    Connected,
+    Failure,
+    FromLauncher,
+    FromNode,
+    Listening,
+    Outcome,
+    Piece,
+    Rows,
+    Status,
+    control_frame,
+)
 from simcluster.errors import NodeFailed, PeerLost, RunError
 from simcluster.results.record import Metric, NodeRecord, Span
 
@@ -43,6 +54,37 @@ class Member:
     def ended(self) -> bool:
         return self.outcome is not None or self.gone is not None
 
+    def tell(self, message: FromLauncher) -> None:
+        """Sends it *message*, if it is there."""
+        if self.connection is not None:
+            self.connection.put(control_frame(message))
+
+    def hear(self, message: FromNode) -> None:
+        """Notes what it said."""
+        if isinstance(message, Status):
+            self.status = message
+        elif isinstance(message, Rows):
+            self.metrics += message.metrics
+            self.spans += message.spans
+        elif isinstance(message, Piece):
+            self.pieces.append(message.content)
+        elif isinstance(message, Listening):
+            self.listening = (message.host, message.port)
+        elif isinstance(message, Connected):
+            self.connected = True
+        else:
+            self.outcome = message
+
+    @property
+    def steps(self) -> int:
+        """How far it is, as it said last."""
+        return self.status.steps if self.status is not None else 0
+
+    @property
+    def algorithm_ended(self) -> bool:
+        """Whether it has nothing left to do but to evaluate and to hand in."""
+        return self.status is not None and self.status.ended
+
     @property
     def waits(self) -> bool:
         """Whether, as it said last, it waits and does not compute."""
@@ -50,7 +92,12 @@ class Member:
 
     @property
     def waits_in_words(self) -> str:
+        """What it does, as it said last, for the report of a run that does not end."""
+        if self.status is not None and self.status.stalled_s:
+            return f"{self.label} is at {self.status.place}, for {self.status.stalled_s:.0f} s without an await"
         words = ", ".join(self.status.waits) if self.status is not None else ""
+        if self.status is not None and self.status.computing:
+            words = f"a piece of its work{', ' if words else ''}{words}"
         return f"{self.label} waits for {words or 'something outside the transport'}"
 
     def record(self) -> NodeRecord:

@@ -68,7 +68,7 @@ class Mesh:
             words = [f"rank {rank} ({self.names[rank]}) did not" for rank in missing]
             raise NeverFinished(
                 f"{self.transport.name} waited {timeout_s:g} s for its peers to connect",
-                words + list(self.listener.dropped),
+                words + self.listener.dropped_in_words,
             ) from None
 
     async def close(self) -> None:

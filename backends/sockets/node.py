@@ -43,8 +43,9 @@ from backends.sockets.holds import Holds
 from backends.sockets.keys import KEY_BYTES
 from backends.sockets.lane import JOIN_S, ControlLane
 from backends.sockets.listener import is_wildcard, open_socket, parse_endpoint
-from backends.sockets.loops import loop_factory
+from backends.sockets.loops import KEEPER, run_to_its_end
 from backends.sockets.mesh import Mesh
+from backends.sockets.pulse import Pulse
 from backends.sockets.transport import SocketTransport
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
 from simcluster.experiment.fault_kinds import cut_off
@@ -76,8 +77,7 @@ def join(name: str, rendezvous: str, key: bytes, listen: str = "127.0.0.1:0") ->
         try:
             job = lane.job.result(timeout=JOIN_S + 10)
             torch.set_num_threads(1)  # sums do not depend on the number of cores
-            with asyncio.Runner(loop_factory=loop_factory(job.uvloop)) as runner:
-                return runner.run(_live(lane, job, key, listening))
+            return run_to_its_end(_live(lane, job, key, listening), job.uvloop)
         finally:
             lane.close()
 
@@ -116,6 +116,7 @@ class _Node:
         self._part: asyncio.Task[NodeRecord] | None = None
         self._stopped = ""
         self._metrics_sent = self._spans_sent = 0
+        self._pulse = Pulse(self._loop, job.heartbeat_s)
 
     async def live(self) -> int:
         """The node's whole life; returns its exit code."""
@@ -127,7 +128,7 @@ class _Node:
             self._end_tasks()
             self.transport.finish()
         except BaseException as error:
-            if not isinstance(error, (Exception, asyncio.CancelledError)):
+            if isinstance(error, KeyboardInterrupt):
                 raise
             failure = self._failure_of(error)
             self._end_tasks()
@@ -161,7 +162,8 @@ class _Node:
     def _end_tasks(self) -> None:
         """What the program started and did not await ends with it."""
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
+            if task.get_name() != KEEPER:
+                task.cancel()
 
     def _now(self) -> float:
         return 0.0 if self._started_s is None else time.perf_counter() - self._started_s
@@ -183,12 +185,15 @@ class _Node:
         sent_to = {to: list(count) for to, count in list(record.sent_to.items())}
         messages: list[FromNode] = [
             Status(
-                transport.progress,
+                transport.moved,
+                transport.done,
                 transport.computing,
                 transport.waits()[:WAITS_SHOWN] if self._started_s is not None else [],
                 record.steps,
                 sent_to,
                 record.bytes_received,
+                record.finished_s is not None,
+                *self._pulse.stalled(),
             )
         ]
         while len(record.metrics) > self._metrics_sent or len(record.spans) > self._spans_sent:

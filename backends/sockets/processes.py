@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from backends.sockets.forkserver import ForkServer, fork_server
+from backends.sockets.forkserver import ForkServer, Start, fork_server
 from backends.sockets.member import Member
 from simcluster.errors import RunError
 
@@ -21,11 +21,13 @@ from simcluster.errors import RunError
 class Processes:
     """Starts members of a run, says when one exits, and kills them. Made inside the run's loop."""
 
-    def __init__(self, on_exit: Callable[[Member, int], None], log_folder: Path | None) -> None:
+    def __init__(self, on_exit: Callable[[Member, int | None], None], log_folder: Path | None) -> None:
         self._on_exit, self._log_folder = on_exit, log_folder
         self._loop = asyncio.get_running_loop()
         self._server: ForkServer | None = None
         self._abandoned = False
+        self._starts: list[tuple[Member, Start]] = []
+        self._made: list[Path] = []  # folders, the innermost first
 
     def log_file(self, member: Member) -> str | None:
         """Where what *member* prints goes, if anywhere."""
@@ -40,12 +42,12 @@ class Processes:
             return
         if self._log_folder is not None:
             try:
+                self._made = [place for place in (self._log_folder, *self._log_folder.parents) if not place.exists()]
                 self._log_folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise RunError(f"cannot make the log folder {self._log_folder}: {error.strerror}") from None
         self._server = fork_server()
         module = program.partition(":")[0]
-        starts = []
         for member in members:
             member.exited = False
             start = self._server.spawn(
@@ -58,8 +60,8 @@ class Processes:
                 preload=module if module.startswith("simcluster.") else "",
             )
             start.add_done_callback(partial(self._started, member))
-            starts.append(asyncio.wrap_future(start))
-        await asyncio.gather(*starts)
+            self._starts.append((member, start))
+        await asyncio.gather(*(asyncio.wrap_future(start) for _, start in self._starts))
 
     def kill(self, member: Member) -> None:
         if self._server is not None and member.pid is not None and not member.exited:
@@ -71,22 +73,35 @@ class Processes:
             self._server.pause(member.pid, paused)
 
     def abandon(self) -> None:
-        """From now on a process that is only just being started is killed as soon as it is there."""
+        """From now on no process is started; one that is only just being started is killed as soon as it is there."""
         self._abandoned = True
+        for member, start in self._starts:
+            if not start.done() and self._server is not None:
+                self._server.forget(start)
+                member.exited = True
+
+    def forget_logs(self) -> None:
+        """Removes the logs that nobody has written into, and the folders made for them, if nothing is in those then."""
+        with contextlib.suppress(OSError):
+            for file in self._made[0].iterdir() if self._made else ():
+                if not file.stat().st_size:
+                    file.unlink()
+            for folder in self._made:
+                folder.rmdir()  # fails where something is in it, and then stays
 
     def _started(self, member: Member, start: concurrent.futures.Future[int]) -> None:
         """Called in the fork server's thread."""
-        if start.cancelled() or start.exception() is not None:
+        if start.exception() is not None:
             member.exited = True
             return
         member.pid = start.result()
-        if self._abandoned:
-            self.kill(member)
+        if self._abandoned and self._server is not None:
+            self._server.kill(member.pid)
 
-    def _call(self, action: Callable[[Member, int], None], member: Member, code: int) -> None:
+    def _call(self, action: Callable[[Member, int | None], None], member: Member, code: int | None) -> None:
         with contextlib.suppress(RuntimeError):  # the run's loop has ended, and nobody asks any more
             self._loop.call_soon_threadsafe(action, member, code)
 
-    def _exited(self, member: Member, code: int) -> None:
+    def _exited(self, member: Member, code: int | None) -> None:
         member.exited = True
         self._on_exit(member, code)

@@ -6,7 +6,7 @@ This file knows what may be asked for. It must not know how it is done.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,21 @@ from simcluster.experiment.fault_kinds import DEAD_S
 from simcluster.experiment.job import ClusterJob
 
 CONFIG_LIMIT_BYTES = 16 * 1024**2
+GRACE_S = 30.0
+"""What an algorithm may take to end once its time is up: the clocks of real nodes differ, and it may tidy up."""
 
 
 @dataclass(frozen=True)
 class Options:
     """What `options` of a ClusterJob may hold.
 
-    *rendezvous* is where the launcher listens, *key_file* holds the key that hand-started nodes need too. A
-    node is dead after *dead_s* without a heartbeat; a start that takes longer than *start_s*, a run in which
-    for *stuck_s* every node waits and nothing moves, and one that takes longer than *limit_s*, end with
-    NeverFinished. *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a
-    message may have *body_limit_bytes*.
+    *rendezvous* is where the launcher listens, *key_file* holds the key that hand-started nodes need too. A node
+    is dead after *dead_s* without a heartbeat. NeverFinished ends a start that takes longer than *start_s*, and a
+    run in which for *stuck_s* every node waits and nothing moves; for *idle_s* no work is done and nothing
+    recorded, whatever else goes on; for *loop_s* one node's event loop does not turn; or some algorithm has not
+    ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`, if it has one.
+    *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a message may have
+    *body_limit_bytes*.
     """
 
     rendezvous: str = "127.0.0.1:0"
@@ -41,6 +45,8 @@ class Options:
     dead_s: float = DEAD_S
     start_s: float = 60.0
     stuck_s: float = 30.0
+    idle_s: float = 1800.0
+    loop_s: float = 300.0
     limit_s: float | None = None
     inbox_bytes: int = INBOX_BYTES
     body_limit_bytes: int = BODY_LIMIT_BYTES
@@ -49,6 +55,19 @@ class Options:
     @property
     def endpoint(self) -> tuple[str, int]:
         return parse_endpoint(self.rendezvous, "rendezvous")
+
+
+POSITIVE = (
+    "heartbeat_s",
+    "dead_s",
+    "start_s",
+    "stuck_s",
+    "idle_s",
+    "loop_s",
+    "limit_s",
+    "inbox_bytes",
+    "body_limit_bytes",
+)
 
 
 def node_job(job: ClusterJob, options: Options, rank: int, run: bytes) -> Job:
@@ -76,7 +95,7 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     problems: list[Problem] = []
     given = _known(job.options, problems)
     options = Options(**given)
-    for name in ("heartbeat_s", "dead_s", "start_s", "stuck_s", "limit_s", "inbox_bytes", "body_limit_bytes"):
+    for name in POSITIVE:
         value = getattr(options, name)
         if value is not None and not value > 0:
             problems.append(Problem(name, repr(value), "more than 0"))
@@ -93,6 +112,8 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
         key = _collect(problems, lambda: read_key(Path(options.key_file or ""))) or key
     if problems:
         raise UsageError(problems)
+    if options.limit_s is None and job.time_s is not None:
+        options = replace(options, limit_s=job.time_s + GRACE_S)
     return options, key
 
 

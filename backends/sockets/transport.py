@@ -50,7 +50,7 @@ class SocketTransport:
         self.rank, self.size, self.name = rank, len(names), names[rank]
         self.recorder = recorder
         self.rng = NodeRandom(seed, self.name)
-        self.progress = 0  # rises with everything that is done; a launcher that sees it stand still may worry
+        self.done = 0  # pieces of work and records: what counts as progress of a run
         self.computing = 0
         self.sending: dict[int, str] = {}  # number -> words, for the report of a run that stands still
         self._inbox_bytes, self._body_limit_bytes = inbox_bytes, body_limit_bytes
@@ -58,7 +58,7 @@ class SocketTransport:
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Connection] = {}
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
-        self._sends = 0
+        self._sends = self._received = 0
         self._device = ThreadPoolExecutor(1, thread_name_prefix=f"device of {self.name}")
 
     @property
@@ -98,7 +98,7 @@ class SocketTransport:
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
         start_s = self.recorder.now()
         message = await self.inbox.take(source, tag)
-        self.progress += 1
+        self._received += 1
         self.recorder.received(message.size_bytes)
         self.recorder.span("recv", start_s, self.recorder.now(), message.source, message.tag, message.size_bytes)
         return message
@@ -132,7 +132,7 @@ class SocketTransport:
         return result  # type: ignore[return-value]
 
     def record(self, *, step: int, **metrics: float) -> None:
-        self.progress += 1
+        self.done += 1
         self.recorder.metrics(step, metrics)
 
     # what the node calls
@@ -181,6 +181,11 @@ class SocketTransport:
         await asyncio.gather(*(link.end() for link in self._links.values()))
         await self._loop.run_in_executor(None, lambda: self._device.shutdown(wait=True, cancel_futures=True))
 
+    @property
+    def moved(self) -> int:
+        """Rises with everything that happens here: a launcher that sees it stand still may worry."""
+        return self.done + self._received + sum(link.bytes_moved for link in self._links.values())
+
     def waits(self) -> list[str]:
         """What this node's tasks wait for, in words."""
         return self.inbox.mailbox.describe() + list(self.sending.values())
@@ -209,7 +214,6 @@ class SocketTransport:
             raise ProtocolError("a message after the goodbye")
         payload = Payload(frame.tensors, frame.message.values)
         message = Message(rank, frame.message.tag, payload, frame.size_bytes)
-        self.progress += 1
         self.inbox.put(message)
         if self.inbox.mailbox.queued_bytes(rank) >= self._inbox_bytes:
             self._links[rank].pause_reading()
@@ -219,12 +223,11 @@ class SocketTransport:
             self._links[source].resume_reading()
 
     def _has_left(self, to: int, size_bytes: int) -> None:
-        self.progress += 1
         self.recorder.sent(to, size_bytes)
 
     def _computed(self, start_s: float, end_s: float) -> None:
         self.computing -= 1
-        self.progress += 1
+        self.done += 1
         self.recorder.span("compute", start_s, end_s, -1, "", 0)
 
     def _check_sizes(self, tag: str, payload: Payload) -> None:

@@ -24,8 +24,9 @@ class ClusterJob:
     *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every
     node awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, a node's process
     calls that first, and the clock starts when all have: reading data is no part of a run. *faults* count time from
-    there. *options* are the backend's own settings; it names those that it does not know. *on_progress* is called with
-    (rank, its last step).
+    there. By *time_s*, if given, every node is to have ended its algorithm by itself; where time is real, a backend
+    gives up on those that have not some time later. *options* are the backend's own settings; it names those that it
+    does not know. *on_progress* is called with (rank, its last step).
     """
 
     names: list[str]
@@ -35,6 +36,7 @@ class ClusterJob:
     program: str = NODE_PROGRAM
     topology: Topology | None = None
     log_folder: Path | None = None
+    time_s: float | None = None
     faults: tuple[Fault, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     on_progress: Callable[[int, int], None] | None = None

@@ -74,8 +74,11 @@ async def run_node(node: Transport, recorder: Recorder, config_json: str) -> Nod
         if explained is error:
             raise
         raise explained from error
+    except KeyboardInterrupt:
+        evaluations = None  # whoever interrupts a simulation does not wait for it to be judged
+        raise
     finally:
-        finished_s = recorder.now()
+        finished_s = recorder.end_algorithm()
         try:
             if evaluations is not None:
                 await evaluations.finish(finished_s)

@@ -131,6 +131,7 @@ def _job(plan: Experiment, folder: Path, options: dict[str, Any], progress: Prog
         addresses=addresses,
         topology=plan.topology,
         log_folder=folder / "logs" if plan.backend == "sockets" else None,
+        time_s=plan.time_s,
         faults=plan.faults,
         options=options,
         on_progress=on_progress,

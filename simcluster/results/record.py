@@ -148,6 +148,11 @@ class Recorder:
         if not isinstance(value, UnknownNumber):
             self._record.metrics.append(Metric(time_s, step, self._record.name, name, float(value)))
 
+    def end_algorithm(self) -> float:
+        """Notes, and returns, that the algorithm ended now: what follows, as evaluating, is off the clock."""
+        self.record.finished_s = self.now()
+        return self.record.finished_s
+
     def finish(self, weights_sha256: str | None, finished_s: float | None = None) -> NodeRecord:
         """Closes the record at *finished_s*, or this moment."""
         record = self.record

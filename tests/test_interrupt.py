@@ -1,0 +1,85 @@
+"""Ctrl-C: a run that is interrupted ends at once and in a sentence, and leaves behind only what was run."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.socket_runs import ROOT, wait_for
+
+SPINS = """
+async def spins(node, replica):
+    print("spinning", flush=True)
+    while True:
+        pass
+"""
+
+
+@contextmanager
+def run(*arguments: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """`simcluster run` in *folder*; killed at the end, whatever the test found."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "simcluster", "run", *arguments, "--no-report"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        # A job that a shell started in the background ignores SIGINT, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def interrupted(process: subprocess.Popen[str]) -> None:
+    """Sends a Ctrl-C and checks that it is answered, and that no process is left."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert err.strip().splitlines()[-1] == "interrupted"
+    assert "Traceback" not in err
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+
+
+def started_nodes(process: subprocess.Popen[str], count: int) -> bool:
+    assert process.poll() is None, process.communicate()
+    return len(psutil.Process(process.pid).children(recursive=True)) >= count
+
+
+@pytest.mark.parametrize(
+    "ready",
+    [
+        lambda process, out: (out / "logs").exists(),  # the fork server is not even asked yet
+        lambda process, out: started_nodes(process, 3),  # some nodes are there
+    ],
+    ids=["folder", "nodes"],
+)
+def test_ctrl_c_before_anything_was_run_leaves_nothing(
+    ready: Callable[[subprocess.Popen[str], Path], bool], tmp_path: Path
+) -> None:
+    out = tmp_path / "deep" / "run"
+    with run("quickstart", "--backend", "sockets", "--out", str(out), folder=tmp_path) as process:
+        wait_for(lambda: ready(process, out), limit_s=60.0)
+        interrupted(process)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_ends_a_simulated_algorithm_that_never_lets_go(tmp_path: Path) -> None:
+    (tmp_path / "algo.py").write_text(SPINS)
+    (tmp_path / "own.yaml").write_text(
+        "topology: thunderbolt-mesh-4\nalgorithm: {path: algo.py:spins}\nworkload: quadratic\nstop: {steps: 5}\n"
+    )
+    with run("own.yaml", folder=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "spinning\n"
+        interrupted(process)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["algo.py", "own.yaml"]
