@@ -82,6 +82,15 @@ def test_other_kinds_of_work_that_were_measured_before_stay() -> None:
     assert len(profile) == 3
 
 
+def test_what_a_message_takes_of_its_hosts_is_told_from_what_it_takes_of_the_link() -> None:
+    given = document(link("a", "b", latency="5 ms"), nodes="ab", send_overhead="1 ms", recv_overhead="2 ms")
+    found = load(calibrated_document(simulated(given)))
+    # seen from a and b: 1 ms a send, a message every 2 ms, 8 ms one way
+    assert [found.nodes[name].send_overhead_s for name in "ab"] == pytest.approx([1e-3, 1e-3])
+    assert [found.nodes[name].recv_overhead_s for name in "ab"] == pytest.approx([2e-3, 2e-3])
+    assert found.links[0].latency_s == pytest.approx(5e-3)
+
+
 def test_a_medium_that_was_taken_for_full_duplex_is_found_out() -> None:
     really = load(document(link("a", "b", duplex="half"), nodes="ab"))
     plan = read_experiment({"topology": really.document, "algorithm": "edp", "workload": QUADRATIC})

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.calibrate.fit import bottlenecks, fit_way, least_bandwidths, middle, quartiles, spread_over_links
+from simcluster.calibrate.fit import WayFit, bottlenecks, least_bandwidths, middle, quartiles, spread_over_links
+from simcluster.calibrate.fit import fit_way as fit_both
 from simcluster.calibrate.samples import BURST_MESSAGES, STREAM_MESSAGES, PairSamples, pair_name, pairs_of, work_name
 from simcluster.calibrate.samples import work_of as work_samples_of
 from simcluster.results.record import Recorder
@@ -31,11 +32,26 @@ def samples(
     return pair
 
 
+def fit_way(there: PairSamples, back: PairSamples | None = None) -> WayFit:
+    """A way whose ends are alike, unless *back* is given."""
+    return fit_both(there, back or there)
+
+
+def test_overheads_belong_to_the_end_that_has_them() -> None:
+    there, back = samples(8e-3, 1e6, send_s=1e-3, gap_s=4e-3), samples(8e-3, 1e6, send_s=2e-3, gap_s=3e-3)
+    way = fit_way(there, back)
+    assert [value.value for value in way.send_overheads_s] == pytest.approx([1e-3, 2e-3])
+    # what comes in at a was sent by b
+    assert [value.value for value in way.recv_overheads_s] == pytest.approx([3e-3, 4e-3])
+    # a round is 1 + L + 4 and 2 + L + 3 ms, half of it 8 ms
+    assert way.latency_s == pytest.approx(3e-3)
+
+
 def test_a_ways_numbers_are_read_off() -> None:
     way = fit_way(samples(1e-3, 1e6, send_s=1e-4, gap_s=2e-4, ack=0.25))
     assert way.startup_s.value == pytest.approx(1e-3)
     assert way.bandwidth_Bps.value == pytest.approx(1e6)
-    assert (way.send_overhead_s.value, way.recv_overhead_s.value) == pytest.approx((1e-4, 2e-4))
+    assert (way.send_overheads_s[0].value, way.recv_overheads_s[1].value) == pytest.approx((1e-4, 2e-4))
     # what is left of 1 ms beside both overheads
     assert way.latency_s == pytest.approx(7e-4)
     # x + 0.25 x = 1
@@ -120,6 +136,6 @@ def test_samples_come_back_from_a_nodes_record_as_they_were_noted() -> None:
     recorder.metric_at(0.0, 0, pair_name("burst", 3, 0), 0.1)
     recorder.metric_at(0.0, 0, work_name("mnist_mlp/gradient", 1e6), 0.01)
     pairs = pairs_of([recorder.record])
-    assert [(pair.a, pair.b) for pair in pairs] == [(1, 2), (1, 3)]
-    assert (pairs[0].round, pairs[1].burst) == ({1024: [0.5, 0.6]}, {0: [0.1]})
+    assert list(pairs) == [(1, 2), (1, 3)]
+    assert (pairs[1, 2].round, pairs[1, 3].burst) == ({1024: [0.5, 0.6]}, {0: [0.1]})
     assert work_samples_of(recorder.record) == {"mnist_mlp/gradient": {1_000_000: [0.01]}}

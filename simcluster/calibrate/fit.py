@@ -33,7 +33,7 @@ class Value:
 
 @dataclass(frozen=True)
 class WayFit:
-    """What the way between ranks *a* and *b* is like, taken as alike in both directions.
+    """What the way between ranks *a* and *b* is like, taken as alike in both directions; overheads are a's, then b's.
 
     *startup_s* is what a message takes beside its bytes, o_s + L + o_r. *misfit* is by how much the longest single
     messages took longer than o_s + L + m / B + o_r, as a share. *both_ways* is the share of the bandwidth that each
@@ -44,15 +44,16 @@ class WayFit:
     b: int
     startup_s: Value
     bandwidth_Bps: Value
-    send_overhead_s: Value
-    recv_overhead_s: Value
+    send_overheads_s: tuple[Value, Value]
+    recv_overheads_s: tuple[Value, Value]
     both_ways: Value
     misfit: float
 
     @property
     def latency_s(self) -> float:
-        """Of the way alone."""
-        return max(0.0, self.startup_s.value - self.send_overhead_s.value - self.recv_overhead_s.value)
+        """Of the way alone. A round has both nodes' overheads, and half of it is a start-up."""
+        overheads_s = sum(value.value for value in (*self.send_overheads_s, *self.recv_overheads_s))
+        return max(0.0, self.startup_s.value - overheads_s / 2)
 
 
 def quartiles(samples: Sequence[float]) -> Value:
@@ -61,29 +62,46 @@ def quartiles(samples: Sequence[float]) -> Value:
     return Value(float(middle), float(low), float(high))
 
 
-def fit_way(samples: PairSamples) -> WayFit:
-    """Reads off what one pair of nodes measured.
+def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
+    """Reads off what two nodes measured with each other: the lower rank everything, the higher one bursts.
 
     - o_s + L + o_r: half a round of empty messages.
     - B: what each further message of a stream of large ones adds.
     - o_s: what sending an empty message takes its caller; of many in a row, since some wait for the loop's turn.
-    - o_r: how much apart empty messages come in that are sent as fast as can be.
+    - o_r: how much apart empty messages come in that are sent as fast as can be. It is told no better than o_s allows:
+      if sending takes longer than receiving, both are taken for equal.
     """
-    halves_s = {size: quartiles([seconds / 2 for seconds in taken]) for size, taken in samples.round.items()}
+    halves_s = {size: quartiles([seconds / 2 for seconds in taken]) for size, taken in there.round.items()}
     startup = halves_s[0]
-    largest, streamed = max(samples.stream.items())
+    largest, streamed = max(there.stream.items())
     single_s = halves_s[largest].value
     further_bytes = (STREAM_MESSAGES - 1) * largest
     # The first message of a stream takes as long as a single one, and then there is the answer.
     bandwidth = quartiles([further_bytes / max(s - single_s - startup.value, TINY_S) for s in streamed])
     moving_s = largest / bandwidth.value
-    send = quartiles([seconds / BURST_MESSAGES for seconds in samples.sends[0]])
-    gaps = [max(0.0, seconds - 2 * startup.value) / (BURST_MESSAGES - 1) for seconds in samples.burst[0]]
     # The peer starts one start-up later; until then this node has the way to itself.
     shared_s = moving_s - startup.value
-    both = [_share(shared_s, seconds - 3 * startup.value) for seconds in samples.both[largest]]
-    misfit = single_s / (startup.value + moving_s) - 1
-    return WayFit(samples.a, samples.b, startup, bandwidth, send, quartiles(gaps), quartiles(both), misfit)
+    both = [_share(shared_s, seconds - 3 * startup.value) for seconds in there.both[largest]]
+    return WayFit(
+        there.a,
+        there.b,
+        startup,
+        bandwidth,
+        (_sending(there), _sending(back)),
+        (_receiving(back, startup.value), _receiving(there, startup.value)),
+        quartiles(both),
+        single_s / (startup.value + moving_s) - 1,
+    )
+
+
+def _sending(samples: PairSamples) -> Value:
+    return quartiles([seconds / BURST_MESSAGES for seconds in samples.sends[0]])
+
+
+def _receiving(samples: PairSamples, startup_s: float) -> Value:
+    """What one more message of a burst adds, at the other end of *samples*."""
+    gaps_s = [max(0.0, seconds - 2 * startup_s) / (BURST_MESSAGES - 1) for seconds in samples.burst[0]]
+    return quartiles(gaps_s)
 
 
 def _share(alone_s: float, together_s: float) -> float:

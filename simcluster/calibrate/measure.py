@@ -3,8 +3,8 @@
 This file knows messages, work and the run's clock. It must not know topologies, nor what is concluded from samples.
 
 The nodes take turns, by rank, so that no measurement meets another one's traffic: whose turn it is measures with each
-higher rank, and everyone answers what it is asked. At the end all nodes do the workload's work at the same time, as in
-training.
+other node, and everyone answers what it is asked. What both ends see alike is measured from the lower rank only. At the
+end all nodes do the workload's work at the same time, as in training.
 """
 
 from __future__ import annotations
@@ -66,25 +66,26 @@ class _Meter:
 
     def __init__(self, node: Transport, recorder: Recorder) -> None:
         self.node, self.recorder = node, recorder
+        self._repeat_number = 0  # below 0 while warming up
 
     async def links(self) -> None:
         """All pairs, one after the other; returns when the last one is done."""
         node = self.node
         if node.size == 1:
             return
-        last = node.size - 2  # the highest rank has nobody left to measure with
         answering = asyncio.create_task(self._answer())
-        if 0 < node.rank <= last:
+        if node.rank > 0:
             await node.recv(node.rank - 1, "turn")
-        if node.rank <= last:
-            for peer in range(node.rank + 1, node.size):
-                await self._pair(peer)
-        if node.rank < last:
+        for peer in range(node.size):
+            if peer != node.rank:
+                await self._repeat(REPEATS, BURST, peer, 0, self._burst)
+            if peer > node.rank:
+                await self._way(peer)
+        if node.rank < node.size - 1:
             await node.send(node.rank + 1, "turn", None)
-        if node.rank == last:
-            for rank in range(node.size):
-                if rank != node.rank:
-                    await node.send(rank, "ask", {"what": END})
+        else:
+            for rank in range(node.size - 1):
+                await node.send(rank, "ask", {"what": END})
             answering.cancel()
         await asyncio.wait([answering])
         if not answering.cancelled():
@@ -95,14 +96,14 @@ class _Meter:
         node = self.node
         repeats = WARM_UP + WORK_REPEATS
         replica = experiment.workload.replica(node.rank, node.size, experiment.seed, steps=repeats)
-        for repeat, batch in enumerate(replica.batches()):
+        for self._repeat_number, batch in enumerate(replica.batches(), start=-WARM_UP):
             cost, apply_cost = replica.gradient_cost(batch), replica.apply_cost()
-            _, gradients = await self._piece(repeat, cost, replica.loss_and_gradients, batch)
-            await self._piece(repeat, apply_cost, replica.apply, gradients)
+            _, gradients = await self._piece(cost, replica.loss_and_gradients, batch)
+            await self._piece(apply_cost, replica.apply, gradients)
 
     # one pair
 
-    async def _pair(self, peer: int) -> None:
+    async def _way(self, peer: int) -> None:
         largest = longest_s = 0.0
         for size_bytes in SIZES:
             if size_bytes > largest > 0 and longest_s * size_bytes / largest > ROUND_S:
@@ -111,7 +112,6 @@ class _Meter:
             largest = size_bytes
         await self._repeat(LONG_REPEATS, STREAM, peer, int(largest), self._stream)
         await self._repeat(LONG_REPEATS, BOTH, peer, int(largest), self._both)
-        await self._repeat(REPEATS, BURST, peer, 0, self._burst)
 
     async def _repeat(
         self, repeats: int, what: str, peer: int, size_bytes: int, take: Callable[[int, Tensor], Awaitable[float]]
@@ -119,10 +119,9 @@ class _Meter:
         """Notes *repeats* samples; returns the last one."""
         body = torch.zeros(size_bytes, dtype=torch.uint8)
         seconds = 0.0
-        for repeat in range(-WARM_UP, repeats):
+        for self._repeat_number in range(-WARM_UP, repeats):
             seconds = await take(peer, body)
-            if repeat >= 0:
-                self._note(repeat, pair_name(what, peer, size_bytes), seconds)
+            self._note(pair_name(what, peer, size_bytes), seconds)
         return seconds
 
     async def _round(self, peer: int, body: Tensor) -> float:
@@ -151,7 +150,7 @@ class _Meter:
             await self.node.send(peer, "ask", pack(body, what=STREAM, left=left))
         sent_s = self.recorder.now()
         await self.node.recv(peer, "answer")
-        self._note(0, pair_name(SENDS, peer, len(body)), sent_s - start_s)
+        self._note(pair_name(SENDS, peer, len(body)), sent_s - start_s)
         return self.recorder.now() - start_s
 
     async def _answer(self) -> None:
@@ -171,12 +170,12 @@ class _Meter:
                 case "end":
                     return
 
-    async def _piece(self, repeat: int, cost: Cost, work: Callable[..., Any], *args: Any) -> Any:
+    async def _piece(self, cost: Cost, work: Callable[..., Any], *args: Any) -> Any:
         start_s = self.recorder.now()
         result = await self.node.compute(work, *args, cost=cost)
-        if repeat >= WARM_UP:
-            self._note(repeat - WARM_UP, work_name(cost.kind, cost.flops), self.recorder.now() - start_s)
+        self._note(work_name(cost.kind, cost.flops), self.recorder.now() - start_s)
         return result
 
-    def _note(self, repeat: int, name: str, value: float) -> None:
-        self.recorder.metric_at(self.recorder.now(), repeat, name, value)
+    def _note(self, name: str, seconds: float) -> None:
+        if self._repeat_number >= 0:
+            self.recorder.metric_at(self.recorder.now(), self._repeat_number, name, seconds)

@@ -120,7 +120,8 @@ def _addresses(topology: Topology) -> list[tuple[str, int] | None]:
 
 def evaluate(topology: Topology, record: RunRecord) -> Calibration:
     """What *record*, of a run of the measuring program on *topology*, says."""
-    ways = tuple(fit_way(samples) for samples in pairs_of(record.nodes))
+    pairs = pairs_of(record.nodes)
+    ways = tuple(fit_way(pairs[a, b], pairs[b, a]) for a, b in pairs if a < b)
     return Calibration(
         topology,
         ways,
@@ -153,12 +154,13 @@ def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
 
 
 def _node(node: NodeRecord, ways: tuple[WayFit, ...]) -> NodeFit:
-    """A node's overheads are the medians over its ways: as sender where it took the samples, as receiver elsewhere."""
-    sends = [way.send_overhead_s.value for way in ways if way.a == node.rank]
-    receives = [way.recv_overhead_s.value for way in ways if way.b == node.rank]
+    """A node's overheads are between those that its ways tell."""
+    own = [(way, 0 if way.a == node.rank else 1) for way in ways if node.rank in (way.a, way.b)]
     work = {
         kind: {flops: quartiles(seconds) for flops, seconds in samples.items()}
         for kind, samples in work_of(node).items()
     }
-    both = [quartiles(values) if values else None for values in (sends or receives, receives or sends)]
-    return NodeFit(node.name, work, both[0], both[1])
+    if not own:
+        return NodeFit(node.name, work, None, None)
+    sends = middle([way.send_overheads_s[end].value for way, end in own])
+    return NodeFit(node.name, work, sends, middle([way.recv_overheads_s[end].value for way, end in own]))

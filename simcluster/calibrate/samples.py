@@ -32,7 +32,7 @@ BURST_MESSAGES = 50
 
 @dataclass
 class PairSamples:
-    """What one node measured with a peer: seconds by body bytes."""
+    """What node *a* measured with node *b*: seconds by body bytes. Of a higher rank with a lower one, bursts only."""
 
     a: int
     b: int
@@ -55,8 +55,8 @@ def work_name(kind: str, flops: float) -> str:
     return f"{WORK}:{kind}:{round(flops)}"
 
 
-def pairs_of(nodes: Iterable[NodeRecord]) -> list[PairSamples]:
-    """The samples of every pair, by rank of the node that took them, then of its peer."""
+def pairs_of(nodes: Iterable[NodeRecord]) -> dict[tuple[int, int], PairSamples]:
+    """The samples by rank of the node that took them and rank of its peer, in order."""
     pairs: dict[tuple[int, int], PairSamples] = {}
     for node in nodes:
         for metric in node.metrics:
@@ -65,7 +65,7 @@ def pairs_of(nodes: Iterable[NodeRecord]) -> list[PairSamples]:
                 key = (node.rank, int(where))
                 pair = pairs.setdefault(key, PairSamples(*key))
                 getattr(pair, what)[int(size)].append(metric.value)
-    return [pairs[key] for key in sorted(pairs)]
+    return {key: pairs[key] for key in sorted(pairs)}
 
 
 def work_of(node: NodeRecord) -> WorkSamples:

@@ -22,7 +22,10 @@ DIGITS = 4
 HALF = 0.67
 """Both directions at once get less than this share of the bandwidth each: it is one medium."""
 
-LEAST_ACK_SHARE = 0.002
+MOST_ACK_SHARE = 0.5
+"""More is not what acknowledgements take: the hosts themselves cannot do both at once."""
+
+LEAST_ACK_SHARE, LEAST_OVERHEAD_S = 0.002, 100e-9
 """Less than this is noise."""
 
 
@@ -42,6 +45,11 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
             block |= _duplex(given.duplex, link.both_ways.value)
     for name, node in calibration.nodes.items():
         block = document["nodes"][name]
+        for key, overhead in (("send_overhead", node.send_overhead_s), ("recv_overhead", node.recv_overhead_s)):
+            if overhead is not None and overhead.value >= LEAST_OVERHEAD_S:
+                block[key] = write_latency(_rounded(overhead.value))
+            elif overhead is not None:
+                block.pop(key, None)
         if node.work:
             measured = {
                 kind: {flops: _rounded(value.value) for flops, value in points.items()}
@@ -55,7 +63,7 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
 def _duplex(given: str, both_ways: float) -> dict[str, Any]:
     """What each direction has when both are used tells full from half duplex; acknowledgements take the rest."""
     half = given == "half" or both_ways < HALF
-    ack_share = (0.5 if half else 1.0) / both_ways - 1
+    ack_share = min(MOST_ACK_SHARE, (0.5 if half else 1.0) / both_ways - 1)
     block: dict[str, Any] = {"duplex": "half"} if half else {}
     return block | ({"ack_share": float(f"{ack_share:.2g}")} if ack_share >= LEAST_ACK_SHARE else {})
 
