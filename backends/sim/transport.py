@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from backends.sim.ahead import Entry
-from backends.sim.stream import Outgoing
+from backends.sim.stream import Beside, Outgoing
 from simcluster.errors import ENDED
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work
