@@ -44,6 +44,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """The console script: turns every typed error into its message and exit code."""
+    _open_streams()
     try:
         try:
             app()
@@ -72,6 +73,15 @@ def main() -> None:
         if end.code == INTERRUPTED:  # the command-line library ends without a word
             print("interrupted", file=sys.stderr)
         raise
+
+
+def _open_streams() -> None:
+    """Whoever starts this may have closed the standard streams; no file of ours must get their numbers."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _discard_output() -> None:
@@ -182,8 +192,8 @@ def run(
                 seed=seed, out=out, options=options, report=report, progress=progress,
             )  # fmt: skip
         except RunError as error:
-            if as_json and error.folder is not None:
-                print((Path(error.folder) / "summary.json").read_text(), end="")
+            if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
+                print(summary.read_text(), end="")
             raise
     if as_json:
         print(json.dumps(finished.summary, indent=2))
@@ -207,7 +217,9 @@ def compare(
         print(json.dumps([comparison.to_dict() for comparison in comparisons], indent=2))
         return
     print("\n\n".join(comparison.describe() for comparison in comparisons))
-    print("\nreports:", *(path / "report.html" for path in runs), sep="\n  ")
+    reports = [path / "report.html" for path in runs if (path / "report.html").is_file()]
+    if reports:
+        print("\nreports:", *reports, sep="\n  ")
 
 
 @app.command()
@@ -238,7 +250,7 @@ def list_(
     from simcluster.errors import nearest
 
     if kind is not None and kind not in KINDS:
-        raise UsageError(Problem("kind", repr(kind), nearest(kind, KINDS)))
+        raise UsageError(Problem("kind", repr(kind), f"a kind: {nearest(kind, KINDS)}"))
     found = {name: catalogue(name) for name in KINDS if kind in (None, name)}
     if as_json:
         print(json.dumps(found, indent=2))

@@ -12,7 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from simcluster.errors import Problem, UsageError
+from simcluster.catalogue import names
+from simcluster.cli_files import check_target, write_file
+from simcluster.errors import Problem, UsageError, nearest
 
 NO_WORKLOAD = "none"
 
@@ -53,6 +55,8 @@ def calibrate(
     from simcluster.cli_sets import overrides
     from simcluster.topology import load
 
+    if backend not in names("backends"):
+        raise UsageError(Problem("--backend", repr(backend), f"a backend: {nearest(backend, names('backends'))}"))
     cluster = load(topology)
     target = out or Path(f"{cluster.name}-measured.yaml")
     _check_target(target, topology)
@@ -65,10 +69,7 @@ def calibrate(
         options={name: value for name, value in given.items() if value is not None},
         seed=seed,
     )
-    try:
-        target.write_text(calibrated_text(calibration, date.today()), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(Problem("--out", str(target), f"a file that can be written ({error.strerror})")) from None
+    write_file(target, calibrated_text(calibration, date.today()))
     if as_json:
         print(json.dumps(calibrated_document(calibration), indent=2))
     else:
@@ -82,7 +83,6 @@ def _block(workload: str) -> dict[str, Any]:
 
 def _check_target(target: Path, topology: str) -> None:
     """Before anything is measured: the file can be written, and is not the one that is read."""
-    if not target.absolute().parent.is_dir():
-        raise UsageError(Problem("--out", str(target), f"a file in a folder that exists, not in {target.parent}"))
+    check_target(target)
     if target.exists() and Path(topology).exists() and target.samefile(topology):
         raise UsageError(Problem("--out", str(target), "another file than the one that is measured"))

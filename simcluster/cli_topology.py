@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from simcluster.cli_files import check_target, write_file
 from simcluster.cli_options import TopologyFile
-from simcluster.errors import Problem, UsageError
 
 topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -36,8 +36,6 @@ def draw(
 
     topology = load(file)
     target = out or Path(f"{topology.name}.html")
-    try:
-        target.write_text(draw_html(topology), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(Problem("--out", str(target), f"a file that can be written ({error.strerror})")) from None
+    check_target(target)
+    write_file(target, draw_html(topology))
     print(target)

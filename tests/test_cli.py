@@ -113,7 +113,7 @@ def test_a_topology_with_four_faults_prints_four_errors_with_lines_and_writes_no
         (["compare", "a", "b"], "no folder a"),
         (["list", "algoritms"], "did you mean 'algorithms'?"),
         (["topology", "check", "smolclustr"], "did you mean 'smolcluster'?"),
-        (["topology", "draw", "smolcluster", "--out", "no/such/folder.html"], "can be written"),
+        (["topology", "draw", "smolcluster", "--out", "no/such/folder.html"], "a folder that exists"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -99,13 +99,15 @@ def test_the_same_record_gives_the_same_bytes(tmp_path: Path) -> None:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("limit_bytes", [500, 4_000, 50_000])
-def test_a_full_disk_is_named_and_leaves_no_half_file(tmp_path: Path, limit_bytes: int) -> None:
+@pytest.mark.parametrize(
+    ("limit_bytes", "name"), [(500, "config.yaml"), (4_000, "metrics.parquet"), (50_000, "trace.json")]
+)
+def test_a_full_disk_is_named_and_leaves_no_half_file(tmp_path: Path, limit_bytes: int, name: str) -> None:
     """config.yaml takes 0.9 kB, metrics.parquet 7 kB, trace.json 170 kB: each limit stops another one."""
     folder = tmp_path / "run"
     with (
         no_file_above(limit_bytes),
-        pytest.raises(FolderError, match="cannot write the run") as caught,
+        pytest.raises(FolderError, match=rf"cannot write {name} into the run folder") as caught,
     ):
         write(folder)
     assert caught.value.folder == str(folder)
@@ -124,7 +126,7 @@ def test_a_full_disk_leaves_the_earlier_run_as_it_was(tmp_path: Path) -> None:
 
 def test_a_report_that_does_not_fit_leaves_the_run_and_no_report_of_another(tmp_path: Path) -> None:
     write(tmp_path, report=True)
-    with no_file_above(1_000_000), pytest.raises(FolderError):
+    with no_file_above(1_000_000), pytest.raises(FolderError, match=r"report.html.*the rest of the run is there"):
         write(tmp_path, made_up_run(steps=60), report=True)
     assert names_in(tmp_path) == FILES
     assert load_run(tmp_path).summary["steps"] == 60

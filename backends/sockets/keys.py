@@ -28,8 +28,12 @@ def write_key(path: Path, key: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise UsageError(Problem("key_file", str(path), f"a file that can be made ({error.strerror})")) from None
-    with os.fdopen(descriptor, "w") as file:
-        file.write(key.hex() + "\n")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(key.hex() + "\n")
+    except OSError as error:  # a full disk: half a key is none
+        path.unlink()
+        raise UsageError(Problem("key_file", str(path), f"a file that can be written ({error.strerror})")) from None
 
 
 def read_key(path: Path) -> bytes:

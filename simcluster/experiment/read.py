@@ -109,7 +109,7 @@ def _open(source: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
 def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     for key in reading.document.data:
         if key not in KEYS:
-            reading.bad((key,), f"one of the keys {', '.join(KEYS)}: {nearest(str(key), KEYS)}", at_key=True)
+            reading.bad((key,), f"a known key: {nearest(str(key), KEYS)}", at_key=True)
     name = reading.value("name", str, "a short text", default=_stem(reading))
     seed = reading.value("seed", int, "a whole number of at least 0", default=0, least=0)
     backend = reading.value("backend", str, " or ".join(BACKENDS), default="sim", one_of=BACKENDS)

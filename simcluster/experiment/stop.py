@@ -29,7 +29,7 @@ def read_stop(reading: Reading) -> tuple[dict[str, Any], float | None]:
         if key not in STOP_KEYS:
             reading.bad(
                 ("stop", key),
-                f"one of {', '.join(STOP_KEYS)}: {nearest(str(key), STOP_KEYS)}",
+                f"a key of stop: {nearest(str(key), STOP_KEYS)}",
                 at_key=True,
             )
     if ("steps" in stop) == ("epochs" in stop):

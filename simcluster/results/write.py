@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 
 
 class FolderError(RunError):
-    """The run folder could not be written; *folder* is its path."""
+    """A file of the run folder could not be written; *folder* is its path."""
 
-    def __init__(self, folder: Path, error: OSError) -> None:
-        super().__init__(f"cannot write the run folder {folder}: {error.strerror or error}")
+    def __init__(self, folder: Path, name: str, error: OSError) -> None:
+        rest = "; the rest of the run is there" if name == REPORT else ""
+        super().__init__(f"cannot write {name or 'anything'} into the run folder: {error.strerror or error}{rest}")
         self.folder = str(folder)
 
 
@@ -101,6 +102,7 @@ def write_report(run: Run, topology: Topology) -> Path:
 def _replace(folder: Path, writers: Mapping[str, Callable[[Path], object]]) -> None:
     """Lets each writer write beside its final name, then renames all; on an error, none."""
     staged = {name: folder / f"{PARTIAL}{name}" for name in writers}
+    name = ""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, write in writers.items():
@@ -113,7 +115,7 @@ def _replace(folder: Path, writers: Mapping[str, Callable[[Path], object]]) -> N
     except OSError as error:
         for path in staged.values():
             _remove(path)
-        raise FolderError(folder, error) from error
+        raise FolderError(folder, name, error) from error
 
 
 def _remove(path: Path) -> None:
