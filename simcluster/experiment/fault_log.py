@@ -21,7 +21,7 @@ class _Entry:
 
 
 class FaultLog:
-    """*now* is the run's clock, virtual or measured; *sees_bytes* says whether `drops` is called, so that none is none."""
+    """*now* is the run's clock, virtual or measured; *sees_bytes* says whether `drops` is called at all."""
 
     def __init__(self, now: Callable[[], float], *, sees_bytes: bool) -> None:
         self._now, self._sees_bytes = now, sees_bytes
