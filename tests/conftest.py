@@ -1,4 +1,4 @@
-"""What every test gets: one torch thread, as every node of a run has."""
+"""What every test gets: one torch thread, as every node of a run has; and laws that no busy machine can break."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says something about the machine, not about the law.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)
