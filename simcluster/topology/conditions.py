@@ -64,7 +64,7 @@ class Background:
 
     def __str__(self) -> str:
         times = f", on for {format_latency(self.on_s)} and off for {format_latency(self.off_s)} on average"
-        return f"background {format_bandwidth(self.rate_Bps)}{times if self.comes_and_goes else ''}"
+        return f"{format_bandwidth(self.rate_Bps)}{times if self.comes_and_goes else ''}"
 
 
 @dataclass(frozen=True)

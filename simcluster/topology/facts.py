@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from simcluster.topology.model import Hop, Topology
+from simcluster.topology.model import Hop, Node, Topology
 from simcluster.units import format_bandwidth, format_latency, format_rate, format_size
 
 MAX_PAIRS_OF = 256
@@ -56,11 +56,12 @@ def halves_Bps(topology: Topology) -> float:
     workers = topology.workers
     half = len(workers) // 2
     routes = [topology.route(a, b) for a, b in zip(workers[:half], workers[-half:], strict=True)] if half else []
-    users: dict[tuple[str, bool], int] = {}
+    seconds_per_B: dict[tuple[str, bool], float] = {}
     for hop in (hop for route in routes for hop in route):
-        users[_lane(hop)] = users.get(_lane(hop), 0) + 1
+        lane = _lane(hop)
+        seconds_per_B[lane] = seconds_per_B.get(lane, 0.0) + 1 / hop.link.bandwidth_Bps
     rates = [
-        hop.link.bandwidth_Bps / (1 if hop.link.duplex == "free" else users[_lane(hop)])
+        hop.link.bandwidth_Bps if hop.link.duplex == "free" else 1 / seconds_per_B[_lane(hop)]
         for route in routes
         for hop in route
     ]
@@ -68,8 +69,9 @@ def halves_Bps(topology: Topology) -> float:
 
 
 def _lane(hop: Hop) -> tuple[str, bool]:
-    """What flows share: one direction of a link, or all of it if it is half duplex."""
-    return hop.link.name, hop.forward or hop.link.duplex == "half"
+    """What flows share: one direction of a link, all of it if it is half duplex, or the medium that it is on."""
+    medium = hop.link.medium
+    return f"the medium {medium}" if medium else hop.link.name, hop.forward or hop.link.duplex == "half"
 
 
 def describe(topology: Topology) -> str:
@@ -82,7 +84,23 @@ def describe(topology: Topology) -> str:
     ]
     if topology.description:
         lines.append(" ".join(topology.description.split()))
+    lines += _network_lines(topology)
     return "\n".join([*lines, "", *_node_lines(topology), "", *_link_lines(topology), "", *_route_lines(topology)])
+
+
+def _network_lines(topology: Topology) -> list[str]:
+    """What the file says of the network as a whole, where it says something."""
+    lines = []
+    if topology.network != "maxmin":
+        lines.append(f"network: modelled as {topology.network}")
+    if topology.routing != "shortest":
+        lines.append(f"routing: {topology.routing}, equally good ways are shared out among pairs")
+    if topology.paths:
+        lines.append(f"routes: {', '.join(' > '.join(path) for path in topology.paths)}")
+    if topology.inbox_bytes is not None:
+        unasked = f"{format_size(topology.inbox_bytes)} of each peer" if topology.inbox_bytes else "nothing"
+        lines.append(f"inboxes: a node takes in {unasked} unasked")
+    return lines + [f"background from {flow}" for flow in topology.background]
 
 
 def _node_lines(topology: Topology) -> list[str]:
@@ -95,8 +113,18 @@ def _node_lines(topology: Topology) -> list[str]:
         about = [str(node.device), *([] if node.gateway else ["forwards nothing"])]
         about += [f"at {node.address}" if node.port is None else f"at {node.address}:{node.port}"] * bool(node.address)
         about += [node.site] * bool(node.site)  # type: ignore[list-item]
+        about += _message_words(node)
         rows.append((str(ranks[node.name]), node.name, node.device.name, ", ".join(about)))
     return _table(("rank", "node", "device", ""), rows)
+
+
+def _message_words(node: Node) -> list[str]:
+    """What messages take of a node, where they take something."""
+    overheads = (("send", node.send_overhead_s), ("receive", node.recv_overhead_s))
+    words = [f"{format_latency(seconds)} to {what} a message" for what, seconds in overheads if seconds]
+    if math.isfinite(node.host_bandwidth_Bps):
+        words.append(f"{format_bandwidth(node.host_bandwidth_Bps)} in and out together")
+    return words
 
 
 def _link_lines(topology: Topology) -> list[str]:
@@ -107,10 +135,11 @@ def _link_lines(topology: Topology) -> list[str]:
             format_latency(link.latency_s),
             link.duplex,
             link.type or "",
+            ", ".join(link.conditions),
         )
         for link in topology.links
     ]
-    return _table(("link", "bandwidth", "latency", "duplex", "type"), rows) if rows else ["no links"]
+    return _table(("link", "bandwidth", "latency", "duplex", "type", ""), rows) if rows else ["no links"]
 
 
 def _route_lines(topology: Topology) -> list[str]:

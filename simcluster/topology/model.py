@@ -91,7 +91,8 @@ class Link:
         """What makes it less than its numbers, for people."""
         words = [f"on the medium {self.medium}"] if self.medium else []
         words += [f"{self.loss:g} of packets lost"] if self.loss else []
-        return words + [str(part) for part in (self.jitter, self.trace, self.background) if part is not None]
+        words += [str(part) for part in (self.jitter, self.trace) if part is not None]
+        return words + ([f"background {self.background}"] if self.background else [])
 
 
 def link_numbers(bandwidth_Bps: float, latency_s: float, duplex: str) -> str:
