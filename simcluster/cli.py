@@ -155,31 +155,25 @@ def run(
     key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="sockets: the shared key; required off loopback.")
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(metavar="N", help="sim: compute in so many threads; changes no result.")
-    ] = None,
     more_options: Annotated[
         list[str] | None,
         typer.Option(
             "--option",
             metavar="KEY=VALUE",
-            help="A setting of the backend itself, e.g. limit_s=600 or loop_s=900 of sockets: when to give a run up. "
-            "May be given many times.",
+            help="A setting of the backend itself, e.g. threads=2 of sim: to compute in two; or limit_s=600 "
+            "or loop_s=900 of sockets: when to give a run up. May be given many times.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Run an experiment on a backend and write its run folder."""
-    given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None, "threads": threads}
+    given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    meant_for = {name: "sim" if name == "threads" else "sockets" for name in options}
-    if wrong := [name for name in options if backend not in (meant_for[name], None)]:
+    if options and backend not in ("sockets", None):
         raise UsageError(
             [
-                Problem(
-                    f"--{name.replace('_', '-')}", str(options[name]), f"this only with --backend {meant_for[name]}"
-                )
-                for name in wrong
+                Problem(f"--{name.replace('_', '-')}", value, "this only with --backend sockets")
+                for name, value in options.items()
             ]
         )
     options = overrides(more_options or [], "--option") | options

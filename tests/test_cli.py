@@ -45,7 +45,7 @@ def test_a_timing_run_says_that_it_is_one_and_threads_change_nothing(command: An
     assert "timed only" in out
     assert "None" not in out
     for threads in ("1", "2"):
-        assert command("run", "quickstart", *SHORT, "--threads", threads, "--out", threads)[0] == 0
+        assert command("run", "quickstart", *SHORT, "--option", f"threads={threads}", "--out", threads)[0] == 0
     one, two = (load_run(tmp_path / threads).summary for threads in ("1", "2"))
     assert one["trace_sha256"] == two["trace_sha256"]
     assert one["weights_sha256"] == two["weights_sha256"]
@@ -104,8 +104,7 @@ def test_a_topology_with_four_faults_prints_four_errors_with_lines_and_writes_no
         (["run", "quickstart", "--set", "stop.steps"], "KEY=VALUE"),
         (["run", "nothing-like-it.yaml"], "quickstart"),
         (["run", "quickstart", "--backend", "sim", "--rendezvous", "127.0.0.1:1"], "--backend sockets"),
-        (["run", "quickstart", "--backend", "sockets", "--threads", "2"], "--backend sim"),
-        (["run", "quickstart", "--threads", "0"], "a whole number of at least 1"),
+        (["run", "quickstart", "--option", "threads=0"], "a whole number of at least 1"),
         (["run", "quickstart", "--backend", "sockets", "--option", "limit_ss=3"], "did you mean 'limit_s'?"),
         (["run", "quickstart", "--backend", "sockets", "--option", "limit_s"], "KEY=VALUE"),
         (["run", "quickstart", "--option", "limit_s=3"], "is it meant for sockets?"),
