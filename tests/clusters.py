@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from backends.sim.cluster import Cluster
 from simcluster.errors import UsageError
 from simcluster.topology import Device, Link, Node, Topology, loads
+from simcluster.transport import Transport
 
 IDEAL = Device("ideal", flops_per_s=1e9)
 
@@ -21,6 +28,56 @@ def star(
     nodes = {name: Node(name, devices.get(name, IDEAL)) for name in names} | {"sw": Node("sw")}
     links = tuple(Link(name, "sw", bandwidth_Bps, latency_s, duplex) for name in names)  # type: ignore[arg-type]
     return Topology("star", nodes, links)
+
+
+def pair(bandwidth_Bps: float = 1e6, latency_s: float = 0.0, duplex: str = "full", **link: Any) -> Topology:
+    """Workers n0 and n1 with one link, of which *link* are further fields."""
+    nodes = {name: Node(name, IDEAL) for name in ("n0", "n1")}
+    return Topology("pair", nodes, (Link("n0", "n1", bandwidth_Bps, latency_s, duplex, **link),))  # type: ignore[arg-type]
+
+
+def with_nodes(topology: Topology, **fields: Any) -> Topology:
+    """*topology*, with these fields on each of its workers."""
+    nodes = {name: replace(node, **fields) if node.is_worker else node for name, node in topology.nodes.items()}
+    return replace(topology, nodes=nodes)
+
+
+def with_links(topology: Topology, **fields: Any) -> Topology:
+    """*topology*, with these fields on each of its links."""
+    return replace(topology, links=tuple(replace(link, **fields) for link in topology.links))
+
+
+def run(topology: Topology, *bodies: Any, **options: Any) -> list[Any]:
+    """What each body returned in the simulator; raises what any of them raised."""
+    results = Cluster(topology, **options).run(bodies)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+def now() -> float:
+    """The time of the running loop."""
+    return asyncio.get_running_loop().time()
+
+
+def arrivals(topology: Topology, sizes: Sequence[int], *, seed: int = 0, **options: Any) -> list[float]:
+    """When messages of *sizes* bytes arrive at n1 that n0 sends at time 0, one behind the other."""
+
+    async def sender(node: Transport) -> None:
+        async with asyncio.TaskGroup() as group:
+            for size in sizes:
+                group.create_task(node.send(1, "t", torch.empty(size, dtype=torch.uint8, device="meta")))
+
+    async def receiver(node: Transport) -> list[float]:
+        times = []
+        for _ in sizes:
+            await node.recv(0, "t")
+            times.append(now())
+        return times
+
+    found: list[float] = run(topology, sender, receiver, seed=seed, **options)[1]
+    return found
 
 
 def chain(size: int, bandwidth_Bps: float = 125e6, latency_s: float = 25e-6) -> Topology:
