@@ -1,0 +1,58 @@
+"""Large clusters and models: asked about in a process of their own, whose memory is looked at when it has ended."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import simcluster
+
+ROOT = Path(__file__).parent.parent
+
+SCRIPT = """
+import json, resource, sys
+import simcluster
+
+nodes, folder = int(sys.argv[1]), sys.argv[2]
+run = simcluster.run("experiments/gpt-70b-1024.yaml", overrides={"topology.workers": nodes}, out=folder, report=False)
+peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+print(json.dumps({"peak_mb": peak_mb, **run.summary}))
+"""
+
+
+def test_a_gpt_of_70_billion_parameters_needs_little_memory_however_many_nodes_train_it(tmp_path: Path) -> None:
+    answers = {}
+    for nodes in (2, 100):
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(nodes), str(tmp_path / str(nodes))],
+            cwd=ROOT, capture_output=True, text=True, check=True, timeout=100,
+        )  # fmt: skip
+        answers[nodes] = json.loads(done.stdout)
+    for nodes, answer in answers.items():
+        # 69.01 billion gradients of 4 bytes go round in 2 (n-1) rounds of an n-th each, by every node.
+        assert answer["messages_sent"] == 2 * (nodes - 1) * nodes
+        assert 69.0e9 < answer["bytes_sent"] / (2 * (nodes - 1) * 4) < 69.1e9
+        assert answer["steps"] == 1
+        # A single one of its replicas would be 276 GB; torch and what reads files are 300 MB.
+        assert answer["peak_mb"] < 900
+    # 98 nodes more may cost a megabyte each; at 1,024 that is half of the 2 GB that are promised.
+    assert answers[100]["peak_mb"] - answers[2]["peak_mb"] < 98
+
+
+def test_the_report_of_many_nodes_can_be_written(tmp_path: Path) -> None:
+    run = simcluster.run(
+        {
+            "topology": {"generator": "star", "workers": 200},
+            "algorithm": "sync_ps",
+            "workload": "quadratic",
+            "stop": {"steps": 2},
+            "numerics": "none",
+        },
+        out=tmp_path / "run",
+    )
+    # 199 pushes and 199 replies a step.
+    assert run.summary["messages_sent"] == 2 * 2 * 199
+    # plotly.js is 5 MB of it.
+    assert (tmp_path / "run" / "report.html").stat().st_size < 8e6
