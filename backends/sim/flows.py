@@ -16,6 +16,7 @@ from math import ceil, inf
 from operator import setitem
 
 from backends.sim.clock import Clock
+from backends.sim.garbage import collected_rarely
 from backends.sim.loop import Endless
 from backends.sim.models import MODELS
 from backends.sim.network import Network
@@ -38,7 +39,7 @@ def finish_times(
     finish_s = [inf] * len(flows)
     for number, flow in enumerate(flows):
         _launch(surroundings, clock, network, flow, partial(setitem, finish_s, number))
-    with suppress(Endless):  # links change for ever, and nothing ends
+    with collected_rarely(), suppress(Endless):  # links change for ever, and nothing ends
         while clock.advance():
             pass
     return finish_s
