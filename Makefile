@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test install lint bench clean
+.PHONY: demo test install lint fidelity bench clean
 
 install: $(STAMP)
 
@@ -27,6 +27,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+fidelity: $(STAMP)
+	$(BIN)/python -m tests.netns
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks

@@ -1,0 +1,91 @@
+"""Which clusters, algorithms and sizes the simulator is held against.
+
+This file knows names and numbers. It must not know namespaces, processes or results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WORKLOAD = Path(__file__).with_name("accelerator.py")
+
+FAST, SLOW = "50 Mbps", "20 Mbps"
+"""What a link's shaper lets through, headers included: so slow that two cores keep up with all hosts' packets."""
+
+ACCELERATORS_S = {"n0": 0.25, "n1": 0.25, "n2": 0.3, "n3": 0.37}
+"""No two workers alike, or asynchronous ones would keep the distance in time at which they happened to start."""
+
+SLOW_ACCELERATOR_S = 0.9
+
+
+@dataclass(frozen=True)
+class Network:
+    """A cluster: its topology without addresses, and how long each node's accelerator takes for a gradient."""
+
+    name: str
+    nodes: dict[str, float]
+    links: tuple[tuple[str, str, str, str], ...]
+    switches: tuple[str, ...] = ()
+
+    def document(self, addresses: dict[str, str] | None = None) -> dict[str, Any]:
+        """The topology as a file would have it; the flops stand for a device nobody has measured yet."""
+        given = addresses or {}
+        nodes: dict[str, Any] = {name: {"flops": "1 GFLOP/s"} for name in self.nodes}
+        for name in given.keys() & nodes.keys():
+            nodes[name]["address"] = given[name]
+        return {
+            "name": self.name,
+            "nodes": nodes | {name: {"kind": "switch"} for name in self.switches},
+            "links": [
+                {"between": [a, b], "bandwidth": bandwidth, "latency": latency}
+                for a, b, bandwidth, latency in self.links
+            ],
+        }
+
+
+def _star(name: str, last_link: str = FAST, last_node_s: float = ACCELERATORS_S["n3"]) -> Network:
+    nodes = ACCELERATORS_S | {"n3": last_node_s}
+    links = tuple((node, "sw", last_link if node == "n3" else FAST, "0 s") for node in nodes)
+    return Network(name, nodes, links, ("sw",))
+
+
+NETWORKS = (
+    _star("star"),
+    Network(
+        "chain",
+        {name: ACCELERATORS_S[name] for name in ("n0", "n1", "n2")},
+        (("n0", "n1", FAST, "0 s"), ("n1", "n2", FAST, "3 ms")),
+    ),
+    _star("slow-link", last_link=SLOW),
+    _star("slow-node", last_node_s=SLOW_ACCELERATOR_S),
+)
+
+ALGORITHMS = ("sync_ps", "edp", "all_reduce_dp")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model's size, and how many steps are timed."""
+
+    parameters: int
+    steps: int
+
+    @property
+    def words(self) -> str:
+        return f"{self.parameters * 4 / 1e6:g} MB"
+
+
+SIZES = (Size(50_000, 14), Size(200_000, 10))
+
+
+def experiment(network: Network, algorithm: str, size: Size) -> dict[str, Any]:
+    """The experiment of one scenario; its topology is given when it is run."""
+    return {
+        "name": f"{network.name}-{algorithm}-{size.parameters}",
+        "topology": network.document(),
+        "algorithm": algorithm,
+        "workload": {"path": f"{WORKLOAD}:make_workload", "parameters": size.parameters},
+        "stop": {"steps": size.steps},
+    }

@@ -1,0 +1,71 @@
+"""Runs commands of simcluster on hosts of a network: one process a node, started by hand, and what they come to.
+
+This file knows the commands and how they find each other. It must not know scenarios, nor judge any number.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.netns.accelerator import PACE
+from tests.netns.hosts import LAUNCHER, LAUNCHER_ADDRESS, Hosts
+
+ROOT = Path(__file__).parent.parent.parent
+PORT = 52300
+SIMCLUSTER = (sys.executable, "-m", "simcluster")
+PATIENCE_S = 300.0
+
+
+def make_key(folder: Path) -> Path:
+    """A new key file in *folder*."""
+    file = folder / "cluster.key"
+    subprocess.run([*SIMCLUSTER, "key", str(file)], cwd=ROOT, check=True, capture_output=True)
+    return file
+
+
+def launch(hosts: Hosts, nodes_s: Mapping[str, float], key: Path, *command: str) -> str:
+    """What `simcluster COMMAND` prints, run beside the nodes named in *nodes_s*, each with its accelerator's time.
+
+    Raises RuntimeError with what was said if it fails, or takes longer than PATIENCE_S.
+    """
+    meeting = f"{LAUNCHER_ADDRESS}:{PORT}"
+    with _nodes(hosts, nodes_s, key, meeting):
+        options = ["--rendezvous", meeting, "--key-file", str(key)]
+        full = hosts.command(LAUNCHER, *SIMCLUSTER, *command, *options)
+        try:
+            done = subprocess.run(full, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"simcluster {' '.join(command)}: no end within {PATIENCE_S:g} s") from None
+    if done.returncode:
+        raise RuntimeError(f"simcluster {' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@contextmanager
+def _nodes(hosts: Hosts, nodes_s: Mapping[str, float], key: Path, meeting: str) -> Iterator[None]:
+    processes = [_node(hosts, name, pace_s, key, meeting) for name, pace_s in nodes_s.items()]
+    try:
+        yield
+        for process in processes:
+            process.wait(timeout=10)  # each leaves when the run is over
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _node(hosts: Hosts, name: str, pace_s: float, key: Path, meeting: str) -> subprocess.Popen[bytes]:
+    listen = f"{hosts.addresses[name]}:0"
+    node: Sequence[str] = (*SIMCLUSTER, "node", name, "--join", meeting, "--key-file", str(key), "--listen", listen)
+    return subprocess.Popen(
+        hosts.command(name, *node),
+        cwd=ROOT,
+        env={**os.environ, PACE: str(pace_s)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
