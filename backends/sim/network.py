@@ -12,6 +12,9 @@ from math import inf
 from backends.sim.clock import Alarm, Clock
 from backends.sim.fairshare import Channel, Demand, FairShare
 
+ROUNDING_B = 1e-3
+"""Less than this is left by rounding: it is not kept waiting by a channel that stands still."""
+
 
 class Route:
     """What a flow crosses, worked out once a pair of nodes: *uses* of shared channels, its own bound, its weight."""
@@ -116,6 +119,8 @@ class Network:
         if flow.rate_Bps > 0:
             end_s = self._clock._now + flow.left_B / flow.rate_Bps
             flow.alarm = self._clock.alarm_at(end_s, self._finish, flow)
+        elif flow.left_B < ROUNDING_B:
+            flow.alarm = self._clock.alarm_at(self._clock._now, self._finish, flow)
 
     def _finish(self, flow: Flow) -> None:
         if self._fair.leave(flow):
