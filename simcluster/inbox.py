@@ -23,10 +23,14 @@ class Inbox:
 
     A reason of ENDED is a peer that ended its algorithm; any other is one that died. *on_room* is called with the
     source of each message that was queued here and has been received; *listen* with the source of a recv that is about
-    to wait, and may call `lose` for those of whom there is news.
+    to wait, and may call `lose` for those of whom there is news; *on_told* with a peer when its loss is raised for the
+    first time: from then on it may be `found` again.
     """
 
-    __slots__ = ("_closed", "_listen", "_loop", "_names", "_on_room", "_rank", "_untold", "lost", "mailbox")
+    __slots__ = (
+        *("_closed", "_listen", "_loop", "_names", "_on_room", "_on_told", "_rank", "_told", "_untold"),
+        *("lost", "mailbox"),
+    )
 
     def __init__(
         self,
@@ -35,11 +39,13 @@ class Inbox:
         loop: asyncio.AbstractEventLoop,
         on_room: Callable[[int], object],
         listen: Callable[[int | Any_], object] = lambda source: None,
+        on_told: Callable[[int], object] = lambda rank: None,
     ) -> None:
         self.mailbox: Mailbox[Waiting] = Mailbox()
         self.lost: dict[int, str] = {}
         self._rank, self._names, self._loop = rank, names, loop
-        self._on_room, self._listen = on_room, listen
+        self._on_room, self._listen, self._on_told = on_room, listen, on_told
+        self._told: set[int] = set()  # only asked whether somebody is in it
         self._untold: list[int] = []  # the dead of whom no recv(ANY) has been told yet
         self._closed = False
 
@@ -63,6 +69,9 @@ class Inbox:
 
     def error(self, rank: int) -> PeerLost:
         """What is raised at whoever needs *rank*, which is gone."""
+        if rank not in self._told:
+            self._told.add(rank)
+            self._on_told(rank)
         return PeerLost(rank, self._names[rank], self.lost.get(rank, ""))
 
     async def take(
@@ -111,6 +120,17 @@ class Inbox:
             self._untold.append(rank)
         self._tell_any()
         return True
+
+    def has_told(self, rank: int) -> bool:
+        """Whether the loss of *rank* has been raised here."""
+        return rank in self._told
+
+    def found(self, rank: int) -> None:
+        """*rank* is back, as another incarnation: nothing of the one before is received any more."""
+        self._told.discard(rank)
+        self.lost.pop(rank, None)
+        self._untold = [other for other in self._untold if other != rank]
+        self.mailbox.drop(rank)
 
     def close(self) -> None:
         """This node receives nothing any more: what is here and what still comes is dropped."""

@@ -102,6 +102,16 @@ class Mailbox(Generic[R]):
                 return waiting.receiver
         return None
 
+    def awaited(self) -> list[int | Any_]:
+        """The sources that are waited for, ANY among them, in order."""
+        return [waiting.source for waiting in self._waiting]
+
+    def drop(self, source: int) -> None:
+        """Forgets what arrived from *source* and was not received."""
+        for key in [key for key in self._queues if key[0] == source]:
+            del self._queues[key]
+        self._queued_bytes.pop(source, None)
+
     def queued_bytes(self, source: int) -> int:
         """Bytes from *source* that arrived and that nobody has received."""
         return self._queued_bytes.get(source, 0)

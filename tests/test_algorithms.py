@@ -17,13 +17,14 @@ from simcluster.topology.stragglers import Constant
 from simcluster.transport import Transport
 from simcluster.workloads import Replica, mnist_mlp, quadratic, train_alone
 from tests.clusters import star
+from tests.plans import plan
 
 STEPS, SEED = 12, 3
 WORKLOAD = quadratic(features=6, batch_size=4, dtype="float64")
 
 
 def run(
-    name: str, topology: Topology, crashes: list[tuple[float, int]] | None = None, **settings: Any
+    name: str, topology: Topology, faults: tuple[str, ...] = (), **settings: Any
 ) -> tuple[list[Any], list[Replica], list[NodeRecord]]:
     size = len(topology.workers)
     replicas = [WORKLOAD.replica(rank, size, SEED, STEPS) for rank in range(size)]
@@ -31,8 +32,8 @@ def run(
     async def body(node: Transport) -> None:
         await ALGORITHMS[name](node, replicas[node.rank], **settings)
 
-    cluster = Cluster(topology, SEED)
-    results = cluster.run([body] * size, crashes or [])
+    cluster = Cluster(topology, SEED, faults=plan(topology, *faults))
+    results = cluster.run([body] * size)
     return results, replicas, [node.recorder.finish(None) for node in cluster.nodes]
 
 
@@ -187,7 +188,7 @@ def test_the_order_in_which_gradients_arrive_changes_no_bit() -> None:
 
 def test_a_lost_worker_ends_a_synchronous_run() -> None:
     for name in ("sync_ps", "all_reduce_dp"):
-        results, _, _ = run(name, SLOW, crashes=[(1e-3, 2)])
+        results, _, _ = run(name, SLOW, faults=("kind: crash, node: n2, at: 1 ms",))
         assert any(isinstance(result, (PeerLost, ExceptionGroup)) for result in results[:2]), name
 
 
@@ -250,7 +251,7 @@ def test_a_bound_on_staleness_rejects_what_is_staler_and_every_push_is_accounted
 
 
 def test_edp_goes_on_without_a_lost_worker() -> None:
-    results, replicas, records = run("edp", SLOW, crashes=[(1e-3, 2)])
+    results, replicas, records = run("edp", SLOW, faults=("kind: crash, node: n2, at: 1 ms",))
     assert results[0] is None
     assert results[1] is None
     applied = len(values(records[0], "loss"))

@@ -15,6 +15,7 @@ from simcluster.topology import Device, Topology
 from simcluster.topology.stragglers import Constant
 from simcluster.transport import ANY, FREE, Cost, Transport
 from tests.clusters import chain, star
+from tests.plans import plan
 
 MB = torch.zeros(250_000)  # 1 MB
 
@@ -269,8 +270,9 @@ def test_a_crash_is_noticed_one_latency_later_and_only_by_those_who_wait() -> No
         await asyncio.sleep(3)
         return now()
 
-    cluster = Cluster(star(3, latency_s=1e-3))
-    results = cluster.run([victim, waiter, bystander], crashes=[(2.0, 0)])
+    topology = star(3, latency_s=1e-3)
+    cluster = Cluster(topology, faults=plan(topology, "kind: crash, node: n0, at: 2 s"))
+    results = cluster.run([victim, waiter, bystander])
     assert isinstance(results[0], asyncio.CancelledError)
     assert results[1:] == [2.002, 3.0]
 

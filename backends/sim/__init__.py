@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from backends.sim.cluster import Cluster, run_bodies
-from simcluster.errors import NeedsValues, NodeFailed, PeerLost, Problem, RunError, UsageError
-from simcluster.experiment.fault_kinds import Crash
+from backends.sim.outcome import outcome
+from simcluster.errors import Problem, RunError, UsageError
 from simcluster.results.record import RunRecord
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "run_bodies", "run_cluster"]
 
-OPTIONS = {"inbox_bytes": 0, "threads": 1}
-"""Name -> the least that it may be."""
+OPTIONS = {"inbox_bytes": 0, "threads": 1, "dead_s": 0.0}
+"""Name -> the least that it may be: a whole number, if that is one."""
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:
@@ -31,7 +30,7 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     _check_options(job.options)
     module, _, function = job.program.partition(":")
     program = getattr(import_module(module), function)
-    cluster = Cluster(job.topology, job.seed, **job.options)
+    cluster = Cluster(job.topology, job.seed, faults=job.faults, **job.options)
     if job.on_progress is not None:
         for node in cluster.nodes:
             node.on_step = job.on_progress
@@ -43,18 +42,19 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     error: RunError | None = None
+    lost: dict[str, str] = {}
     try:
-        crashes = [(fault.spells[0][0], fault.rank) for fault in job.faults if isinstance(fault, Crash)]
-        cluster.run([body] * len(cluster.nodes), crashes)
-        error = _first_error(cluster)
+        cluster.run([body] * len(cluster.nodes))
+        error, lost = outcome(cluster)
     except RunError as stuck:
-        error = _first_error(cluster) or stuck
+        error, lost = outcome(cluster)
+        error = error or stuck
     finally:
         torch.set_num_threads(threads)
     records = [node.recorder.record for node in cluster.nodes]
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
-    lost = {cluster.nodes[rank].name: "crashed by the fault plan" for rank in cluster.crashed}
-    return RunRecord(records, elapsed_s, time.perf_counter() - started, error, {"lost": lost} if lost else {})
+    extra = {"lost": lost, "faults": cluster.faults.log.rows()}
+    return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -66,20 +66,14 @@ def _check_options(options: Mapping[str, Any]) -> None:
         for name in sorted(set(options) - set(OPTIONS))
     ]
     problems += [
-        Problem(name, repr(options[name]), f"a whole number of at least {least}")
+        Problem(name, repr(options[name]), f"a {'whole ' * isinstance(least, int)}number of at least {least:g}")
         for name, least in OPTIONS.items()
-        if name in options and (type(options[name]) is not int or options[name] < least)
+        if name in options and not _fits(options[name], least)
     ]
     if problems:
         raise UsageError(problems)
 
 
-def _first_error(cluster: Cluster) -> RunError | None:
-    """The cause of the first failure in virtual time; those that it brought about in others are not told."""
-    if not cluster.failures:
-        return None
-    rank, failure = cluster.failures[0]
-    if isinstance(failure, (NeedsValues, PeerLost)):
-        return failure
-    details = "".join(traceback.format_exception(failure))
-    return NodeFailed(rank, cluster.nodes[rank].name, details)
+def _fits(value: object, least: int | float) -> bool:
+    kinds = (int,) if isinstance(least, int) else (int, float)
+    return isinstance(value, kinds) and not isinstance(value, bool) and value >= least

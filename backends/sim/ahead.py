@@ -91,7 +91,7 @@ class Ring:
         """No message is under way, unread or waited for, and nobody has gone."""
         cluster = self._cluster
         silent = all(stream.is_silent for stream in cluster.streams())
-        return silent and not cluster.departed and all(node.inbox.mailbox.is_idle for node in cluster.nodes)
+        return silent and not cluster.news.is_any and all(node.inbox.mailbox.is_idle for node in cluster.nodes)
 
     def _wires(self) -> Wires | None:
         """The ways to the right, if no two of them share a channel, nor one with traffic of others."""
@@ -145,6 +145,7 @@ class Ring:
             right, left = (node.rank + 1) % size, (node.rank - 1) % size
             until_s = float(starts_s[node.rank])
             node.recorder.sent(right, sent_B[node.rank], rounds)
+            self._cluster.stream(node.rank, right).arrived_B += sent_B[node.rank]
             node.recorder.received(sent_B[left])
             node.recorder.span("send", now_s, until_s, right, tag, sent_B[node.rank])
             node.recorder.span("recv", now_s, until_s, left, tag, sent_B[left])

@@ -6,39 +6,43 @@ This file knows nodes, streams and life and death. It must not know algorithms, 
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from backends.sim.ahead import Ring
+from backends.sim.conservation import check_conservation
 from backends.sim.devices import DeviceModel
+from backends.sim.faults import Faults
 from backends.sim.frozen import owner_of_task
+from backends.sim.garbage import collected_rarely
 from backends.sim.loop import Drained, Endless, SimLoop, SimTask
 from backends.sim.models import MODELS
 from backends.sim.network import Network
+from backends.sim.news import Departure, News
 from backends.sim.rendezvous import AskingNode, Rendezvous
 from backends.sim.rough import RoughStream
 from backends.sim.stream import INBOX_BYTES, Stream
 from backends.sim.surroundings import PLAIN, Surroundings
-from backends.sim.transport import Departure, SimTransport
+from backends.sim.transport import SimTransport
+from backends.sim.troubled import TroubledStream
 from simcluster.errors import ENDED, Deadlock, NeverFinished
+from simcluster.experiment.fault_kinds import DEAD_S, Fault
 from simcluster.results.record import Recorder, kept_spans
 
 if TYPE_CHECKING:
+    from simcluster.payload import Message
     from simcluster.topology import Topology
 
 Body = Callable[[SimTransport], Awaitable[Any]]
-
-RARELY = (100_000, 50, 50)
-"""Thresholds of the garbage collector during a run: messages make no cycles, and looking for them costs a third."""
 
 
 class Cluster:
     """The workers of *topology*, in rank order, with streams made when first used.
 
-    *inbox_bytes* and *model* are the topology's, if they are not given.
+    *inbox_bytes* and *model* are the topology's, if they are not given. *faults* are what is to happen to it; *dead_s*
+    is for how long a node may be silent or out of reach.
     """
 
     def __init__(
@@ -49,6 +53,8 @@ class Cluster:
         inbox_bytes: int | None = None,
         model: str | None = None,
         threads: int = 1,
+        faults: Sequence[Fault] = (),
+        dead_s: float = DEAD_S,
     ) -> None:
         self.topology, self.seed = topology, seed
         self.inbox_bytes = _first(inbox_bytes, topology.inbox_bytes, INBOX_BYTES)
@@ -57,22 +63,24 @@ class Cluster:
         self.surroundings = Surroundings(
             topology, seed, self.loop.clock, self.network, MODELS[model or topology.network]
         )
-        asks = self.inbox_bytes == 0
-        self.rendezvous = [Rendezvous() for _ in topology.workers if asks]
+        self.rendezvous = [Rendezvous() for _ in topology.workers if self.inbox_bytes == 0]
+        self.news = News(self)
+        self.faults = Faults(self, faults, dead_s)
         self._streams: dict[tuple[int, int], Stream] = {}
         self.tasks: list[SimTask[Any]] = []
         self.nodes: list[SimTransport] = []
-        self.failures: list[tuple[int, BaseException]] = []  # (rank, what its body raised), in order of time
-        self.crashed: list[int] = []  # by the fault plan
-        self.departed: dict[int, Departure] = {}  # by rank, in order of time
+        self.failures: list[tuple[SimTransport, BaseException]] = []  # what its body raised, in order of time
+        self.crashed: dict[int, str] = {}  # by the fault plan, and why
+        self._bodies: Sequence[Body] = ()
+        self._returns: dict[int, asyncio.Future[None]] = {}  # of those who are to come back
+        self._retired: list[Stream] = []  # from and to earlier incarnations
         self._ending = False
         keep = kept_spans(len(topology.workers))
         for rank, name in enumerate(topology.workers):
             node = topology.nodes[name]
             assert node.device is not None, "a worker has a device"
             device = DeviceModel(node.device, seed, name)
-            make = AskingNode if asks else SimTransport
-            self.nodes.append(make(self, rank, device, Recorder(rank, name, self.loop.time, keep)))
+            self.nodes.append(self._node(rank, device, Recorder(rank, name, self.loop.time, keep)))
         self._living = dict(enumerate(self.nodes))
         self.ring = Ring(self)
 
@@ -86,32 +94,36 @@ class Cluster:
             rough = self.surroundings.between(*names)
             if self.rendezvous:
                 rough = rough._replace(rendezvous=self.rendezvous[to])
-            plain = rough == PLAIN
-            self._streams[key] = (
-                Stream(self, *ends, route, latency_s) if plain else RoughStream(self, *ends, route, latency_s, rough)
-            )
+            stream: Stream
+            if self.faults.troubles_ways:
+                stream = TroubledStream(self, *ends, route, latency_s, rough)
+                if ends[1].known(source) != self.news.incarnation(source):
+                    stream.stop()  # until the receiver deals with this incarnation
+            elif rough == PLAIN:
+                stream = Stream(self, *ends, route, latency_s)
+            else:
+                stream = RoughStream(self, *ends, route, latency_s, rough)
+            self._streams[key] = stream
+            self.faults.meets(stream)
         return self._streams[key]
 
     def streams(self) -> Iterable[Stream]:
         """Those that have been used, in order of first use."""
         return self._streams.values()
 
-    def run(self, bodies: Sequence[Body], crashes: Sequence[tuple[float, int]] = ()) -> list[Any]:
+    def run(self, bodies: Sequence[Body]) -> list[Any]:
         """Runs body i as rank i to the end; returns each one's result, or the exception that it ended with.
 
-        *crashes* are (virtual time, rank). Raises Deadlock or NeverFinished if some body cannot, or does not, end.
+        Raises Deadlock or NeverFinished if some body cannot, or does not, end.
         """
         assert len(bodies) == len(self.nodes), f"{len(bodies)} bodies for {len(self.nodes)} nodes"
-        for node, body in zip(self.nodes, bodies, strict=True):
-            token = owner_of_task.set(node)
-            self.tasks.append(self.loop.create_task(self._live(node, body), name=f"rank {node.rank} ({node.name})"))
-            owner_of_task.reset(token)
-        for time_s, rank in crashes:
-            self.loop.call_at(time_s, self.crash, rank, "crashed by the fault plan")
-        collecting = gc.get_threshold()
-        gc.set_threshold(*RARELY)
+        self._bodies = bodies
+        self.tasks = [self._begin(node) for node in self.nodes]
+        self.faults.schedule()
         try:
-            self._run_tasks()
+            with collected_rarely():
+                self._run_tasks()
+            check_conservation(self.nodes, [*self._streams.values(), *self._retired])
             return [_outcome(task) for task in self.tasks]
         except Drained:
             raise Deadlock(f"deadlock at {self.loop.time():g} s: nothing can happen any more", self.waits()) from None
@@ -123,20 +135,69 @@ class Cluster:
             self.loop.workers.close()  # work that never ends is not waited for
             raise
         finally:
-            gc.set_threshold(*collecting)
             self._end_all()
 
-    def crash(self, rank: int, reason: str) -> None:
-        """*rank* dies now, without a goodbye. Its process's end reaches a peer one latency later, as a FIN does."""
+    def lives(self, rank: int) -> bool:
+        """Whether *rank* has neither ended nor died."""
+        return rank in self._living
+
+    def living(self) -> list[SimTransport]:
+        """Those that live, by rank."""
+        return [self._living[rank] for rank in sorted(self._living)]
+
+    def crash(self, rank: int, reason: str, fault: Fault, *, returns: bool = False) -> None:
+        """*rank*, which lives, dies now, without a goodbye; *returns* is whether `revive` will be called.
+
+        Its process's end reaches a peer one latency later, as a FIN does.
+        """
         node = self.nodes[rank]
-        if not node.alive:
-            return
-        node.die()
-        self.crashed.append(rank)
+        node.die(fault)
+        self.crashed[rank] = reason
+        if returns:
+            self._returns[rank] = self.loop.create_future()
         for task in self._tasks_of(node):
             task.cancel()
+        self.loop.frozen.thaw(node)
         node.break_off(asyncio.CancelledError)
         self._announce(node, reason)
+
+    def revive(self, rank: int) -> None:
+        """*rank*, if it has crashed and is to return, begins from the beginning, as another incarnation."""
+        if rank not in self._returns:
+            return
+        old = self.nodes[rank]
+        del self.crashed[rank]
+        self.news.returns(rank)
+        if self.rendezvous:
+            self.rendezvous[rank] = Rendezvous()
+        for key in [key for key in self._streams if rank in key]:
+            self._retired.append(self._streams.pop(key))
+        node = self.nodes[rank] = self._living[rank] = self._node(rank, old.device, old.recorder)
+        node.on_step = old.on_step
+        node.knows(self.news.incarnations())
+        self.tasks[rank] = self._begin(node)
+        self._returns.pop(rank).set_result(None)
+        for peer in self.living():
+            if peer is not node:
+                arrival_s = self.loop.time() + self.stream(rank, peer.rank).latency_s
+                self.loop.clock.alarm_at(arrival_s, peer.welcome, rank)
+
+    def accept(self, rank: int, by: int) -> None:
+        """*by* deals with the present incarnation of *rank* from now on, and with none before."""
+        for stream in self._retired:
+            if (stream.sender.rank, stream.receiver.rank) == (rank, by):
+                _troubled(stream).break_for(stream.sender.killed_by)
+        _troubled(self.stream(rank, by)).go_on()
+
+    def break_way(self, source: int, to: int, cause: Fault) -> None:
+        """*to* has given *source* up: nothing from there arrives any more."""
+        _troubled(self.stream(source, to)).break_for(cause)
+
+    def note_drop(self, message: Message, cause: object) -> None:
+        """*message* was dropped because of a fault, or of a receiver that is dead, maybe by a fault."""
+        fault = cause.killed_by if isinstance(cause, SimTransport) else cause
+        if isinstance(fault, Fault):
+            self.faults.log.drops(fault, message.size_bytes)
 
     def waits(self) -> list[str]:
         """One line per rank that has not ended: what it waits for, and where."""
@@ -149,15 +210,24 @@ class Cluster:
 
     # inside
 
+    def _node(self, rank: int, device: DeviceModel, recorder: Recorder) -> SimTransport:
+        return (AskingNode if self.rendezvous else SimTransport)(self, rank, device, recorder)
+
+    def _begin(self, node: SimTransport) -> SimTask[Any]:
+        """The task of *node*'s whole life."""
+        token = owner_of_task.set(node)
+        try:
+            body = self._bodies[node.rank]
+            return self.loop.create_task(self._live(node, body), name=f"rank {node.rank} ({node.name})")
+        finally:
+            owner_of_task.reset(token)
+
     def _run_tasks(self) -> None:
-        """Until every node's body has ended."""
-        while True:
-            try:
-                self.loop.run_until_complete(asyncio.wait(self.tasks))
-                return
-            except SystemExit:
-                # asyncio stops the loop there. It is its task's exception now, for whoever awaits that.
-                continue
+        """Until every node's body has ended, and nobody is to come back."""
+        while left := [future for future in (*self.tasks, *self._returns.values()) if not future.done()]:
+            # A sys.exit() stops asyncio's loop. It is its task's exception now, for whoever awaits that.
+            with suppress(SystemExit):
+                self.loop.run_until_complete(asyncio.wait(left))
 
     async def _live(self, node: SimTransport, body: Body) -> Any:
         """A node's whole life: its body, then a goodbye; or a crash, which the body asks for by raising Crash."""
@@ -166,7 +236,7 @@ class Cluster:
         except BaseException as error:
             if node.alive and not self._ending:
                 node.die()
-                self.failures.append((node.rank, error))
+                self.failures.append((node, error))
                 self._cancel_children(node)
                 self._announce(node, f"failed: {type(error).__name__}: {error}")
             raise
@@ -188,7 +258,7 @@ class Cluster:
     def _announce(self, node: SimTransport, reason: str) -> None:
         """The news travels behind what the node had sent: one latency, after every message already under way."""
         del self._living[node.rank]
-        self.departed[node.rank] = Departure(self.loop.clock.now, reason)
+        self.news.departs(node.rank, Departure(self.loop.time(), reason))
         for peer in self._living.values():
             peer.expect_news_of(node.rank)
 
@@ -208,6 +278,12 @@ class Cluster:
             if task.done() and not task.cancelled():
                 task.exception()  # seen: it is part of the outcome
         self.loop.close()
+
+
+def _troubled(stream: Stream) -> TroubledStream:
+    """All streams are, where the plan has a fault that stops or breaks one."""
+    assert isinstance(stream, TroubledStream)
+    return stream
 
 
 def _first(*values: int | None) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backends.sim.stragglers import slowdown_of
+from simcluster.experiment.fault_kinds import Factors, stretched
 from simcluster.rng import numpy_stream
 from simcluster.transport import FREE, Cost
 
@@ -27,10 +28,11 @@ class DeviceModel:
         self._device = device
         # A stream of its own: the algorithm's draws and the device's never meet.
         self._slowdown = slowdown_of(device.straggler, numpy_stream(seed, "straggler", name))
+        self.faults: Factors = ()  # when its node works more slowly still, or not at all
 
     def start(self, cost: Cost, now_s: float) -> float:
         """Virtual seconds that *cost* takes if it starts now."""
-        return self._slowdown.start(now_s, undisturbed_s(self._device, cost))
+        return stretched(self.faults, now_s, self._slowdown.start(now_s, undisturbed_s(self._device, cost)))
 
     def stop(self, now_s: float) -> None:
         """The piece that started last ends now: it is done, or was cancelled."""

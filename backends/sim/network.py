@@ -50,6 +50,8 @@ class Network:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._fair = FairShare()
+        self._full_Bps: dict[Channel, float] = {}  # of channels that have changed
+        self._left: dict[Channel, float] = {}
 
     def start(self, route: Route, size_bytes: float, on_done: Callable[[], None]) -> Flow:
         """Puts *size_bytes* on *route*."""
@@ -95,9 +97,16 @@ class Network:
             self._clock.settle = self._settle
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
-        """From now on *channel* has another capacity."""
-        self._fair.change(channel, capacity_Bps)
+        """From now on *channel* has another capacity, or what faults leave of it."""
+        self._full_Bps[channel] = capacity_Bps
+        self._fair.change(channel, capacity_Bps * self._left.get(channel, 1.0))
         self._clock.settle = self._settle
+
+    def limit(self, channel: Channel, left: float) -> None:
+        """From now on faults leave this share of the capacity of *channel*."""
+        full_Bps = self._full_Bps.get(channel, channel.capacity_Bps / self._left.get(channel, 1.0))
+        self._left[channel] = left
+        self.change(channel, full_Bps)
 
     def _settle(self) -> None:
         for flow, before_Bps in self._fair.settle():

@@ -84,7 +84,7 @@ class RoughStream(Stream):
             super().pump()
         elif self._current is None and self._queue:
             outgoing = self._queue[0]
-            if self.receiver.rank in self.cluster.departed:
+            if self.receiver.rank in self.cluster.news.departed:
                 self.admit(outgoing)  # it is dropped there
             elif outgoing is not self._offered:
                 self._offered = outgoing

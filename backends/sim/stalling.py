@@ -34,6 +34,10 @@ class StallingFlow(Flow):
             (stall.pause_s, end_B - stall.before_B) for stall, end_B in zip(stalls, ends_B[1:], strict=True)
         ][::-1]
 
+    def lay(self, route: Route) -> None:
+        self._route = route
+        super().lay(route)
+
     def _part_over(self) -> None:
         if not self._parts:
             self._on_end()

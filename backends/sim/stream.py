@@ -55,11 +55,15 @@ class Outgoing:
 class Stream:
     """The ordered bytes from one node to another: one message is injected at a time.
 
-    *is_plain* is whether bandwidth and latency are all that there is to it.
+    *is_plain* is whether bandwidth and latency are all that there is to it. What has left is under way, has arrived, or
+    was dropped, since the receiver died or a fault is in the way: see `Cluster.check_conservation`.
     """
 
     is_plain: ClassVar[bool] = True
-    __slots__ = ("_current", "_queue", "clock", "cluster", "latency_s", "receiver", "route", "sender", "under_way_B")
+    __slots__ = (
+        *("_current", "_is_pumping", "_queue", "arrived_B", "clock", "cluster", "dropped_B"),
+        *("latency_s", "receiver", "route", "sender", "under_way_B"),
+    )
 
     def __init__(
         self,
@@ -73,9 +77,10 @@ class Stream:
         self.clock = cluster.loop.clock
         self.sender, self.receiver = sender, receiver
         self.route, self.latency_s = route, latency_s
-        self.under_way_B = 0  # injected, not yet delivered
+        self.under_way_B = self.arrived_B = self.dropped_B = 0
         self._queue: deque[Outgoing] = deque()
         self._current: Outgoing | None = None
+        self._is_pumping = False
 
     def put(self, outgoing: Outgoing) -> None:
         self._queue.append(outgoing)
@@ -96,12 +101,16 @@ class Stream:
 
     def pump(self) -> None:
         """Injects the next message if none is under way and the receiver still reads."""
+        if self._is_pumping:  # a message without a body leaves at once, and then asks for the next
+            return
+        self._is_pumping = True
         while self._current is None and self._queue:
             unread_B = self.receiver.inbox.mailbox.queued_bytes(self.sender.rank)
             if unread_B + self.under_way_B >= self.cluster.inbox_bytes:
-                return
+                break
             self._current = outgoing = self._queue.popleft()
             self._start(outgoing)
+        self._is_pumping = False
 
     def withdraw(self, outgoing: Outgoing) -> None:
         """A cancelled send: what has not left entirely does not arrive at all."""
@@ -148,14 +157,26 @@ class Stream:
 
     def _travel(self, message: Message) -> None:
         """All of *message* has left: it arrives when its latency is over."""
+        self.under_way_B += message.size_bytes
         if self.latency_s:
-            self.under_way_B += message.size_bytes
             self.clock.alarm_at(self.clock._now + self.latency_s, self._arrive, message)
         else:
-            self.receiver.inbox.put(message)
+            self._arrive(message)
 
     def _arrive(self, message: Message) -> None:
+        if not self.receiver.alive:
+            self.drop(message, self.receiver)
+            return
         self.under_way_B -= message.size_bytes
+        self.arrived_B += message.size_bytes
         self.receiver.inbox.put(message)
+        if self._queue:
+            self.pump()
+
+    def drop(self, message: Message, cause: object) -> None:
+        """*message* does not arrive, because of *cause*: a fault, or the receiver that is dead."""
+        self.under_way_B -= message.size_bytes
+        self.dropped_B += message.size_bytes
+        self.cluster.note_drop(message, cause)
         if self._queue:
             self.pump()

@@ -6,7 +6,7 @@ of it delays a message: that is `rough`, and for plain flows `flows`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import fsum
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,13 @@ from backends.sim.network import Network, Route
 from backends.sim.rough import Roughness
 from backends.sim.weather import weather_of
 from simcluster.rng import numpy_stream
+from simcluster.topology import Hop
 
 if TYPE_CHECKING:
-    from simcluster.topology import Hop, Topology
+    import numpy as np
+
+    from backends.sim.fairshare import Channel
+    from simcluster.topology import Link, Topology
 
 PLAIN = Roughness()
 
@@ -39,15 +43,17 @@ class Surroundings:
             if node.send_overhead_s or node.recv_overhead_s
         }
         self._draws: dict[tuple[str, bool], Draw] = {}
+        self._lost: dict[tuple[str, str], np.random.Generator] = {}
+        self.link_now: Callable[[Hop], Link] = lambda hop: hop.link  # what faults have made of it
 
     def lay(self, source: str, target: str) -> tuple[Route, float]:
         """The route between two nodes, and the seconds that its latency delays a message."""
         ends = [self._topology.nodes[name] for name in (source, target)]
-        return self._model.lay(self._topology.route(source, target), self._channels, ends)
+        return self._model.lay(self._hops(source, target), self._channels, ends)
 
     def between(self, source: str, target: str) -> Roughness:
         """What messages from *source* to *target* meet; PLAIN for nothing."""
-        hops = self._topology.route(source, target)
+        hops = self._hops(source, target)
         return Roughness(
             self._hosts.get(source),
             self._hosts.get(target),
@@ -55,6 +61,16 @@ class Surroundings:
             self._losses(source, target, hops),
             self._weather,
         )
+
+    def channels(self, link: Link, towards: str | None) -> list[Channel]:
+        """Those of both directions of *link*, or of that *towards* one of its ends; none of one that nobody shares."""
+        if link.duplex == "free":
+            return []
+        forwards = [forward for forward in (True, False) if towards in (None, link.b if forward else link.a)]
+        return list(dict.fromkeys(self._channels.of(link, forward) for forward in forwards))
+
+    def _hops(self, source: str, target: str) -> list[Hop]:
+        return [Hop(self.link_now(hop), hop.forward) for hop in self._topology.route(source, target)]
 
     def _draw(self, hop: Hop) -> Draw:
         """Both ways of a link have streams of their own; whoever crosses one draws from it."""
@@ -70,4 +86,6 @@ class Surroundings:
         if not loss:
             return None
         round_trip_s = 2.0 * fsum(hop.link.latency_s for hop in hops)
-        return Losses(loss, round_trip_s, numpy_stream(self._seed, "loss", source, target))
+        # A way that is laid anew goes on drawing where it was.
+        random = self._lost.setdefault((source, target), numpy_stream(self._seed, "loss", source, target))
+        return Losses(loss, round_trip_s, random)

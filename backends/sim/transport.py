@@ -6,9 +6,9 @@ This file knows one cluster of simulated nodes in one loop. It must not know alg
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from backends.sim.ahead import Entry
 from backends.sim.stream import Beside, Outgoing
@@ -24,17 +24,12 @@ if TYPE_CHECKING:
 
     from backends.sim.cluster import Cluster
     from backends.sim.devices import DeviceModel
+    from backends.sim.news import Item
     from backends.sim.stream import Stream
+    from simcluster.experiment.fault_kinds import Fault
     from simcluster.results.record import Recorder
 
 T = TypeVar("T")
-
-
-class Departure(NamedTuple):
-    """A node's end, good if its reason is ENDED, which peers hear of one latency later."""
-
-    time_s: float
-    reason: str
 
 
 class SimTransport:
@@ -45,14 +40,19 @@ class SimTransport:
         self.rank, self.size, self.name = rank, len(names), names[rank]
         self.recorder = recorder
         self.rng = NodeRandom(cluster.seed, self.name)
-        self.inbox = Inbox(rank, names, cluster.loop, self._make_room, self._listen)
+        self.inbox = Inbox(rank, names, cluster.loop, self._make_room, self._listen, self._told)
+        self.device = device
         self.alive = True
+        self.born_s = cluster.loop.time()
+        self.killed_by: Fault | None = None
+        self.hung = 0  # by how many faults
         self.on_step: Callable[[int, int], None] | None = None  # (rank, step): for a progress bar
         self._cluster = cluster
         self._loop = cluster.loop
-        self._device = device
         self._device_lock = asyncio.Lock()
         self._streams: dict[int, Stream] = {}  # by the peer's rank
+        self._known: dict[int, int] = {}  # which incarnation of a peer it deals with, if not the first
+        self._back: dict[int, int] = {}  # peers of whom it has heard that they are back, not yet dealt with
 
     @property
     def peers(self) -> list[int]:
@@ -62,7 +62,7 @@ class SimTransport:
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         start_s = self._loop.clock._now
         self.inbox.check_peer(to)
-        if to in self._cluster.departed:
+        if self._cluster.news.is_any:
             await self._refuse_if_dead(to)
         stream, outgoing = self._post(to, tag, content)
         try:
@@ -80,7 +80,7 @@ class SimTransport:
         """See simcluster.collectives.exchange: here it takes no task."""
         start_s = self._loop.clock._now
         self.inbox.check_peer(to)
-        if to in self._cluster.departed:
+        if self._cluster.news.is_any:
             await self._refuse_if_dead(to)
         stream, outgoing = self._post(to, tag, content)
         try:
@@ -106,13 +106,13 @@ class SimTransport:
         async with self._device_lock:
             start_s = self._loop.time()
             # Run at the start, as a real device would: what changes later is not seen, and cancelling comes too late.
-            duration_s = self._device.start(cost, start_s)
+            duration_s = self.device.start(cost, start_s)
             try:
                 piece = self._loop.workers.begin(self, partial(work, *args, **kwargs), cost.flops)
                 await asyncio.sleep(duration_s)
             finally:
                 self._loop.progress()
-                self._device.stop(self._loop.time())
+                self.device.stop(self._loop.time())
                 self.recorder.span("compute", start_s, self._loop.time(), -1, "", 0)
         return piece.result()
 
@@ -124,10 +124,39 @@ class SimTransport:
 
     # what the cluster calls
 
-    def die(self) -> None:
+    def die(self, fault: Fault | None = None) -> None:
         """Nothing reaches this node any more."""
-        self.alive = False
+        self.alive, self.killed_by = False, fault
         self.inbox.close()
+
+    def freeze(self) -> None:
+        """Stops doing anything, as a stopped process does; what reaches it waits."""
+        self.hung += 1
+        self._loop.frozen.freeze(self)
+
+    def thaw(self) -> None:
+        """Goes on, if nothing else stops it."""
+        self.hung -= 1
+        if not self.hung:
+            self._loop.frozen.thaw(self)
+            for stream in self._streams.values():
+                stream.pump()
+
+    def known(self, rank: int) -> int:
+        """The incarnation of *rank* that this node deals with."""
+        return self._known.get(rank, 0)
+
+    def knows(self, incarnations: Mapping[int, int]) -> None:
+        """It is new itself, and deals with these."""
+        self._known.update(incarnations)
+
+    def look_around(self) -> None:
+        """There is news: it is sent here if anybody waits for whom it is about."""
+        for source in self.inbox.mailbox.awaited():
+            self._listen(source)
+        for rank, stream in list(self._streams.items()):
+            if stream.waiting():
+                self._hear_of(rank)
 
     def expect_news_of(self, rank: int) -> None:
         """*rank* has just departed: the news is sent here if anybody waits for it."""
@@ -135,8 +164,14 @@ class SimTransport:
         blocked = stream is not None and stream.waiting()
         if self.inbox.mailbox.waited_for(rank) or blocked:
             self._hear_of(rank)
-        if stream is not None and blocked and self._cluster.departed[rank].reason == ENDED:
+        if stream is not None and blocked and self._cluster.news.departed[rank].reason == ENDED:
             stream.pump()  # what still comes is taken there, and dropped
+
+    def welcome(self, rank: int) -> None:
+        """The news is here that *rank* has come back."""
+        self._back[rank] = self._cluster.news.incarnation(rank)
+        self._hear_of(rank)
+        self._accept(rank)
 
     def break_off(self, error: Callable[[], BaseException]) -> None:
         """Nothing more leaves this node."""
@@ -185,41 +220,64 @@ class SimTransport:
 
     def _listen(self, source: int | Any_) -> None:
         """Hears of *source*'s departure, or for ANY of all there are, if the news is here."""
-        if not self._cluster.departed:
+        news = self._cluster.news
+        if not news.is_any:
             return
         if not isinstance(source, Any_):
             self._hear_of(source)
             return
-        departed = self._cluster.departed
-        unheard = [rank for rank in departed if rank != self.rank and rank not in self.inbox.lost]
-        for rank in sorted(unheard, key=self._news_s):
-            self._hear_of(rank)
+        unheard = [(rank, news.of(rank, self)) for rank in news.suspects() if self._may_lose(rank)]
+        items = [(rank, item) for rank, item in unheard if item is not None]
+        for rank, item in sorted(items, key=lambda entry: entry[1].time_s):
+            self._hear(rank, item)
+
+    def _may_lose(self, rank: int) -> bool:
+        return rank != self.rank and rank not in self.inbox.lost
 
     def _hear_of(self, rank: int) -> None:
         """If *rank* has departed, it is lost, or will be when the news is here."""
-        departure = self._cluster.departed.get(rank)
-        if departure is None or rank in self.inbox.lost:
-            return
-        news_s = self._news_s(rank)
-        if news_s < self._loop.clock._now:
-            self._lose(rank, departure.reason)
+        item = self._cluster.news.of(rank, self) if self._may_lose(rank) else None
+        if item is not None:
+            self._hear(rank, item)
+
+    def _hear(self, rank: int, item: Item) -> None:
+        known, now_s = self.known(rank), self._loop.clock._now
+        if item.time_s < now_s or (item.cut is not None and item.time_s == now_s):
+            self._lose(rank, item, known)
         else:
             # Even at this very moment: what *rank* sent before it left may be about to arrive.
-            self._loop.clock.alarm_at(news_s, lambda _: self._lose(rank, departure.reason))
+            self._loop.clock.alarm_at(item.time_s, lambda _: self._lose(rank, item, known))
 
-    def _news_s(self, rank: int) -> float:
-        """When this node hears that *rank* has departed: a process's end travels as its messages do."""
-        return self._cluster.departed[rank].time_s + self._cluster.stream(rank, self.rank).latency_s
-
-    def _lose(self, rank: int, reason: str) -> None:
+    def _lose(self, rank: int, item: Item, known: int) -> None:
         """Whoever waits for *rank* is told. One that ended well still takes what it is sent."""
-        if self._cluster.stream(rank, self.rank).when_silent(lambda: self._lose(rank, reason)):
-            return
-        if self.alive and self.inbox.lose(rank, reason) and reason != ENDED and rank in self._streams:
+        if not self.alive or known != self.known(rank):
+            return  # old news
+        if item.cut is not None:
+            self._cluster.break_way(rank, self.rank, item.cut)
+        elif self._cluster.news.incarnation(rank) == known:
+            incoming = self._cluster.stream(rank, self.rank)
+            if incoming.when_silent(lambda: self._lose(rank, item, known)):
+                return
+        if self.inbox.lose(rank, item.reason) and item.reason != ENDED and rank in self._streams:
             self._streams[rank].break_off(lambda: self.inbox.error(rank))
+
+    def _told(self, rank: int) -> None:
+        if rank in self._back:
+            # Not at once: whoever is being told of its end is told first.
+            self._loop.clock.alarm_at(self._loop.clock._now, self._accept, rank)
+
+    def _accept(self, rank: int) -> None:
+        """Deals with the new incarnation of *rank* once the end of the one before has been told here."""
+        if self.alive and rank in self._back and self.inbox.has_told(rank):
+            self._known[rank] = self._back.pop(rank)
+            self._streams.pop(rank, None)
+            self.inbox.found(rank)
+            self._cluster.accept(rank, self.rank)
 
     async def _refuse_if_dead(self, to: int) -> None:
         """Raises PeerLost if *to* is known to have died."""
+        if not self.alive:
+            raise asyncio.CancelledError  # the dead send nothing
         self._hear_of(to)
         if self.inbox.died(to):
             await asyncio.sleep(0)

@@ -1,0 +1,182 @@
+"""Makes the faults of a plan happen in virtual time.
+
+This file knows faults, nodes, streams and links. It must not know algorithms, files or how a plan is spelt. What is the
+same on sockets (`dead_s`, who loses whom, the words) has the same numbers there: see docs/faults.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf, prod
+from typing import TYPE_CHECKING
+
+from backends.sim.losses import together
+from backends.sim.news import Severance
+from backends.sim.troubled import TroubledStream
+from simcluster.experiment.fault_kinds import (
+    CRASHED,
+    Bandwidth,
+    Crash,
+    Cut,
+    Fault,
+    Hang,
+    Latency,
+    LinkFault,
+    Loss,
+    NodeFault,
+    Pairs,
+    Partition,
+    Restart,
+    Slow,
+    cut_off,
+    hung,
+    severed,
+)
+from simcluster.experiment.fault_log import FaultLog
+
+if TYPE_CHECKING:
+    from backends.sim.cluster import Cluster
+    from backends.sim.stream import Stream
+    from backends.sim.transport import SimTransport
+    from simcluster.topology import Hop, Link
+
+_ENDS, _DEAD, _BEGINS = range(3)
+"""What happens at one moment happens in this order."""
+
+
+class Faults:
+    """The faults of one run. A node that is silent, or cannot be reached, for more than *dead_s* is lost."""
+
+    def __init__(self, cluster: Cluster, plan: Sequence[Fault], dead_s: float) -> None:
+        self._cluster, self._plan, self._dead_s = cluster, plan, dead_s
+        self.log = FaultLog(cluster.loop.time, sees_bytes=True)
+        self.troubles_ways = any(not isinstance(fault, (Crash, Slow)) for fault in plan)
+        self._cuts: dict[int, tuple[Pairs, list[TroubledStream]]] = {}  # those that hold, by number in the plan
+        self._hung: dict[int, SimTransport] = {}
+        self._links: dict[int, LinkFault] = {}
+        self._links_by_name = {link.name: link for link in cluster.topology.links}
+
+    def schedule(self) -> None:
+        """Sets an alarm for all that is to happen, and tells the devices."""
+        moments: list[tuple[float, int, int, float]] = []
+        for number, fault in enumerate(self._plan):
+            for start_s, end_s in fault.spells:
+                moments.append((start_s, _BEGINS, number, end_s))
+                if end_s < inf:
+                    moments.append((end_s, _ENDS, number, end_s))
+                if isinstance(fault, (Hang, Cut, Partition)) and end_s - start_s > self._dead_s:
+                    moments.append((start_s + self._dead_s, _DEAD, number, end_s))
+        act = {_BEGINS: self._begin, _ENDS: self._end, _DEAD: self._lose}
+        for time_s, what, number, _ in sorted(moments):
+            self._cluster.loop.clock.alarm_at(time_s, act[what], number)
+        self._slow_down()
+        if any(isinstance(fault, (Latency, Bandwidth, Loss)) for fault in self._plan):
+            self._cluster.surroundings.link_now = self._link_now
+
+    def meets(self, stream: Stream) -> None:
+        """*stream* has just been laid."""
+        if isinstance(stream, TroubledStream):
+            for pairs, stopped in self._cuts.values():
+                if pairs(stream.sender.rank, stream.receiver.rank):
+                    stream.stop()
+                    stopped.append(stream)
+
+    # what happens when
+
+    def _begin(self, number: int) -> None:
+        fault, cluster = self._plan[number], self._cluster
+        if isinstance(fault, NodeFault) and not cluster.lives(fault.rank):
+            return
+        self.log.begins(fault)
+        match fault:
+            case Crash():
+                cluster.crash(fault.rank, CRASHED, fault)
+            case Restart():
+                cluster.crash(fault.rank, CRASHED, fault, returns=True)
+            case Hang():
+                self._hung[number] = cluster.nodes[fault.rank]
+                self._hung[number].freeze()
+            case Cut() | Partition():
+                pairs = severed(fault, cluster.topology)
+                concerned = [s for s in cluster.streams() if pairs(s.sender.rank, s.receiver.rank)]
+                stopped = [stream for stream in concerned if isinstance(stream, TroubledStream)]
+                self._cuts[number] = (pairs, stopped)
+                for stream in stopped:
+                    stream.stop()
+            case LinkFault():
+                self._links[number] = fault
+                self._lay_anew(fault)
+
+    def _end(self, number: int) -> None:
+        fault = self._plan[number]
+        self.log.ends(fault)
+        match fault:
+            case Restart():
+                self._cluster.revive(fault.rank)
+                self._slow_down()
+            case Hang() if number in self._hung:
+                self._hung.pop(number).thaw()
+            case Cut() | Partition():
+                for stream in self._cuts.pop(number)[1]:
+                    stream.go_on()
+            case LinkFault():
+                del self._links[number]
+                self._lay_anew(fault)
+
+    def _lose(self, number: int) -> None:
+        """It has lasted for *dead_s*."""
+        fault, cluster = self._plan[number], self._cluster
+        if isinstance(fault, Hang) and number in self._hung:
+            node = self._hung.pop(number)
+            if node is cluster.nodes[fault.rank]:
+                cluster.crash(fault.rank, hung(self._dead_s), fault)
+        elif number in self._cuts:
+            pairs = self._cuts[number][0]
+            cluster.news.severs(Severance(cluster.loop.time(), pairs, cut_off(self._dead_s), fault))
+            for node in cluster.living():
+                node.look_around()
+
+    # nodes
+
+    def _slow_down(self) -> None:
+        """Devices do nothing while their node hangs; the one of a node that was restarted knows of no earlier hang."""
+        for node in self._cluster.nodes:
+            node.device.faults = [
+                (spell, fault.factor if isinstance(fault, Slow) else inf)
+                for fault in self._plan
+                if isinstance(fault, (Slow, Hang)) and fault.rank == node.rank
+                for spell in fault.spells
+                if isinstance(fault, Slow) or spell[0] >= node.born_s
+            ]
+
+    # links
+
+    def _lay_anew(self, fault: LinkFault) -> None:
+        """Every way over the link of *fault* becomes what it is now."""
+        link, surroundings = self._links_by_name[fault.link], self._cluster.surroundings
+        for end in (link.a, link.b):
+            left = prod(held.factor for held in self._on(link, end) if isinstance(held, Bandwidth))
+            for channel in surroundings.channels(link, end):
+                self._cluster.network.limit(channel, left)
+        for stream in self._cluster.streams():
+            names = stream.sender.name, stream.receiver.name
+            crosses = any(fault.hits(hop) for hop in self._cluster.topology.route(*names))
+            if crosses and isinstance(stream, TroubledStream):
+                stream.lay_anew(*surroundings.lay(*names), surroundings.between(*names))
+
+    def _on(self, link: Link, end: str) -> list[LinkFault]:
+        return [held for held in self._links.values() if held.link == link.name and held.towards in (None, end)]
+
+    def _link_now(self, hop: Hop) -> Link:
+        """What the link of *hop* is like in its direction."""
+        link = hop.link
+        for held in self._on(link, hop.target):
+            match held:
+                case Latency():
+                    link = replace(link, latency_s=link.latency_s + held.extra_s)
+                case Bandwidth():
+                    link = replace(link, bandwidth_Bps=link.bandwidth_Bps * held.factor)
+                case Loss():
+                    link = replace(link, loss=together([link.loss, held.probability]))
+        return link
