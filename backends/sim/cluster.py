@@ -74,6 +74,7 @@ class Cluster:
         self._bodies: Sequence[Body] = ()
         self._returns: dict[int, asyncio.Future[None]] = {}  # of those who are to come back
         self._retired: list[Stream] = []  # from and to earlier incarnations
+        self._unaccepted: dict[tuple[int, int], TroubledStream] = {}  # from new ones whose peers deal with old ones
         self._ending = False
         keep = kept_spans(len(topology.workers))
         for rank, name in enumerate(topology.workers):
@@ -97,8 +98,9 @@ class Cluster:
             stream: Stream
             if self.faults.troubles_ways:
                 stream = TroubledStream(self, *ends, route, latency_s, rough)
-                if ends[1].known(source) != self.news.incarnation(source):
+                if self.lives(to) and ends[1].known(source) != self.news.incarnation(source):
                     stream.stop()  # until the receiver deals with this incarnation
+                    self._unaccepted[key] = stream
             elif rough == PLAIN:
                 stream = Stream(self, *ends, route, latency_s)
             else:
@@ -172,6 +174,7 @@ class Cluster:
             self.rendezvous[rank] = Rendezvous()
         for key in [key for key in self._streams if rank in key]:
             self._retired.append(self._streams.pop(key))
+            self._unaccepted.pop(key, None)
         node = self.nodes[rank] = self._living[rank] = self._node(rank, old.device, old.recorder)
         node.on_step = old.on_step
         node.knows(self.news.incarnations())
@@ -187,7 +190,7 @@ class Cluster:
         for stream in self._retired:
             if (stream.sender.rank, stream.receiver.rank) == (rank, by):
                 _troubled(stream).break_for(stream.sender.killed_by)
-        _troubled(self.stream(rank, by)).go_on()
+        self._open(rank, by)
 
     def break_way(self, source: int, to: int, cause: Fault) -> None:
         """*to* has given *source* up: nothing from there arrives any more."""
@@ -209,6 +212,12 @@ class Cluster:
         return lines
 
     # inside
+
+    def _open(self, source: int, to: int) -> None:
+        """*to* takes what the present incarnation of *source* sends."""
+        stream = self._unaccepted.pop((source, to), None)
+        if stream is not None:
+            stream.go_on()
 
     def _node(self, rank: int, device: DeviceModel, recorder: Recorder) -> SimTransport:
         return (AskingNode if self.rendezvous else SimTransport)(self, rank, device, recorder)
@@ -258,6 +267,8 @@ class Cluster:
     def _announce(self, node: SimTransport, reason: str) -> None:
         """The news travels behind what the node had sent: one latency, after every message already under way."""
         del self._living[node.rank]
+        for source in [source for source, to in self._unaccepted if to == node.rank]:
+            self._open(source, node.rank)  # what comes is dropped there
         self.news.departs(node.rank, Departure(self.loop.time(), reason))
         for peer in self._living.values():
             peer.expect_news_of(node.rank)

@@ -89,6 +89,8 @@ class SimTransport:
                 await outgoing.injected
         except BaseException:
             stream.withdraw(outgoing)
+            if outgoing.injected.done() and not outgoing.injected.cancelled():
+                outgoing.injected.exception()  # it may have failed for the same reason, which is told once
             raise
         outgoing.injected.result()
         self._note_send(start_s, to, outgoing)

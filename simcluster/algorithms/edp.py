@@ -36,7 +36,7 @@ async def edp(
 
     Between pulls a worker takes its own gradient's step. *max_staleness*: the server rejects gradients staler than
     this; None takes all. *damping*: `inverse` divides a gradient by its staleness, if that is above 1 (Zhang et al.
-    2016, section 3). A worker that is lost leaves the others to go on.
+    2016, section 3). A worker that is lost leaves the others to go on, and is welcome if it comes back before they end.
     """
     if node.rank == SERVER:
         await _serve(node, replica, max_staleness, damping)
@@ -86,8 +86,9 @@ async def _serve(node: Transport, replica: Replica, max_staleness: int | None, d
                 if push["pull"]:
                     reply = pack(*replica.snapshot(), version=version)
                     group.create_task(_reply(node, push.source, reply))
-            if push.source in to_come:
-                to_come[push.source] -= 1
+            if push.source not in to_come:  # it was lost, and has come back: it begins from the beginning
+                to_come[push.source] = replica.steps
+            to_come[push.source] -= 1
 
 
 async def _reply(node: Transport, worker: int, reply: object) -> None:
