@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcluster.experiment.flows import PlainFlow, finish_times
 from simcluster.topology import Hop, Link, Topology, loads
 from simcluster.topology.generators import complete, ring, star, torus
 from simcluster.topology.reach import cut_off
@@ -184,3 +185,67 @@ def test_who_is_cut_off_agrees_with_the_routes(topology: Topology) -> None:
     lacking = {a for a in topology.workers if len(reached[a]) < len(topology.workers)}
     assert set(aside) <= lacking
     assert bool(aside) == bool(lacking)
+
+
+# equal ways, shared out
+
+
+def spine(leaves: int, spines: int, workers: int, routing: str = "ecmp") -> Topology:
+    """*workers* on each leaf, every leaf joined to every spine: as many equal ways between leaves as spines."""
+    nodes = {f"n{leaf}_{number}": {"flops": "1 GFLOP/s"} for leaf in range(leaves) for number in range(workers)}
+    switches = [f"leaf{leaf}" for leaf in range(leaves)] + [f"spine{number}" for number in range(spines)]
+    nodes |= {switch: {"kind": "switch"} for switch in switches}
+    pairs = [[f"n{leaf}_{number}", f"leaf{leaf}"] for leaf in range(leaves) for number in range(workers)]
+    pairs += [[f"leaf{leaf}", f"spine{number}"] for leaf in range(leaves) for number in range(spines)]
+    links = [{"between": pair, "bandwidth": "1 MB/s", "latency": "0 s"} for pair in pairs]
+    return loads({"name": "spine", "routing": routing, "nodes": nodes, "links": links})
+
+
+def spine_of(topology: Topology, a: str, b: str) -> str:
+    return next(hop.target for hop in topology.route(a, b) if hop.target.startswith("spine"))
+
+
+def test_ecmp_uses_all_equal_ways_and_about_as_often() -> None:
+    topology = spine(2, 4, 20)
+    used = [spine_of(topology, f"n0_{a}", f"n1_{b}") for a in range(20) for b in range(20)]
+    # 400 pairs over 4 spines: 100 each, give or take 4 deviations of 8.7
+    assert all(abs(used.count(f"spine{number}") - 100) < 35 for number in range(4))
+    shortest = spine(2, 4, 20, "shortest")
+    assert {spine_of(shortest, f"n0_{a}", f"n1_{b}") for a in range(20) for b in range(20)} == {"spine0"}
+
+
+def test_ecmp_takes_the_same_way_every_time_and_in_every_process() -> None:
+    used = [spine_of(spine(2, 4, 4), f"n0_{number}", f"n1_{number}") for number in range(4)]
+    assert used == [spine_of(spine(2, 4, 4), f"n0_{number}", f"n1_{number}") for number in range(4)]
+    assert used == ["spine0", "spine1", "spine2", "spine1"]
+
+
+def test_flows_on_different_spines_do_not_share() -> None:
+    flows = [PlainFlow("n0_0", "n1_0", 1e6), PlainFlow("n0_1", "n1_1", 1e6)]
+    assert finish_times(spine(2, 4, 2), flows) == [1.0, 1.0]
+    assert finish_times(spine(2, 4, 2, "shortest"), flows) == [2.0, 2.0]
+
+
+@settings(deadline=None, max_examples=60)
+@given(connected())
+def test_an_ecmp_route_is_one_of_the_best_and_goes_back_as_it_came(topology: Topology) -> None:
+    spread = replace(topology, routing="ecmp")
+    for a, b in itertools.combinations(topology.nodes, 2):
+        paths = simple_paths(topology, a, b)
+        if not paths:
+            continue
+        best = min((packet_s(topology, path), len(path)) for path in paths)
+        path = [a, *(hop.target for hop in spread.route(a, b))]
+        assert path in [path for path in paths if (packet_s(topology, path), len(path)) == best]
+        assert spread.route(b, a) == tuple(Hop(hop.link, not hop.forward) for hop in reversed(spread.route(a, b)))
+
+
+# routes that the file lays
+
+
+def test_a_route_of_the_file_is_taken_both_ways_and_others_as_before() -> None:
+    laid = replace(spine(2, 4, 2, "shortest"), paths=(("n0_1", "leaf0", "spine3", "leaf1", "n1_1"),))
+    assert spine_of(laid, "n0_1", "n1_1") == spine_of(laid, "n1_1", "n0_1") == "spine3"
+    assert spine_of(laid, "n0_0", "n1_0") == "spine0"
+    flows = [PlainFlow("n0_0", "n1_0", 1e6), PlainFlow("n0_1", "n1_1", 1e6)]
+    assert finish_times(laid, flows) == [1.0, 1.0]
