@@ -6,7 +6,7 @@ import pytest
 
 from backends.sim.flows import finish_times
 from simcluster.experiment.flows import PlainFlow
-from simcluster.topology import Link, Topology
+from simcluster.topology import Link, Topology, describe
 from tests.clusters import star
 
 M = 1_000_000
@@ -15,6 +15,11 @@ M = 1_000_000
 def pair(ack_share: float, duplex: str = "full") -> Topology:
     nodes = {name: node for name, node in star(2).nodes.items() if node.is_worker}
     return Topology("pair", nodes, (Link("n0", "n1", 1.0 * M, 0.0, duplex, ack_share=ack_share),))  # type: ignore[arg-type]
+
+
+def test_they_are_told_where_a_topology_is_described() -> None:
+    assert "acknowledgements take 0.022 of the way back" in describe(pair(0.022))
+    assert "acknowledgements" not in describe(pair(0.0))
 
 
 THERE, BACK = PlainFlow("n0", "n1", M), PlainFlow("n1", "n0", M)

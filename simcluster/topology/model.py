@@ -90,6 +90,7 @@ class Link:
     def conditions(self) -> list[str]:
         """What makes it less than its numbers, for people."""
         words = [f"on the medium {self.medium}"] if self.medium else []
+        words += [f"acknowledgements take {self.ack_share:.2g} of the way back"] if self.ack_share else []
         words += [f"{self.loss:g} of packets lost"] if self.loss else []
         words += [str(part) for part in (self.jitter, self.trace) if part is not None]
         return words + ([f"background {self.background}"] if self.background else [])
