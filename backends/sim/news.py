@@ -77,15 +77,15 @@ class News:
             return list(range(len(self._cluster.nodes)))
         return list(dict.fromkeys([*self._before, *self.departed]))
 
-    def of(self, rank: int, hearer: SimTransport) -> Item | None:
-        """The first news that *hearer* gets of the incarnation of *rank* that it knows."""
+    def of(self, rank: int, hearer: SimTransport) -> list[Item]:
+        """What *hearer* hears of the end of the incarnation of *rank* that it knows: any of it may be held up."""
         found = [self._cut(severance, rank, hearer.rank) for severance in self._severed]
         known, before = hearer.known(rank), self._before.get(rank, ())
         departure = before[known] if known < len(before) else self.departed.get(rank)
         if departure is not None:
             # A process's end travels as its messages do.
             found.append(Item(departure.time_s + self._latency_s(rank, hearer.rank), departure.reason))
-        return min((item for item in found if item is not None), key=lambda item: item.time_s, default=None)
+        return [item for item in found if item is not None]
 
     def cut_off(self, a: int, b: int) -> bool:
         """Whether *a* and *b* have given each other up."""

@@ -228,19 +228,20 @@ class SimTransport:
         if not isinstance(source, Any_):
             self._hear_of(source)
             return
-        unheard = [(rank, news.of(rank, self)) for rank in news.suspects() if self._may_lose(rank)]
-        items = [(rank, item) for rank, item in unheard if item is not None]
-        for rank, item in sorted(items, key=lambda entry: entry[1].time_s):
-            self._hear(rank, item)
+        unheard = [
+            (item.time_s, rank) for rank in news.suspects() if self._may_lose(rank) for item in news.of(rank, self)
+        ]
+        for _, rank in sorted(unheard):
+            self._hear_of(rank)
 
     def _may_lose(self, rank: int) -> bool:
         return rank != self.rank and rank not in self.inbox.lost
 
     def _hear_of(self, rank: int) -> None:
         """If *rank* has departed, it is lost, or will be when the news is here."""
-        item = self._cluster.news.of(rank, self) if self._may_lose(rank) else None
-        if item is not None:
-            self._hear(rank, item)
+        if self._may_lose(rank):
+            for item in self._cluster.news.of(rank, self):
+                self._hear(rank, item)
 
     def _hear(self, rank: int, item: Item) -> None:
         known, now_s = self.known(rank), self._loop.clock._now

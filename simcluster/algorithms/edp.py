@@ -77,8 +77,9 @@ async def _serve(node: Transport, replica: Replica, max_staleness: int | None, d
             # Push: in order of arrival, which is what asynchronous means.
             try:
                 push = await node.recv(ANY, "push")
-            except PeerLost as lost:
-                to_come.pop(lost.rank, None)
+            except PeerLost:
+                # All that came is taken; whoever is gone, also well and therefore not told one by one, pushes no more.
+                to_come = {rank: left for rank, left in to_come.items() if rank in node.peers}
                 continue
             async with updating:
                 await update(push.tensors, push["version"], push["loss"])
