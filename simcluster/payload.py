@@ -182,13 +182,13 @@ def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
         header_B += 1 if count < 16 else 3 if count < 2**16 else 5
         length = len(tag) if tag.isascii() else len(tag.encode())
         header_B += length + (1 if length < 32 else 2 if length < 256 else 3 if length < 2**16 else 5)
-    except (AttributeError, KeyError, ValueError):
+        if content.values:
+            header_B += len(encode_header("", Payload((), content.values))) - 3  # less the array, the tag, no tensors
+        else:
+            header_B += 1
+    except (AttributeError, KeyError, TypeError, ValueError):
         encode_header(tag, content)  # knows how to say what is wrong
         raise
-    if content.values:
-        header_B += len(encode_header("", Payload((), content.values))) - 3  # less the array, the tag, no tensors
-    else:
-        header_B += 1
     return header_B, body_B
 
 

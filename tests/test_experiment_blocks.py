@@ -86,3 +86,8 @@ def test_settings_that_a_signature_cannot_take_are_told_how_it_could(
 ) -> None:
     found = problems_of({**GOOD, block: {"path": f"{own}:{function}", "interval": 5}})
     assert any(words in problem for problem in found), found
+
+
+def test_what_is_no_file_name_or_mapping_is_refused_in_a_sentence() -> None:
+    assert problems_of(3) == ["experiment: found 3, expected a file, the name of a shipped one, or a mapping of keys"]
+    assert problems_of(GOOD, topology=3)[0].startswith("topology (set by --topology): found 3, expected the name or")

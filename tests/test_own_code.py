@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -158,3 +160,24 @@ def test_a_workload_that_cannot_be_made_is_a_usage_error(tmp_path: Path, body: s
     with pytest.raises(UsageError) as caught:
         read_experiment(experiment)
     assert words in str(caught.value)
+
+
+def test_a_script_that_runs_itself_whenever_it_is_read_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import simcluster\n"
+        "async def mine(node, replica):\n"
+        "    pass\n"
+        "simcluster.run(topology='smolcluster', algorithm=mine, workload='quadratic', stop={'steps': 1},\n"
+        f"               out={str(tmp_path / 'run')!r}, report=False)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert "a run that starts whenever this file is read" in done.stderr
+    assert "below `if __name__ == '__main__':`" in done.stderr
+    assert not (tmp_path / "run").exists()
+    text = script.read_text().replace("simcluster.run(", "if __name__ == '__main__': simcluster.run(")
+    script.write_text(text)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run" / "summary.json").exists()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import simcluster
 from simcluster.results.record import Recorder, RunRecord
@@ -71,3 +72,13 @@ def test_two_runs_that_differ_only_in_what_a_crashed_node_did_have_different_tra
     seen = [trace_of(1, 0.5), trace_of(2, 0.5), trace_of(1, 0.25)]
     assert len(set(seen)) == 3
     assert trace_of(1, 0.5) == seen[0]
+
+
+def test_what_is_no_number_is_told_by_name() -> None:
+    recorder = Recorder(0, "a", lambda: 1.0)
+    with pytest.raises(TypeError, match="a metric is one number, and 'loss' is str 'high'"):
+        recorder.metrics(1, {"loss": "high"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="'loss' is Tensor"):
+        recorder.metrics(1, {"loss": torch.zeros(2)})  # type: ignore[dict-item]
+    recorder.metrics(1, {"loss": torch.tensor(0.5)})  # type: ignore[dict-item]
+    assert [metric.value for metric in recorder.record.metrics] == [0.5]

@@ -49,7 +49,7 @@ def _apply_options(reading: Reading, options: Mapping[str, Any]) -> None:
     for key, value in options.items():
         if value is None:
             continue
-        if key == "topology" and not isinstance(value, Mapping):
+        if key == "topology" and isinstance(value, (str, Path)):
             # A path on the command line is relative to where the command is given, not to the file.
             value = str(Path(value).resolve()) if Path(value).exists() else str(value)
         if key == "algorithm":

@@ -31,6 +31,22 @@ INSTEAD = {
 """What an algorithm must not import, and what to write instead."""
 
 
+_loading: list[Path] = []
+
+
+def refuse_while_loading() -> None:
+    """Raises UsageError inside a file that is being read: a run that starts there would read it again, for ever."""
+    if _loading:
+        raise UsageError(
+            Problem(
+                "own code",
+                "a run that starts whenever this file is read, as every node does",
+                "the call below `if __name__ == '__main__':`",
+                str(_loading[-1]),
+            )
+        )
+
+
 def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[..., Any], str]:
     """The function that *reference*, "file.py:name" relative to *folder*, names; and its absolute reference.
 
@@ -137,8 +153,12 @@ def _module(path: Path, digest: str) -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses and pydantic look their module up
     folder = str(path.parent)
     sys.path.insert(0, folder)  # its neighbours can be imported, as from a script
+    _loading.append(path)
     try:
         spec.loader.exec_module(module)
+    except UsageError:
+        del sys.modules[spec.name]
+        raise
     except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, path)
@@ -146,6 +166,7 @@ def _module(path: Path, digest: str) -> ModuleType:
             Problem("own code", f"{type(error).__name__}: {error}", "a file that runs", str(path), line)
         ) from error
     finally:
+        _loading.pop()
         sys.path.remove(folder)
     return module
 

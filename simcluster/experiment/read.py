@@ -93,6 +93,8 @@ def read_experiment(
 def _open(source: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
     if isinstance(source, Mapping):
         return Document(dict(source)), Path.cwd()
+    if not isinstance(source, (str, Path)):
+        raise UsageError(Problem("experiment", repr(source), "a file, the name of a shipped one, or a mapping of keys"))
     path = Path(source)
     if not path.exists():
         shipped = shipped_path("experiments", str(source))

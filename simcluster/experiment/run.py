@@ -20,6 +20,7 @@ from simcluster.experiment.fault_plan import planned
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
+from simcluster.experiment.own_code import refuse_while_loading
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.results.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
 from simcluster.results.record import RunRecord
@@ -52,6 +53,7 @@ def run(
     Raises UsageError before anything is written; RunError, with *seed* and *folder* filled in, after the folder of the
     failed run has been.
     """
+    refuse_while_loading()
     if experiment is None:
         experiment = {"topology": topology, "algorithm": _block(algorithm), **keys}
         topology = algorithm = None

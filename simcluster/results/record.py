@@ -146,7 +146,7 @@ class Recorder:
         A number that is not known is no number to note.
         """
         if not isinstance(value, UnknownNumber):
-            self._record.metrics.append(Metric(time_s, step, self._record.name, name, float(value)))
+            self._record.metrics.append(Metric(time_s, step, self._record.name, name, _number(name, value)))
 
     def end_algorithm(self) -> float:
         """Notes, and returns, that the algorithm ended now: what follows, as evaluating, is off the clock."""
@@ -159,6 +159,13 @@ class Recorder:
         record.finished_s = self.now() if finished_s is None else finished_s
         record.weights_sha256 = weights_sha256
         return record
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"a metric is one number, and {name!r} is {type(value).__name__} {value!r}") from None
 
 
 @dataclass
