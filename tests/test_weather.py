@@ -14,6 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.sim import Cluster
+from backends.sim.clock import Clock
+from backends.sim.fairshare import Channel, Demand
+from backends.sim.network import Network, Route
 from backends.sim.weather import Changing, Weather, rates
 from simcluster.errors import Deadlock, NeverFinished
 from simcluster.experiment.flows import PlainFlow, finish_times
@@ -215,6 +218,22 @@ def test_traffic_that_comes_and_goes_is_there_in_the_spells_drawn(seed: int) -> 
     assert finish_times(cluster, [PlainFlow("n0", "n1", 10 * M)], seed=seed)[0] == pytest.approx(
         at_s + left_B / rate_Bps, rel=1e-9
     )
+
+
+def test_traffic_that_comes_again_finds_its_share_anew() -> None:
+    # Alone at first, then beside a flow, then away, then beside two: a third each, whatever it had before.
+    clock = Clock()
+    network, channel = Network(clock), Channel("l", 3 * M)
+    traffic = Demand([(channel, 1.0)])
+    for flows, share in ((0, 3 * M), (1, 1.5 * M), (2, M)):
+        ways = [network.start(Route(((channel, 1.0),)), 1e9, lambda: None) for _ in range(flows)]
+        network.join(traffic)
+        if clock.settle is not None:
+            clock.settle()
+        assert traffic.rate_Bps == share
+        network.leave(traffic)
+        for way in ways:
+            network.cancel(way)
 
 
 def test_traffic_that_comes_and_goes_is_there_for_its_share_of_the_time() -> None:

@@ -87,7 +87,8 @@ class Network:
         self.put(flow)
 
     def join(self, demand: Demand) -> None:
-        """Lets *demand* take its share beside the flows, until it leaves."""
+        """Lets *demand* take its share beside the flows, until it leaves; it may come again."""
+        demand.level, demand.rate_Bps = inf, 0.0
         if not self._fair.join(demand):
             self._clock.settle = self._settle
 
