@@ -221,11 +221,11 @@ def test_traffic_that_comes_and_goes_is_there_in_the_spells_drawn(seed: int) -> 
 
 
 def test_traffic_that_comes_again_finds_its_share_anew() -> None:
-    # Alone at first, then beside a flow, then away, then beside two: a third each, whatever it had before.
+    # Beside two, one and no other flow: a third, a half and all, whatever it had before.
     clock = Clock()
     network, channel = Network(clock), Channel("l", 3 * M)
     traffic = Demand([(channel, 1.0)])
-    for flows, share in ((0, 3 * M), (1, 1.5 * M), (2, M)):
+    for flows, share in ((2, M), (1, 1.5 * M), (0, 3 * M)):
         ways = [network.start(Route(((channel, 1.0),)), 1e9, lambda: None) for _ in range(flows)]
         network.join(traffic)
         if clock.settle is not None:
