@@ -220,6 +220,12 @@ def test_traffic_that_comes_and_goes_is_there_in_the_spells_drawn(seed: int) -> 
     )
 
 
+def settle(clock: Clock) -> None:
+    if clock.settle is not None:
+        clock.settle()
+        clock.settle = None
+
+
 def test_traffic_that_comes_again_finds_its_share_anew() -> None:
     # Beside two, one and no other flow: a third, a half and all, whatever it had before.
     clock = Clock()
@@ -228,12 +234,12 @@ def test_traffic_that_comes_again_finds_its_share_anew() -> None:
     for flows, share in ((2, M), (1, 1.5 * M), (0, 3 * M)):
         ways = [network.start(Route(((channel, 1.0),)), 1e9, lambda: None) for _ in range(flows)]
         network.join(traffic)
-        if clock.settle is not None:
-            clock.settle()
+        settle(clock)
         assert traffic.rate_Bps == share
         network.leave(traffic)
         for way in ways:
             network.cancel(way)
+        settle(clock)
 
 
 def test_traffic_that_comes_and_goes_is_there_for_its_share_of_the_time() -> None:
