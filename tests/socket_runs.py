@@ -27,7 +27,7 @@ def job(program: str, names: str = "abc", folder: Path | None = None, **settings
     return ClusterJob(list(names), config, program=f"tests.node_programs:{program}", **settings)
 
 
-def wait_for(what: Callable[[], Any], limit_s: float = 30.0) -> Any:
+def wait_for(what: Callable[[], Any], limit_s: float = 90.0) -> Any:
     """The first true value of *what*."""
     end_s = time.monotonic() + limit_s
     while not (value := what()):

@@ -55,7 +55,7 @@ def test_it_writes_a_topology_and_says_what_it_measured(command: Any, tmp_path: 
         (["lab.yaml", "--workload", "mnist"], "mnist_mlp"),
         (["lab.yaml", "--set", "workload.hidden=none"], "workload.hidden"),
         (["lab.yml"], "lab.yml"),
-        (["lab.yaml", "--backend", "smi"], "sim or sockets"),
+        (["lab.yaml", "--backend", "smi"], "did you mean 'sim'"),
     ],
 )
 def test_a_wrong_request_is_told_before_anything_is_measured(

@@ -87,5 +87,6 @@ def test_a_learning_rate_that_is_not_a_number_is_refused():
 def test_the_table_names_each_workload_by_its_function():
     assert {name: function.__name__ for name, function in WORKLOADS.items()} == {
         "mnist_mlp": "mnist_mlp",
+        "gpt": "gpt",
         "quadratic": "quadratic",
     }
