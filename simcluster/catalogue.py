@@ -81,4 +81,5 @@ def _in_words(function: Callable[..., Any]) -> str:
 
     settings = ", ".join(f"{s.name}={s.default!r}" if not s.required else s.name for s in settings_of(function))
     text = inspect.getdoc(function)
-    return f"({settings})  {text.splitlines()[0]}" if text else f"({settings})"
+    # Docstrings mark arguments with asterisks, which nobody needs beside their list.
+    return f"({settings})  {text.splitlines()[0].replace('*', '')}" if text else f"({settings})"

@@ -10,23 +10,18 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from simcluster.cli_calibrate import calibrate
 from simcluster.cli_options import Json, names_of
 from simcluster.cli_sets import overrides
+from simcluster.cli_show import print_summary, progress_bar, wrapped
 from simcluster.cli_simulator import bench_app, flows
 from simcluster.cli_topology import topology_app
 from simcluster.errors import Problem, RunError, UsageError
-
-if TYPE_CHECKING:
-    from simcluster.experiment.run import Progress
-    from simcluster.results.folder import Run
 
 app = typer.Typer(
     name="simcluster",
@@ -177,7 +172,7 @@ def run(
             ]
         )
     options = overrides(more_options or [], "--option") | options
-    with _progress_bar(f"{Path(experiment).stem}{f' on {backend}' if backend else ''}", silent=as_json) as progress:
+    with progress_bar(f"{Path(experiment).stem}{f' on {backend}' if backend else ''}", silent=as_json) as progress:
         try:
             from simcluster.experiment import run as run_experiment
 
@@ -192,7 +187,7 @@ def run(
     if as_json:
         print(json.dumps(finished.summary, indent=2))
     else:
-        _print_summary(finished)
+        print_summary(finished)
 
 
 @app.command()
@@ -252,7 +247,7 @@ def list_(
     for name, entries in found.items():
         print(f"{name}:")
         for entry, words in entries.items():
-            print(f"  {entry:<22} {words}" if words else f"  {entry}")
+            print(wrapped(f"  {entry:<22} {words}".rstrip()))
 
 
 @app.command()
@@ -284,39 +279,3 @@ def key(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to writ
 
 app.command()(calibrate)
 app.command()(flows)
-
-
-def _print_summary(finished: Run) -> None:
-    from simcluster.results import words
-
-    summary = finished.summary
-    clock = "virtual" if summary["backend"] == "sim" else "measured"
-    accuracy = "" if summary["accuracy"] is None else f", accuracy {summary['accuracy']:.3f}"
-    loss = "" if summary["loss"] is None else f", held-out loss {summary['loss']:.4f}"
-    where = f"{summary['topology']} ({summary['backend']}, seed {summary['seed']})"
-    took = f"{summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time"
-    sent = f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent"
-    print(f"{summary['algorithm']} on {where}: {summary['status']}")
-    print(f"  {summary['steps']} steps in {took}{loss}{accuracy}")
-    weights = "timed only" if words.timed_only(summary) else f"weights {str(summary['weights_sha256'])[:16]}"
-    print(f"  {sent}; {weights}")
-    bill = [form(summary[key]) for key, form in (("joules", words.energy), ("price_usd", words.price))]
-    if any(part != words.ABSENT for part in bill):
-        print(f"  {', '.join(part for part in bill if part != words.ABSENT)} for all devices")
-    report = finished.folder / "report.html"
-    print(f"  {report if report.exists() else finished.folder}")
-
-
-@contextmanager
-def _progress_bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
-    """A bar on standard error, or nothing if that is no terminal."""
-    if silent or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simcluster import cli
+from simcluster import cli, cli_show
 
 COMMAND = Path(sys.executable).with_name("simcluster")
 
@@ -42,17 +42,31 @@ def test_a_shell_completes_names_and_files(words: str, found: list[str], tmp_pat
     assert done.stdout.split() == found
 
 
+def test_a_terminal_sees_tables_wrapped_and_a_pipe_whole_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    cli.list_("algorithms")
+    whole = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    cli.list_("algorithms")
+    wrapped = capsys.readouterr().out
+    assert max(map(len, whole.splitlines())) > 80 >= max(map(len, wrapped.splitlines()))
+    assert wrapped.split() == whole.split()
+    assert "*" not in whole
+
+
 def test_a_terminal_sees_a_bar_that_a_pipe_and_json_do_not(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for terminal, silent in ((False, False), (True, True)):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
-        with cli._progress_bar("quickstart", silent=silent) as progress:
+        with cli_show.progress_bar("quickstart", silent=silent) as progress:
             assert progress is None
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with cli._progress_bar("quickstart", silent=False) as progress:
+    with cli_show.progress_bar("quickstart", silent=False) as progress:
         assert progress is not None
         progress(30, 200)
     seen = capsys.readouterr().err

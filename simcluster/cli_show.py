@@ -1,0 +1,61 @@
+"""What the command shows: the numbers of a run, tables, a bar while it takes long.
+
+This file knows terminals. It must not know how the numbers came about.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simcluster.experiment.run import Progress
+    from simcluster.results.folder import Run
+
+
+def wrapped(line: str) -> str:
+    """*line* as lines of a table's second column, if somebody reads them in a terminal."""
+    if not sys.stdout.isatty():
+        return line
+    width = max(60, shutil.get_terminal_size().columns)
+    return textwrap.fill(line, width, subsequent_indent=" " * 25, break_long_words=False, break_on_hyphens=False)
+
+
+def print_summary(finished: Run) -> None:
+    from simcluster.results import words
+
+    summary = finished.summary
+    clock = "virtual" if summary["backend"] == "sim" else "measured"
+    accuracy = "" if summary["accuracy"] is None else f", accuracy {summary['accuracy']:.3f}"
+    loss = "" if summary["loss"] is None else f", held-out loss {summary['loss']:.4f}"
+    where = f"{summary['topology']} ({summary['backend']}, seed {summary['seed']})"
+    took = f"{summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time"
+    sent = f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent"
+    print(f"{summary['algorithm']} on {where}: {summary['status']}")
+    print(f"  {summary['steps']} steps in {took}{loss}{accuracy}")
+    weights = "timed only" if words.timed_only(summary) else f"weights {str(summary['weights_sha256'])[:16]}"
+    print(f"  {sent}; {weights}")
+    bill = [form(summary[key]) for key, form in (("joules", words.energy), ("price_usd", words.price))]
+    if any(part != words.ABSENT for part in bill):
+        print(f"  {', '.join(part for part in bill if part != words.ABSENT)} for all devices")
+    report = finished.folder / "report.html"
+    print(f"  {report if report.exists() else finished.folder}")
+
+
+@contextmanager
+def progress_bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
+    """A bar on standard error, or nothing if that is no terminal."""
+    if silent or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
