@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from importlib import import_module
@@ -30,7 +31,7 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     _check_options(job.options)
     module, _, function = job.program.partition(":")
     program = getattr(import_module(module), function)
-    cluster = Cluster(job.topology, job.seed, faults=job.faults, **job.options)
+    cluster = Cluster(job.topology, job.seed, faults=job.faults, **{"threads": _cores(), **job.options})
     if job.on_progress is not None:
         for node in cluster.nodes:
             node.on_step = job.on_progress
@@ -55,6 +56,11 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
     extra = {"lost": lost, "faults": cluster.faults.log.rows()}
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -134,7 +134,7 @@ class Cluster:
                 f"no work done and nothing recorded for long at {self.loop.time():g} s", self.waits()
             ) from None
         except KeyboardInterrupt:
-            self.loop.workers.close()  # work that never ends is not waited for
+            self.loop.workers.close(within_s=1.0)  # work may never end
             raise
         finally:
             self._end_all()

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from backends.sim.ahead import Entry
 from backends.sim.stream import Beside, Outgoing
 from simcluster.errors import ENDED
+from backends.sim.workers import LEAST_FLOPS
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work
 from simcluster.payload import Message, Sendable, as_payload, freeze, sizes_of
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
 
+from simcluster.workloads import Replica
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -110,7 +112,8 @@ class SimTransport:
             # Run at the start, as a real device would: what changes later is not seen, and cancelling comes too late.
             duration_s = self.device.start(cost, start_s)
             try:
-                piece = self._loop.workers.begin(self, partial(work, *args, **kwargs), cost.flops)
+                hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
+                piece = self._loop.workers.begin(self, partial(work, *args, **kwargs), hand_over=hand_over)
                 await asyncio.sleep(duration_s)
             finally:
                 self._loop.progress()
@@ -285,3 +288,9 @@ class SimTransport:
         if self.inbox.died(to):
             await asyncio.sleep(0)
             raise self.inbox.error(to)
+
+
+def _is_of_a_replica(work: Callable[..., Any]) -> bool:
+    """Whether *work* may run beside that of other nodes: of other functions nobody knows what they share."""
+    replica = getattr(work, "__self__", None)
+    return isinstance(replica, Replica) and replica.computes

@@ -1,4 +1,4 @@
-"""Pieces of work, in threads if they are large, so that what overlaps in virtual time overlaps on this machine's cores.
+"""Pieces of work, in threads if worth it, so that what overlaps in virtual time overlaps on this machine's cores.
 
 This file knows threads, functions and owners. It must not know clocks, nodes or torch. When a piece is over decides
 nothing: before anything else of its owner is run, which may need its result or change what it reads, it is waited for.
@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 LEAST_FLOPS = 1e8
-"""Work of less is done at once: to hand it over would take longer than it."""
+"""Work of less is not worth handing over: threads that take turns at the interpreter cost more than they win."""
 
 
 class Piece(Generic[T]):
@@ -63,10 +63,10 @@ class Workers:
         self._waiting: SimpleQueue[Piece[Any] | None] = SimpleQueue()
         self.under_way: dict[object, Piece[Any]] = {}
 
-    def begin(self, owner: object, work: Callable[[], T], flops: float) -> Piece[T]:
-        """The piece that *work* of about so many FLOPs is; it may be over when this returns."""
+    def begin(self, owner: object, work: Callable[[], T], *, hand_over: bool) -> Piece[T]:
+        """The piece that *work* is: over when this returns, unless there are threads to *hand* it *over* to."""
         piece = Piece(work)
-        if self._count and flops >= LEAST_FLOPS:
+        if self._count and hand_over:
             self.under_way[owner] = piece
             self._hand_over(piece)
         else:
@@ -79,12 +79,15 @@ class Workers:
         if piece is not None:
             piece.wait()
 
-    def close(self) -> None:
-        """Nothing is waited for any more; threads end once they have nothing left to do."""
+    def close(self, within_s: float | None = None) -> None:
+        """Ends the threads when they have nothing left to do; returns then, or *within_s* real seconds for each."""
         self.under_way.clear()
-        for _ in self._threads:
+        threads, self._threads = self._threads, []
+        for _ in threads:
             self._waiting.put(None)
-        self._threads.clear()
+        # A thread that still runs when the interpreter ends takes the process with it.
+        for thread in threads:
+            thread.join(within_s)
 
     def _hand_over(self, piece: Piece[Any]) -> None:
         if len(self._threads) < self._count:

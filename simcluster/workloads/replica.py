@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -29,13 +30,25 @@ from simcluster.workloads.steps import Loss, differentiate, separate, take_step,
 EVALUATION_BATCH = 1024
 
 
+@dataclass
+class Counted:
+    """What is found out once for all replicas of a workload: what work costs, and whether the model draws numbers."""
+
+    costs: dict[Hashable, Cost] = field(default_factory=dict)
+    draws: bool | None = None
+
+
 class Replica:
     """One node's share of a Workload. Ask `Workload.replica` for one.
 
     *names* and *parameters* list the trainable parameters in the model's own order; *parameters* are the live
     weights. Buffers (running means) and frozen parameters stay with the replica: no algorithm sees them.
-    *steps* is the number of batches, the same on every rank.
+    *steps* is the number of batches, the same on every rank. Replicas share nothing that changes: work on one may
+    run beside work on another.
     """
+
+    computes = True
+    """Whether there are numbers behind its tensors."""
 
     def __init__(
         self,
@@ -51,7 +64,7 @@ class Replica:
         clip_norm: float | None,
         seed: int,
         rank: int,
-        costs: dict[Hashable, Cost],
+        counted: Counted,
         name: str = "",
     ) -> None:
         self._name = name
@@ -68,8 +81,7 @@ class Replica:
         self.batch_size, self.steps = batch_size, steps
         self._clip_norm = clip_norm
         self._seed, self._rank = seed, rank
-        # Shared by the replicas of one workload: all cost the same.
-        self._costs = costs
+        self._counted = counted
         self._draws: bool | None = None
         self._evaluated: nn.Module | None = None
 
@@ -100,9 +112,12 @@ class Replica:
         """The mean loss of *batch* and its gradient by every parameter, as tensors that nothing else holds.
 
         A parameter that the loss does not use gets zeros. What the model draws from torch's global generator
-        (dropout) depends on seed, rank and *batch.step* alone. A model that draws nothing for its first batch
-        is taken to never draw; randomness of another origin than torch's is the model's own affair.
+        (dropout) depends on seed, rank and *batch.step* alone. A model that draws nothing when its cost is counted,
+        or for its first batch, is taken to never draw; randomness of another origin than torch's is the model's
+        own affair.
         """
+        if self._draws is None:
+            self._draws = self._counted.draws
         if self._draws is False:
             return self._loss_and_gradients(batch)
         seed = seed_number(seed_sequence(self._seed, "forward", str(self._rank), str(batch.step)))
@@ -141,17 +156,21 @@ class Replica:
         all operators read and write, without cache or fusion (simcluster.workloads.costs).
         """
         key = ("gradient", batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
-        if key not in self._costs:
+        costs = self._counted.costs
+        if key not in costs:
             model = self._make_model().train()
             trainable = [p for p in model.parameters() if p.requires_grad]
             kind = kind_of(self._name, "gradient")
-            with borrowed(0):
-                self._costs[key] = matrix_cost(lambda: differentiate(model, self._loss, trainable, batch), kind)
-        return self._costs[key]
+            with borrowed(0) as generator:
+                before = generator.get_state()
+                costs[key] = matrix_cost(lambda: differentiate(model, self._loss, trainable, batch), kind)
+                if self._counted.draws is None:
+                    self._counted.draws = not torch.equal(before, generator.get_state())
+        return costs[key]
 
     def apply_cost(self) -> Cost:
         """What `apply` asks of a device: a FLOP for each element that an operator writes, and its bytes."""
-        if "apply" not in self._costs:
+        if "apply" not in self._counted.costs:
             copies = [nn.Parameter(parameter.detach().clone()) for parameter in self._trainable]
             optimizer = self._make_optimizer(copies)
             gradients = [torch.ones_like(parameter) for parameter in self.parameters]
@@ -159,8 +178,8 @@ class Replica:
             take_step(optimizer, copies, gradients, self._clip_norm)
             kind = kind_of(self._name, "apply")
             step = partial(take_step, optimizer, copies, gradients, self._clip_norm)
-            self._costs["apply"] = elementwise_cost(step, kind)
-        return self._costs["apply"]
+            self._counted.costs["apply"] = elementwise_cost(step, kind)
+        return self._counted.costs["apply"]
 
     def evaluate(self) -> dict[str, float]:
         """{"loss", "accuracy"} on the held-out samples; {"loss"} if targets are no classes, {} if none."""

@@ -24,6 +24,8 @@ class TimingReplica(Replica):
     Nothing is computed but shapes, and those once for all replicas, so a thousand of a model of any size weigh little.
     """
 
+    computes = False
+
     def __init__(self, sketch: Sketch, train: Samples, test: Samples | None, batch_size: int, steps: int) -> None:
         # Replica's own constructor makes a model, which is what must not happen here.
         self._sketch = sketch

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -26,12 +26,11 @@ from torch import nn
 
 from simcluster.errors import Problem, UsageError
 from simcluster.rng import numpy_stream, seed_sequence
-from simcluster.transport import Cost
 from simcluster.workloads.global_rng import borrowed, seed_number
 from simcluster.workloads.memory import Memory, count_memory
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices, Partition, iid
-from simcluster.workloads.replica import Replica
+from simcluster.workloads.replica import Counted, Replica
 from simcluster.workloads.samples import Batch, Data, Samples, as_samples
 from simcluster.workloads.sketch import Sketch
 from simcluster.workloads.steps import Loss
@@ -70,7 +69,7 @@ class Workload:
     name: str = ""
     # Both are the same for every replica, and a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
-    _costs: dict[Hashable, Cost] = field(default_factory=dict, init=False, repr=False)
+    _counted: Counted = field(default_factory=Counted, init=False, repr=False)
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
@@ -91,7 +90,7 @@ class Workload:
         if self.name:
             return self
         twin = copy.copy(self)
-        twin.__dict__.update(name=name, _costs={})
+        twin.__dict__.update(name=name, _counted=Counted())
         twin.__dict__.pop("sketch", None)
         return twin
 
@@ -165,7 +164,7 @@ class Workload:
             clip_norm=self.clip_norm,
             seed=seed,
             rank=rank,
-            costs=self._costs,
+            counted=self._counted,
             name=self.name,
         )
 
