@@ -58,7 +58,7 @@ class Faults:
         self._links_by_name = {link.name: link for link in cluster.topology.links}
 
     def schedule(self) -> None:
-        """Sets an alarm for all that is to happen, and tells the devices."""
+        """Sets an alarm for all that is to happen, and tells the devices. Nobody has begun yet."""
         moments: list[tuple[float, int, int, float]] = []
         for number, fault in enumerate(self._plan):
             for start_s, end_s in fault.spells:
@@ -68,11 +68,14 @@ class Faults:
                 if isinstance(fault, (Hang, Cut, Partition)) and end_s - start_s > self._dead_s:
                     moments.append((start_s + self._dead_s, _DEAD, number, end_s))
         act = {_BEGINS: self._begin, _ENDS: self._end, _DEAD: self._lose}
-        for time_s, what, number, _ in sorted(moments):
-            self._cluster.loop.clock.alarm_at(time_s, act[what], number)
         self._slow_down()
         if any(isinstance(fault, (Latency, Bandwidth, Loss)) for fault in self._plan):
             self._cluster.surroundings.link_now = self._link_now
+        for time_s, what, number, _ in sorted(moments):
+            if time_s:
+                self._cluster.loop.clock.alarm_at(time_s, act[what], number)
+            else:
+                act[what](number)  # before any node begins
 
     def meets(self, stream: Stream) -> None:
         """*stream* has just been laid."""

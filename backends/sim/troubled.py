@@ -9,7 +9,9 @@ is still under way is dropped.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backends.sim.rough import Roughness, RoughStream
@@ -20,14 +22,23 @@ if TYPE_CHECKING:
     from simcluster.payload import Message
 
 
+@dataclass(slots=True)
+class _Flying:
+    """A message under way, and whether its latency is over."""
+
+    message: Message
+    landed: bool = False
+
+
 class TroubledStream(RoughStream):
     """*broken* is why nothing arrives any more, None while it does."""
 
-    __slots__ = ("_admitted", "_held", "_stops", "broken")
+    __slots__ = ("_admitted", "_flying", "_held", "_stops", "broken")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._stops = 0
+        self._flying: deque[_Flying] = deque()  # in the order in which they left
         self._held: list[Message] = []
         self._admitted: Outgoing | None = None  # by the receiver, while this was stopped
         self.broken: object | None = None
@@ -49,8 +60,7 @@ class TroubledStream(RoughStream):
             self.cluster.network.resume(self._current.flow, self.route)
         held, self._held = self._held, []
         for message in held:
-            self._last_arrival_s = max(self._last_arrival_s, self.clock._now + self.latency_s)
-            self.clock.alarm_at(self._last_arrival_s, self._land, message)
+            self.clock.alarm_at(self.clock._now + self.latency_s, self._land, message)
         if self._on_silence and not self.under_way_B:
             self.clock.alarm_at(self.clock._now + self.latency_s, self._tell_silence)
         if self._admitted is not None:
@@ -74,8 +84,9 @@ class TroubledStream(RoughStream):
     def break_for(self, cause: object) -> None:
         """Both ends have given each other up because of *cause*."""
         self.broken = self.broken or cause
-        held, self._held = self._held, []
-        for message in held:
+        here = [*self._held, *(flying.message for flying in self._flying if flying.landed)]
+        self._held.clear()
+        for message in here:
             self._land(message)
 
     # what is different then
@@ -107,13 +118,23 @@ class TroubledStream(RoughStream):
         else:
             super()._announced(outgoing)
 
+    def _travel(self, message: Message) -> None:
+        self._flying.append(_Flying(message))
+        super()._travel(message)
+
     def _land(self, message: Message) -> None:
-        if self.broken is not None:
-            self.drop(message, self.broken)
-        elif self._stops:
+        if self._stops and self.broken is None:
             self._held.append(message)
-        else:
-            super()._land(message)
+            return
+        index, flying = next((i, flying) for i, flying in enumerate(self._flying) if flying.message is message)
+        if self.broken is not None:
+            del self._flying[index]
+            self.drop(message, self.broken)
+            return
+        # What was held may come behind what left later: as TCP does, this waits for it.
+        flying.landed = True
+        while self._flying and self._flying[0].landed:
+            super()._land(self._flying.popleft().message)
 
     def _tell_silence(self, _: object) -> None:
         waiting, self._on_silence = self._on_silence, []

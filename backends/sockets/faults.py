@@ -37,7 +37,7 @@ def check_faults(job: ClusterJob) -> list[Problem]:
     """What is wrong with the faults of *job* for real nodes."""
     problems = []
     for number, fault in enumerate(job.faults):
-        key = f"faults.{number}"
+        key = f"faults[{number}]"
         if not isinstance(fault, SUPPORTED):
             expected = "crash, hang, slow, cut, flap or partition: the others are for the simulator (--backend sim)"
             problems.append(Problem(f"{key}.kind", f"{fault.kind}, which sockets cannot do", expected))
