@@ -1,6 +1,7 @@
 """A node's replica: gradients, steps, batches, costs, evaluation, hashes."""
 
 import math
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from simcluster.rng import numpy_stream
 from simcluster.workloads import Batch, Workload, adamw, sgd, weights_sha256
+from simcluster.workloads.global_rng import borrowed
 
 
 def some_data(samples: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
@@ -189,6 +191,37 @@ def test_training_with_dropout_leaves_the_global_generator_alone_and_repeats_in_
         for replica, batch in zip(together, batches, strict=True):
             replica.apply(replica.loss_and_gradients(batch)[1])
     assert together[0].weights_sha256() == alone.weights_sha256()
+
+
+def test_counting_what_work_costs_changes_no_draw() -> None:
+    plain, counted = replica_of(dropping_out), replica_of(dropping_out)
+    counted.gradient_cost(next(counted.batches()))
+    train(plain)
+    train(counted)
+    assert plain.weights_sha256() == counted.weights_sha256()
+
+
+def test_a_model_that_is_known_to_draw_nothing_does_not_wait_for_the_generator() -> None:
+    drawing, plain = replica_of(dropping_out), replica_of()
+    batch = next(plain.batches())
+    for replica in (drawing, plain):
+        replica.gradient_cost(batch)
+    with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as holder:
+        release = threading.Event()
+
+        def hold() -> None:
+            with borrowed(0):
+                held.set()
+                release.wait(30)
+
+        held = threading.Event()
+        holder.submit(hold)
+        assert held.wait(30)
+        waiting = pool.submit(drawing.loss_and_gradients, batch)
+        assert pool.submit(plain.loss_and_gradients, batch).result(30)
+        assert not waiting.done()
+        release.set()
+        assert waiting.result(30)
 
 
 def test_replicas_with_dropout_in_threads_draw_what_they_draw_alone():
