@@ -91,6 +91,14 @@ def test_what_a_message_takes_of_its_hosts_is_told_from_what_it_takes_of_the_lin
     assert found.links[0].latency_s == pytest.approx(5e-3)
 
 
+def test_what_a_node_sends_ahead_is_found_as_far_as_it_was_filled() -> None:
+    given = document(link("a", "b"), nodes="ab", send_buffer="1 GB")
+    found = load(calibrated_document(simulated(given)))
+    # 8 Mbit/s and a round of at most 0.25 s: messages of 64 KiB, of which six were sent, all ahead
+    assert [found.nodes[name].send_buffer_bytes for name in "ab"] == [390_000, 390_000]
+    assert all(node.send_buffer_bytes == 0 for node in load(calibrated_document(simulated(CHAIN))).nodes.values())
+
+
 def test_a_medium_that_was_taken_for_full_duplex_is_found_out() -> None:
     really = load(document(link("a", "b", duplex="half"), nodes="ab"))
     plan = read_experiment({"topology": really.document, "algorithm": "edp", "workload": QUADRATIC})

@@ -27,6 +27,7 @@ def samples(
     pair.stream[100_000] = [2 * startup_s + STREAM_MESSAGES * moving_s] * 3
     # the peer starts a start-up later; then both go on, each 1 + ack times as long
     pair.both[100_000] = [3 * startup_s + (moving_s - startup_s) * (1 + ack)] * 3
+    pair.fill[100_000] = [STREAM_MESSAGES * moving_s]
     pair.sends[0] = [BURST_MESSAGES * send_s] * 3
     pair.burst[0] = [2 * startup_s + (BURST_MESSAGES - 1) * gap_s] * 3
     return pair
@@ -57,6 +58,12 @@ def test_a_ways_numbers_are_read_off() -> None:
     # x + 0.25 x = 1
     assert way.both_ways.value == pytest.approx(0.8)
     assert way.misfit == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_had_not_left_when_the_last_send_returned_is_the_buffer() -> None:
+    there, back = samples(0.0, 1e6), samples(0.0, 1e6)
+    there.fill[100_000] = [0.25]  # of 0.6 MB at 1 MB/s, 0.25 MB had left
+    assert fit_way(there, back).send_buffers_bytes == pytest.approx((350_000, 0.0), abs=1e-6)
 
 
 def test_a_long_message_that_is_slower_than_the_numbers_say_is_told() -> None:

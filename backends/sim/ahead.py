@@ -99,7 +99,7 @@ class Ring:
         streams = [self._cluster.stream(rank, (rank + 1) % size) for rank in range(size)]
         crossed: set[int] = set()
         for stream in streams:
-            if not stream.is_plain:
+            if not stream.is_plain or stream.sender.buffer is not None:
                 return None
             for channel, _ in stream.route.uses:
                 if id(channel) in crossed or channel.demands:

@@ -242,6 +242,8 @@ class Cluster:
         """A node's whole life: its body, then a goodbye; or a crash, which the body asks for by raising Crash."""
         try:
             result = await body(node)
+            if node.buffer is not None:
+                await node.buffer.flush()
         except BaseException as error:
             if node.alive and not self._ending:
                 node.die()

@@ -11,16 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from backends.sim.ahead import Entry
+from backends.sim.sendbuffer import SendBuffer
 from backends.sim.stream import Beside, Outgoing
-from simcluster.errors import ENDED
 from backends.sim.workers import LEAST_FLOPS
+from simcluster.errors import ENDED
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work
 from simcluster.payload import Message, Sendable, as_payload, freeze, sizes_of
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
-
 from simcluster.workloads import Replica
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -44,6 +45,8 @@ class SimTransport:
         self.rng = NodeRandom(cluster.seed, self.name)
         self.inbox = Inbox(rank, names, cluster.loop, self._make_room, self._listen, self._told)
         self.device = device
+        buffer_bytes = cluster.topology.nodes[self.name].send_buffer_bytes
+        self.buffer = SendBuffer(buffer_bytes) if buffer_bytes else None
         self.alive = True
         self.born_s = cluster.loop.time()
         self.killed_by: Fault | None = None
@@ -67,6 +70,10 @@ class SimTransport:
         if self._cluster.news.is_any:
             await self._refuse_if_dead(to)
         stream, outgoing = self._post(to, tag, content)
+        if self.buffer is not None and self.buffer.take(to, outgoing):
+            self._note_send(start_s, to, outgoing, start_s)
+            await asyncio.sleep(0)
+            return
         try:
             if outgoing.injected.done():
                 await asyncio.sleep(0)
@@ -76,7 +83,7 @@ class SimTransport:
         except asyncio.CancelledError:
             stream.withdraw(outgoing)
             raise
-        self._note_send(start_s, to, outgoing)
+        self._note_send(start_s, to, outgoing, outgoing.left_s)
 
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
         """See simcluster.collectives.exchange: here it takes no task."""
@@ -85,6 +92,9 @@ class SimTransport:
         if self._cluster.news.is_any:
             await self._refuse_if_dead(to)
         stream, outgoing = self._post(to, tag, content)
+        if self.buffer is not None and self.buffer.take(to, outgoing):
+            self._note_send(start_s, to, outgoing, start_s)
+            return await self._receive(source, tag)
         try:
             message = await self._receive(source, tag, outgoing)
             if not outgoing.injected.done():
@@ -95,7 +105,7 @@ class SimTransport:
                 outgoing.injected.exception()  # it may have failed for the same reason, which is told once
             raise
         outgoing.injected.result()
-        self._note_send(start_s, to, outgoing)
+        self._note_send(start_s, to, outgoing, outgoing.left_s)
         return message
 
     async def ring_ahead(self, vector: Tensor, lengths: Sequence[int], tag_of: Callable[[int], str]) -> int:
@@ -207,9 +217,9 @@ class SimTransport:
         stream.put(outgoing)
         return stream, outgoing
 
-    def _note_send(self, start_s: float, to: int, outgoing: Outgoing) -> None:
+    def _note_send(self, start_s: float, to: int, outgoing: Outgoing, end_s: float) -> None:
         message = outgoing.message
-        self.recorder.span("send", start_s, outgoing.left_s, to, message.tag, message.size_bytes)
+        self.recorder.span("send", start_s, end_s, to, message.tag, message.size_bytes)
 
     async def _receive(self, source: int | Any_, tag: str | Any_, beside: Beside | None = None) -> Message:
         clock = self._loop.clock

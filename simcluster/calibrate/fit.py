@@ -37,7 +37,8 @@ class WayFit:
 
     *startup_s* is what a message takes beside its bytes, o_s + L + o_r. *misfit* is by how much the longest single
     messages took longer than o_s + L + m / B + o_r, as a share. *both_ways* is the share of the bandwidth that each
-    direction has when both are used: near 1 on full duplex, 1/2 on half.
+    direction has when both are used: near 1 on full duplex, 1/2 on half. *send_buffers_bytes* are what each end was rid
+    of before it had left, at least.
     """
 
     a: int
@@ -46,6 +47,7 @@ class WayFit:
     bandwidth_Bps: Value
     send_overheads_s: tuple[Value, Value]
     recv_overheads_s: tuple[Value, Value]
+    send_buffers_bytes: tuple[float, float]
     both_ways: Value
     misfit: float
 
@@ -70,6 +72,7 @@ def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
     - o_s: what sending an empty message takes its caller; of many in a row, since some wait for the loop's turn.
     - o_r: how much apart empty messages come in that are sent as fast as can be. It is told no better than o_s allows:
       if sending takes longer than receiving, both are taken for equal.
+    - the send buffer: of a stream, what had not left when its last send returned.
     """
     halves_s = {size: quartiles([seconds / 2 for seconds in taken]) for size, taken in there.round.items()}
     startup = halves_s[0]
@@ -89,6 +92,7 @@ def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
         bandwidth,
         (_sending(there), _sending(back)),
         (_receiving(back, startup.value), _receiving(there, startup.value)),
+        (_ahead(there, bandwidth.value), _ahead(back, bandwidth.value)),
         quartiles(both),
         single_s / (startup.value + moving_s) - 1,
     )
@@ -102,6 +106,12 @@ def _receiving(samples: PairSamples, startup_s: float) -> Value:
     """What one more message of a burst adds, at the other end of *samples*."""
     gaps_s = [max(0.0, seconds - 2 * startup_s) / (BURST_MESSAGES - 1) for seconds in samples.burst[0]]
     return quartiles(gaps_s)
+
+
+def _ahead(samples: PairSamples, bandwidth_Bps: float) -> float:
+    """Bytes that were sent and cannot have left by then."""
+    (size, seconds), *_ = samples.fill.items()
+    return max(0.0, STREAM_MESSAGES * size - bandwidth_Bps * median(seconds))
 
 
 def _share(alone_s: float, together_s: float) -> float:

@@ -21,6 +21,7 @@ from simcluster.calibrate.samples import (
     BOTH,
     BURST,
     BURST_MESSAGES,
+    FILL,
     ROUND,
     SENDS,
     STREAM,
@@ -39,7 +40,7 @@ SIZES = (0, 1024, 4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 1024**2, 4 * 1024*
 ROUND_S = 0.25
 """Sizes whose round would take longer than this are left out: on slow links the smaller ones tell enough."""
 
-REPEATS, LONG_REPEATS, WORK_REPEATS = 9, 5, 30
+REPEATS, LONG_REPEATS, FILL_REPEATS, WORK_REPEATS = 9, 5, 1, 30
 WARM_UP = 2
 """Repetitions that are not noted: caches fill, TCP finds its window."""
 
@@ -67,6 +68,7 @@ class _Meter:
     def __init__(self, node: Transport, recorder: Recorder) -> None:
         self.node, self.recorder = node, recorder
         self._repeat_number = 0  # below 0 while warming up
+        self._largest: dict[int, int] = {}  # bytes, by the peer's rank: as much as goes in a short while
 
     async def links(self) -> None:
         """All pairs, one after the other; returns when the last one is done."""
@@ -81,6 +83,8 @@ class _Meter:
                 await self._repeat(REPEATS, BURST, peer, 0, self._burst)
             if peer > node.rank:
                 await self._way(peer)
+            if peer != node.rank:
+                await self._repeat(FILL_REPEATS, FILL, peer, self._largest[peer], self._fill)
         if node.rank < node.size - 1:
             await node.send(node.rank + 1, "turn", None)
         else:
@@ -104,14 +108,14 @@ class _Meter:
     # one pair
 
     async def _way(self, peer: int) -> None:
-        largest = longest_s = 0.0
+        largest, longest_s = 0, 0.0
         for size_bytes in SIZES:
             if size_bytes > largest > 0 and longest_s * size_bytes / largest > ROUND_S:
                 break
             longest_s = await self._repeat(REPEATS, ROUND, peer, size_bytes, self._round)
-            largest = size_bytes
-        await self._repeat(LONG_REPEATS, STREAM, peer, int(largest), self._stream)
-        await self._repeat(LONG_REPEATS, BOTH, peer, int(largest), self._both)
+            largest = self._largest[peer] = size_bytes
+        await self._repeat(LONG_REPEATS, STREAM, peer, largest, self._stream)
+        await self._repeat(LONG_REPEATS, BOTH, peer, largest, self._both)
 
     async def _repeat(
         self, repeats: int, what: str, peer: int, size_bytes: int, take: Callable[[int, Tensor], Awaitable[float]]
@@ -132,10 +136,16 @@ class _Meter:
 
     async def _stream(self, peer: int, body: Tensor) -> float:
         start_s = self.recorder.now()
+        await self._fill(peer, body)
+        return self.recorder.now() - start_s
+
+    async def _fill(self, peer: int, body: Tensor) -> float:
+        start_s = self.recorder.now()
         for left in reversed(range(STREAM_MESSAGES)):
             await self.node.send(peer, "ask", pack(body, what=STREAM, left=left))
+        sent_s = self.recorder.now()
         await self.node.recv(peer, "answer")
-        return self.recorder.now() - start_s
+        return sent_s - start_s
 
     async def _both(self, peer: int, body: Tensor) -> float:
         await self.node.send(peer, "ask", pack(what=BOTH, size_bytes=len(body)))
@@ -160,6 +170,7 @@ class _Meter:
             ask = await node.recv(ANY, "ask")
             match ask["what"]:
                 case "round":
+                    self._largest[ask.source] = max(self._largest.get(ask.source, 0), len(ask.tensor))
                     await node.send(ask.source, "answer", ask.tensor)
                 case "stream" if ask["left"] == 0:
                     await node.send(ask.source, "answer", None)

@@ -49,12 +49,16 @@ class LinkFit:
 
 @dataclass(frozen=True)
 class NodeFit:
-    """A measured node: seconds by kind of work and FLOPs; overheads per message, None where it has no peer."""
+    """A measured node: seconds by kind of work and FLOPs; overheads per message, None where it has no peer.
+
+    *send_buffer_bytes* it is rid of at once, at least, whoever they are for.
+    """
 
     name: str
     work: Mapping[str, Mapping[int, Value]]
     send_overhead_s: Value | None
     recv_overhead_s: Value | None
+    send_buffer_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -162,5 +166,10 @@ def _node(node: NodeRecord, ways: tuple[WayFit, ...]) -> NodeFit:
     }
     if not own:
         return NodeFit(node.name, work, None, None)
-    sends = middle([way.send_overheads_s[end].value for way, end in own])
-    return NodeFit(node.name, work, sends, middle([way.recv_overheads_s[end].value for way, end in own]))
+    return NodeFit(
+        node.name,
+        work,
+        middle([way.send_overheads_s[end].value for way, end in own]),
+        middle([way.recv_overheads_s[end].value for way, end in own]),
+        min(way.send_buffers_bytes[end] for way, end in own),
+    )

@@ -15,13 +15,14 @@ from simcluster.results.record import NodeRecord
 Samples: TypeAlias = dict[int, list[float]]
 """Seconds by size in bytes, or by FLOPs."""
 
-ROUND, STREAM, BURST, SENDS, BOTH, WORK = "round", "stream", "burst", "sends", "both", "work"
+ROUND, STREAM, BURST, SENDS, BOTH, FILL, WORK = "round", "stream", "burst", "sends", "both", "fill", "work"
 """The names' first words.
 
 - round: a message of so many bytes there, and one as long back.
 - stream: STREAM_MESSAGES messages of so many bytes there, the last one answered by an empty one.
 - burst: BURST_MESSAGES empty messages there, the last one answered by an empty one.
 - sends: how long the sends of such a burst took, all together.
+- fill: how long the sends of STREAM_MESSAGES messages of so many bytes took, all together.
 - both: a message of so many bytes there, and one back at the same time.
 - work: a piece of work of this kind and so many FLOPs.
 """
@@ -32,7 +33,10 @@ BURST_MESSAGES = 50
 
 @dataclass
 class PairSamples:
-    """What node *a* measured with node *b*: seconds by body bytes. Of a higher rank with a lower one, bursts only."""
+    """What node *a* measured with node *b*: seconds by body bytes.
+
+    Of a higher rank with a lower one, burst, sends and fill only.
+    """
 
     a: int
     b: int
@@ -41,6 +45,7 @@ class PairSamples:
     burst: Samples = field(default_factory=lambda: defaultdict(list))
     sends: Samples = field(default_factory=lambda: defaultdict(list))
     both: Samples = field(default_factory=lambda: defaultdict(list))
+    fill: Samples = field(default_factory=lambda: defaultdict(list))
 
 
 WorkSamples: TypeAlias = dict[str, Samples]

@@ -14,7 +14,7 @@ import yaml
 from simcluster.calibrate.fit import Value
 from simcluster.calibrate.run import Calibration, LinkFit, NodeFit
 from simcluster.topology.profile import profile_block
-from simcluster.units import format_bandwidth, format_latency, write_bandwidth, write_latency
+from simcluster.units import format_bandwidth, format_latency, format_size, write_bandwidth, write_latency, write_size
 
 DIGITS = 4
 """Significant digits of a measured number."""
@@ -25,7 +25,7 @@ HALF = 0.67
 MOST_ACK_SHARE = 0.5
 """More is not what acknowledgements take: the hosts themselves cannot do both at once."""
 
-LEAST_ACK_SHARE, LEAST_OVERHEAD_S = 0.002, 100e-9
+LEAST_ACK_SHARE, LEAST_OVERHEAD_S, LEAST_BUFFER_BYTES = 0.002, 100e-9, 10_000
 """Less than this is noise."""
 
 
@@ -50,6 +50,10 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
                 block[key] = write_latency(_rounded(overhead.value))
             elif overhead is not None:
                 block.pop(key, None)
+        if node.send_buffer_bytes >= LEAST_BUFFER_BYTES:
+            block["send_buffer"] = write_size(int(float(f"{node.send_buffer_bytes:.2g}")))
+        elif node.send_overhead_s is not None:
+            block.pop("send_buffer", None)
         if node.work:
             measured = {
                 kind: {flops: _rounded(value.value) for flops, value in points.items()}
@@ -114,7 +118,10 @@ def _lines_of(node: NodeFit) -> list[str]:
     ]
     if node.send_overhead_s is not None and node.recv_overhead_s is not None:
         sends, receives = _seconds(node.send_overhead_s), _seconds(node.recv_overhead_s)
-        lines.append(f"node {node.name}: a message takes {sends} to send, {receives} to receive")
+        ahead = (
+            f"{format_size(node.send_buffer_bytes)} or more leave after their send" if node.send_buffer_bytes else ""
+        )
+        lines.append(f"node {node.name}: a message takes {sends} to send, {receives} to receive; {ahead}".rstrip("; "))
     return lines
 
 

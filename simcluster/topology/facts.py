@@ -124,6 +124,8 @@ def _message_words(node: Node) -> list[str]:
     words = [f"{format_latency(seconds)} to {what} a message" for what, seconds in overheads if seconds]
     if math.isfinite(node.host_bandwidth_Bps):
         words.append(f"{format_bandwidth(node.host_bandwidth_Bps)} in and out together")
+    if node.send_buffer_bytes:
+        words.append(f"sends {format_size(node.send_buffer_bytes)} ahead")
     return words
 
 

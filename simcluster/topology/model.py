@@ -31,7 +31,8 @@ class Node:
 
     A node that is no *gateway* forwards nothing for others. *address*, *port* and *ssh* are for the real
     node. *send_overhead_s* and *recv_overhead_s* are what a message takes of it, one after another;
-    *host_bandwidth_Bps* is what it can send and receive together, over however many links.
+    *host_bandwidth_Bps* is what it can send and receive together, over however many links. *send_buffer_bytes* to each
+    peer are taken off its hands before they have left it, so that a `send` of so much returns at once.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Node:
     send_overhead_s: float = 0.0
     recv_overhead_s: float = 0.0
     host_bandwidth_Bps: float = math.inf
+    send_buffer_bytes: int = 0
 
     @property
     def is_worker(self) -> bool:

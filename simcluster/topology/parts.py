@@ -15,10 +15,10 @@ from simcluster.errors import Problem
 from simcluster.topology.device_parts import DEVICE_KEYS, read_device
 from simcluster.topology.fields import Fields
 from simcluster.topology.model import Node
-from simcluster.units import parse_bandwidth, parse_latency
+from simcluster.units import parse_bandwidth, parse_latency, parse_size
 from simcluster.yaml_lines import Document, KeyPath
 
-_MESSAGE_KEYS = ("send_overhead", "recv_overhead", "host_bandwidth")
+_MESSAGE_KEYS = ("send_overhead", "recv_overhead", "host_bandwidth", "send_buffer")
 NODE_KEYS = ("kind", *DEVICE_KEYS, *_MESSAGE_KEYS, "address", "port", "ssh", "site", "gateway")
 SWITCH_KEYS = ("kind", "site")
 HOST_KEYS = ("kind", "site", "gateway")
@@ -80,9 +80,10 @@ def _read_worker(fields: Fields, name: str, gateway: bool) -> Node | None:
     site = fields.text("site", _SITE, "the name of a place")
     send_s, recv_s = (fields.quantity(key, parse_latency) or 0.0 for key in ("send_overhead", "recv_overhead"))
     host_Bps = fields.quantity("host_bandwidth", parse_bandwidth) or math.inf
+    buffer_bytes = fields.quantity("send_buffer", parse_size) or 0
     if device is None:
         return None
-    return Node(name, device, address, port, ssh, site, gateway, False, send_s, recv_s, host_Bps)
+    return Node(name, device, address, port, ssh, site, gateway, False, send_s, recv_s, host_Bps, buffer_bytes)
 
 
 def _read_address(fields: Fields) -> str | None:
