@@ -90,7 +90,14 @@ def test_a_run_on_sockets_is_not_said_to_have_used_the_topologys_devices_and_lin
     assert sentence.startswith("Waiting dominated: devices worked 15 % of the time on average; the topology's a-b")
     run = write(tmp_path / "b", made_up_run(), backend="sockets")
     assert "on 5 nodes of smolcluster and reached" in headline(run, TOPOLOGY)
-    assert "<th class=text>device in the topology</th>" in render(run, TOPOLOGY)
+    assert "Devices and what they consume are the topology&#x27;s" in render(run, TOPOLOGY)
+
+
+def test_a_run_in_which_nothing_took_time_has_no_empty_figures(tmp_path: Path) -> None:
+    nodes = [NodeRecord(rank, name, finished_s=0.0) for rank, name in enumerate("ab")]
+    page = render(write(tmp_path, RunRecord(nodes, 0.0, 0.1), load(two_nodes())), load(two_nodes()))
+    assert "Nothing took any time." in page
+    assert "Where the time went" not in page
 
 
 def two_node_summary(compute_s: tuple[float, float], sent_bytes: int, tmp_path: Path) -> dict[str, Any]:

@@ -19,7 +19,15 @@ import yaml
 
 from simcluster.results import words
 from simcluster.results.report_tables import faults_table, links_table, nodes_table
-from simcluster.results.report_words import carried, clock_name, compute_share, dominated, headline, losses
+from simcluster.results.report_words import (
+    about_devices,
+    carried,
+    clock_name,
+    compute_share,
+    dominated,
+    headline,
+    losses,
+)
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -45,7 +53,7 @@ def render(run: Run, topology: Topology) -> str:
             _faults(run),
             _network(run, topology),
             _staleness(figures),
-            _section("Nodes", "", nodes_table(run, topology)),
+            _section("Nodes", about_devices(run.summary), nodes_table(run, topology)),
             _section("Links", "", links_table(run, topology)),
             _repeat(run),
         ]
@@ -82,7 +90,7 @@ def _asset(name: str) -> str:
 def _figures(run: Run) -> dict[str, go.Figure]:
     """Every figure that this run has the numbers for, by the name its place in the page has."""
     recorded = set(run.metrics["name"])
-    figures = {"timeline": run.plot.timeline(), "busy": run.plot.busy()}
+    figures = {"timeline": run.plot.timeline(), "busy": run.plot.busy()} if run.summary["elapsed_s"] else {}
     for x in AXES:
         if recorded & {"loss", "eval_loss"}:
             figures[f"loss-{x}"] = run.plot.convergence(x, ["loss"])
@@ -194,6 +202,8 @@ def _convergence(figures: dict[str, go.Figure], summary: dict[str, Any]) -> str:
 
 
 def _timeline(figures: dict[str, go.Figure]) -> str:
+    if "timeline" not in figures:
+        return ""
     return _section(
         "Where the time went",
         "The first steps, one row a node: the device above, sending and waiting to receive below it. "

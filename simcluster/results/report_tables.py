@@ -44,7 +44,7 @@ def nodes_table(run: Run, topology: Topology) -> str:
     heads = [
         "rank",
         "node",
-        "device" if run.summary["backend"] == "sim" else "device in the topology",
+        "device",
         "computing",
         "computed",
         "waited",

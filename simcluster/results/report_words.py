@@ -54,6 +54,13 @@ def carried(summary: dict[str, Any]) -> str:
     )
 
 
+def about_devices(summary: dict[str, Any]) -> str:
+    """What a reader of a measured run must not take for measured."""
+    if summary["backend"] == "sim":
+        return ""
+    return "Devices and what they consume are the topology's, whatever machines the nodes ran on."
+
+
 def clock_words(summary: dict[str, Any]) -> str:
     return f"{words.seconds(summary['elapsed_s'])} of {clock_name(summary)}"
 
