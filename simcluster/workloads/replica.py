@@ -211,11 +211,16 @@ class Replica:
         return weights_sha256(self.names, self.parameters)
 
     def _check_shapes(self, what: str, tensors: Sequence[Tensor]) -> None:
-        if len(tensors) != len(self.parameters):
-            raise ValueError(f"{len(tensors)} {what}, but the model has {len(self.parameters)} parameters")
-        for name, mine, given in zip(self.names, self.parameters, tensors, strict=True):
-            if mine.shape != given.shape:
-                raise ValueError(f"{what}: {name} has shape {tuple(mine.shape)}, got {tuple(given.shape)}")
+        check_shapes(what, self.names, self.parameters, tensors)
+
+
+def check_shapes(what: str, names: Sequence[str], expected: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+    """Raises ValueError unless *given*, called *what*, are as many tensors as *expected*, and of their shapes."""
+    if len(given) != len(expected):
+        raise ValueError(f"{len(given)} {what}, but the model has {len(expected)} parameters")
+    for name, mine, other in zip(names, expected, given, strict=True):
+        if mine.shape != other.shape:
+            raise ValueError(f"{what}: {name} has shape {tuple(mine.shape)}, got {tuple(other.shape)}")
 
 
 def weights_sha256(names: Sequence[str], parameters: Sequence[Tensor]) -> str:

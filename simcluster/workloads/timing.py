@@ -7,13 +7,14 @@ sends the same messages; what it must not do is to decide by a value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from simcluster.transport import Cost
 from simcluster.unknown import UNKNOWN
-from simcluster.workloads.replica import Replica
+from simcluster.workloads.replica import Replica, check_shapes
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.sketch import Sketch
 
@@ -30,11 +31,17 @@ class TimingReplica(Replica):
         # Replica's own constructor makes a model, which is what must not happen here.
         self._sketch = sketch
         self.names = list(sketch.names)
-        self.parameters = _views(sketch.parameters)
         self.batch_size, self.steps = batch_size, steps
         self._inputs, self._targets = (_batch_of(part, batch_size) for part in (train.inputs, train.targets))
         self._test = test
         self._stepped = False
+
+    def __getattr__(self, name: str) -> Any:
+        # Few algorithms look at the weights of every node, and tensors of thousands of nodes add up.
+        if name != "parameters":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.parameters = _views(self._sketch.parameters)
+        return self.parameters
 
     @property
     def shard_size(self) -> int:
@@ -77,6 +84,9 @@ class TimingReplica(Replica):
 
     def weights_sha256(self) -> None:
         return None
+
+    def _check_shapes(self, what: str, tensors: Sequence[Tensor]) -> None:
+        check_shapes(what, self.names, self._sketch.parameters, tensors)
 
 
 def _views(tensors: Sequence[Tensor]) -> list[Tensor]:
