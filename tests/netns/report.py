@@ -9,11 +9,14 @@ import os
 import platform
 from collections.abc import Sequence
 from datetime import date
+from itertools import combinations
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 
 from tests.netns.fidelity import Outcome
 
+WIDTH = 120
 NOTES = Path(__file__).with_name("notes.md")
 """What the numbers do not say: kept beside the code, so that a new table does not lose it."""
 
@@ -29,9 +32,12 @@ def report(outcomes: Sequence[Outcome], day: date, took_s: float) -> str:
             "",
             f"Made by `make fidelity` on {day.isoformat()} in {took_s / 60:.0f} minutes; {machine}.",
             "",
-            f"Of {len(outcomes)} scenarios the median error is {_percent(median(steps))} for the time of a step and",
-            f"{_percent(median(runs))} for the whole run; the worst are {_percent(max(steps))} and "
-            f"{_percent(max(runs))}. {_order(outcomes)}",
+            *wrap(
+                f"Of {len(outcomes)} scenarios the median error is {_percent(median(steps))} for the time of a step and "
+                f"{_percent(median(runs))} for the whole run; the worst are {_percent(max(steps))} and "
+                f"{_percent(max(runs))}. {_order(outcomes)}",
+                WIDTH,
+            ),
             "",
             *table(outcomes),
             "",
@@ -60,24 +66,21 @@ def table(outcomes: Sequence[Outcome]) -> list[str]:
 
 def swapped(outcomes: Sequence[Outcome]) -> list[tuple[Outcome, Outcome]]:
     """Pairs of scenarios of which the simulator says that the wrong one takes longer a step."""
-    return [
-        (a, b)
-        for index, a in enumerate(outcomes)
-        for b in outcomes[index + 1 :]
-        if (a.step_s[0] - b.step_s[0]) * (a.step_s[1] - b.step_s[1]) < 0
-    ]
+    return [(a, b) for a, b in combinations(outcomes, 2) if _slower(a, b, 0) != _slower(a, b, 1)]
+
+
+def _slower(a: Outcome, b: Outcome, which: int) -> bool:
+    return a.step_s[which] > b.step_s[which]
 
 
 def _order(outcomes: Sequence[Outcome]) -> str:
-    pairs, wrong = len(outcomes) * (len(outcomes) - 1) // 2, swapped(outcomes)
+    wrong = swapped(outcomes)
+    pairs = len(outcomes) * (len(outcomes) - 1) // 2
+    words = f"Which of two scenarios takes longer a step is predicted right for {pairs - len(wrong)} of {pairs} pairs"
     if not wrong:
-        return f"Which of two scenarios is slower is right for all {pairs} pairs."
-    named = "; ".join(f"{_name(a)} and {_name(b)}" for a, b in wrong)
-    return f"Which of two scenarios is slower is right for {pairs - len(wrong)} of {pairs} pairs, not for {named}."
-
-
-def _name(outcome: Outcome) -> str:
-    return f"{outcome.algorithm} on {outcome.network} with {outcome.size}"
+        return f"{words}."
+    apart = max(abs(a.step_s[1] / b.step_s[1] - 1) for a, b in wrong)
+    return f"{words}; the others are at most {_percent(apart)} apart."
 
 
 def _percent(error: float) -> str:
