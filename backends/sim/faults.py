@@ -132,7 +132,7 @@ class Faults:
         fault, cluster = self._plan[number], self._cluster
         if isinstance(fault, Hang) and number in self._hung:
             node = self._hung.pop(number)
-            if node is cluster.nodes[fault.rank]:
+            if node is cluster.nodes[fault.rank] and cluster.lives(fault.rank):
                 cluster.crash(fault.rank, hung(self._dead_s), fault)
         elif number in self._cuts:
             pairs = self._cuts[number][0]

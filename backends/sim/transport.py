@@ -238,6 +238,8 @@ class SimTransport:
         news = self._cluster.news
         if not news.is_any:
             return
+        for rank in list(self._back):
+            self._accept(rank)
         if not isinstance(source, Any_):
             self._hear_of(source)
             return
@@ -294,6 +296,7 @@ class SimTransport:
         """Raises PeerLost if *to* is known to have died."""
         if not self.alive:
             raise asyncio.CancelledError  # the dead send nothing
+        self._accept(to)
         self._hear_of(to)
         if self.inbox.died(to):
             await asyncio.sleep(0)
