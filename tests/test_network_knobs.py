@@ -1,4 +1,4 @@
-"""Every key about the network changes the trace of a run, what is drawn changes with the seed, and none of them fails."""
+"""Every key about the network changes the trace of a run; what is drawn changes with the seed; none of them fails."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import inf
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from simcluster.errors import UsageError
 from simcluster.shipped import shipped_names
 from simcluster.topology import describe, load, loads
 from simcluster.topology.conditions import Background, BackgroundFlow, Jitter, RateTrace
+from simcluster.topology.link_parts import LINK_KEYS
+from simcluster.topology.network_parts import NETWORK_KEYS
+from simcluster.topology.parts import MESSAGE_KEYS
 
 FULL = """\
 name: full
@@ -82,6 +86,15 @@ def test_everything_is_read_exactly() -> None:
     assert of_b.jitter == Jitter(2e-3)
     assert of_b.trace == RateTrace(((0.0, 1e6), (5.0, 0.0), (6.0, 30e3)), 8.0)
     assert (of_h.medium, of_h.duplex, of_h.background) == ("air", "half", Background(1e3, 3.0, 1e-3))
+
+
+def test_the_example_of_the_documentation_is_read() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "network.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    home = loads(example)
+    assert [link.medium for link in home.links] == [None, None, "wifi", "wifi"]
+    keys = set(re.findall(r"^\| `(\w+)`", text, flags=re.MULTILINE)) | {"recv_overhead"}
+    assert keys == {*NETWORK_KEYS, *LINK_KEYS, *MESSAGE_KEYS} - {"between", "type", "bandwidth", "latency"}
 
 
 def test_a_file_that_says_nothing_of_it_has_none_of_it() -> None:

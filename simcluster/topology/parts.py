@@ -18,8 +18,8 @@ from simcluster.topology.model import Node
 from simcluster.units import parse_bandwidth, parse_latency, parse_size
 from simcluster.yaml_lines import Document, KeyPath
 
-_MESSAGE_KEYS = ("send_overhead", "recv_overhead", "host_bandwidth", "send_buffer")
-NODE_KEYS = ("kind", *DEVICE_KEYS, *_MESSAGE_KEYS, "address", "port", "ssh", "site", "gateway")
+MESSAGE_KEYS = ("send_overhead", "recv_overhead", "host_bandwidth", "send_buffer")
+NODE_KEYS = ("kind", *DEVICE_KEYS, *MESSAGE_KEYS, "address", "port", "ssh", "site", "gateway")
 SWITCH_KEYS = ("kind", "site")
 HOST_KEYS = ("kind", "site", "gateway")
 
