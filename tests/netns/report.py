@@ -33,8 +33,8 @@ def report(outcomes: Sequence[Outcome], day: date, took_s: float) -> str:
             f"Made by `make fidelity` on {day.isoformat()} in {took_s / 60:.0f} minutes; {machine}.",
             "",
             *wrap(
-                f"Of {len(outcomes)} scenarios the median error is {_percent(median(steps))} for the time of a step and "
-                f"{_percent(median(runs))} for the whole run; the worst are {_percent(max(steps))} and "
+                f"Of {len(outcomes)} scenarios the median error is {_percent(median(steps))} for the time of a step "
+                f"and {_percent(median(runs))} for the whole run; the worst are {_percent(max(steps))} and "
                 f"{_percent(max(runs))}. {_order(outcomes)}",
                 WIDTH,
             ),
