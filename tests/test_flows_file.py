@@ -43,6 +43,29 @@ def test_flows_are_timed_for_people_and_for_machines(command: Any, files: tuple[
     assert "h0 -> h1" in out
 
 
+def test_flows_meet_what_the_topology_says_and_a_seed_draws_it(command: Any, files: tuple[str, str]) -> None:  # noqa: F811
+    topology, flows = files
+    rough = TOPOLOGY.replace("latency: 0 s", "latency: 0 s, jitter: 1 s")
+    Path(topology).write_text(rough.replace("name: two", "name: two\nnetwork: lv08"))
+    ends = []
+    for seed in ("0", "0", "1"):
+        code, out, _ = command("flows", "--topology", topology, "--flows", flows, "--json", "--seed", seed)
+        assert code == 0
+        ends.append(json.loads(out)["finish_s"])
+    assert ends[0] == ends[1] != ends[2]
+    # the topology's model: 13.01 latencies and 0.97 of the bandwidth, then the jitter
+    assert ends[0][0] > 0.5 + 13.01 * 20e-6 + 1 / 0.97
+
+
+def test_a_flow_that_never_ends_is_null(command: Any, files: tuple[str, str]) -> None:  # noqa: F811
+    topology, flows = files
+    Path(topology).write_text(TOPOLOGY.replace("latency: 0 s", "latency: 0 s, trace: {steps: {0 s: 1, 1 s: 0}}"))
+    code, out, _ = command("flows", "--topology", topology, "--flows", flows, "--json")
+    assert (code, json.loads(out)) == (0, {"finish_s": [None, 2e-05]})
+    _, out, _ = command("flows", "--topology", topology, "--flows", flows)
+    assert out.splitlines()[0].endswith("never done")
+
+
 def test_everything_wrong_in_a_file_is_told_with_its_line(command: Any, files: tuple[str, str]) -> None:  # noqa: F811
     topology, flows = files
     Path(flows).write_text(
