@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import simcluster
 from simcluster.errors import UsageError
 from simcluster.workloads import gpt, joined_batches
 from simcluster.workloads.gpt import GPT, SIZES, next_byte_loss
@@ -27,7 +28,9 @@ from simcluster.workloads.gpt import GPT, SIZES, next_byte_loss
 def test_a_named_size_has_the_parameters_that_its_paper_says(size, billions):
     with torch.device("meta"):
         model = GPT(SIZES[size])
-    assert sum(parameter.numel() for parameter in model.parameters()) / 1e9 == pytest.approx(billions, rel=0.02)
+    made = sum(parameter.numel() for parameter in model.parameters())
+    assert made / 1e9 == pytest.approx(billions, rel=0.02)
+    assert SIZES[size].parameters == made, "without making it"
 
 
 def test_a_block_has_the_parameters_of_the_arithmetic():
@@ -89,6 +92,22 @@ def test_five_ranks_worth_of_batches_teach_it_some_english():
         replicas[0].apply(replicas[0].loss_and_gradients(batch)[1])
     # How often which byte occurs tells 3.48 nats of it; measured 2.62 to 2.66 over three seeds.
     assert replicas[0].evaluate()["loss"] < 2.8
+
+
+def test_simulator_and_sockets_teach_it_the_same_weights(tmp_path):
+    source = {
+        "topology": {"generator": "star", "workers": 2},
+        "algorithm": "all_reduce_dp",
+        "workload": {"name": "gpt", "batch_size": 4, "context": 16, "layers": 1},
+        "stop": {"steps": 4},
+    }
+    simulated, real = (
+        simcluster.run(source, backend=backend, out=tmp_path / backend, report=False).summary
+        for backend in ("sim", "sockets")
+    )
+    for key in ("weights_sha256", "loss", "bytes_sent", "messages_sent"):
+        assert simulated[key] == real[key], key
+    assert simulated["loss"] < 5.5
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     workload, workload_block = read_workload(reading)
     faults = read_faults(reading, cluster, seed)
     stop, time_s = read_stop(reading)
-    steps = count_steps(reading, workload, cluster, seed, stop, numerics)
+    steps = count_steps(reading, workload, cluster, seed, stop, numerics, backend)
     evaluate_every = reading.value(
         "evaluate_every", int, "a whole number of at least 1", default=max(1, -(-steps // EVALUATIONS)), least=1
     )

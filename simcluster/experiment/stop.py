@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from simcluster.errors import nearest
+from simcluster.experiment.host import check_host
 from simcluster.experiment.own_code import calling
 from simcluster.experiment.reading import Reading
 from simcluster.topology import Topology
@@ -50,10 +51,11 @@ def count_steps(
     seed: int,
     stop: dict[str, Any],
     numerics: Numerics,
+    backend: str,
 ) -> int:
     """The steps of every rank; asks for one replica, so that data which cannot be dealt out is found now.
 
-    So is work that cannot do without values, if there are to be none.
+    So is work that cannot do without values, if there are to be none, or that is too large for this machine.
     """
     if workload is None or cluster is None or reading.problems:
         return 1
@@ -61,6 +63,9 @@ def count_steps(
     size = len(cluster.workers)
 
     def try_one() -> Replica:
+        if numerics == "real":
+            # A simulator has all replicas in this process; the nodes of other backends may be elsewhere.
+            check_host(workload, size if backend == "sim" else 1)
         replica = workload.replica(0, size, seed, steps, epochs, numerics=numerics)
         if numerics == "none":
             replica.gradient_cost(next(replica.batches()))

@@ -48,6 +48,14 @@ class Shape:
     gated: bool = False
     tied: bool = True
 
+    @property
+    def parameters(self) -> int:
+        """How many, without making them."""
+        heads = (2 * self.heads + 2 * self.kv_heads) * (self.width // self.heads) * self.width
+        feed = (3 if self.gated else 2) * self.width * self.feed_forward
+        tables = (self.vocabulary * (1 if self.tied else 2) + self.context) * self.width
+        return self.layers * (heads + feed + 2 * self.width) + tables + self.width
+
 
 def _gpt3(layers: int, width: int, heads: int) -> Shape:
     """Brown et al. 2020, table 2.1, with GPT-2's vocabulary."""
@@ -106,6 +114,7 @@ def gpt(
     train, test = cut(read_text(data), shape.context, most_held_out)
     return Workload(
         name="gpt",
+        weights_bytes=4 * shape.parameters,
         model=partial(GPT, shape),
         loss=next_byte_loss,
         train=train,

@@ -54,6 +54,7 @@ class Workload:
     - *partition*: `iid`, `functools.partial(dirichlet, alpha=0.5)`, or your own.
     - *clip_norm*: the largest Euclidean norm of all gradients together, None for no limit.
     - *name*: what a device's measured profile calls its work; an experiment names its workload after its function.
+    - *weights_bytes*: of one model, if that is known without making it: a run that cannot fit is then refused.
 
     Raises UsageError with everything that is wrong with them.
     """
@@ -67,6 +68,7 @@ class Workload:
     partition: Partition = iid
     clip_norm: float | None = None
     name: str = ""
+    weights_bytes: int | None = None
     # Both are the same for every replica, and a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: Counted = field(default_factory=Counted, init=False, repr=False)
