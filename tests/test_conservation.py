@@ -83,7 +83,7 @@ def test_what_a_dead_receiver_does_not_get_is_dropped_by_its_fault() -> None:
     results = cluster.run([sender, receiver])
     assert isinstance(results[0], PeerLost)
     # A message every 10 ms, 0.1 s on its way: those of 0.41 s and later find a dead node. The news is there at 0.605,
-    # so that the one of 0.6 s is the last, the 61st; at 0.61 s, when the next is refused, those up to 0.51 s have arrived.
+    # so the one of 0.6 s is the last, the 61st. At 0.61 s, when the next is refused, those up to 0.51 s have arrived.
     record = cluster.nodes[0].recorder.record
     stream = cluster.stream(0, 1)
     (row,) = cluster.faults.log.rows()

@@ -1,0 +1,161 @@
+"""What each algorithm makes of each fault: the table of docs/faults.md, in the simulator and on real nodes.
+
+Three nodes on a star; n0 serves, n2 is hit, or its link, or n0 or its link.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simcluster
+from simcluster.errors import PeerLost
+from simcluster.results.folder import load_run
+
+ALGORITHMS = ("sync_ps", "edp", "all_reduce_dp")
+
+DEAD_S = {"sim": 0.05, "sockets": 2.0}
+AT = {"sim": "5 ms", "sockets": "300 ms"}
+SHORT = {"sim": "10 ms", "sockets": "400 ms"}
+"""Shorter than DEAD_S."""
+
+GOES_ON, ALL_END_WELL, FAILS = "goes on", "all end well", "fails"
+"""The run is done without the one that was hit; the run is done with everybody; it fails with a PeerLost."""
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "crash of a worker": {"kind": "crash", "node": "n2"},
+    "crash of the server": {"kind": "crash", "node": "n0"},
+    "restart of a worker": {"kind": "restart", "node": "n2", "after": "SHORT"},
+    "restart of the server": {"kind": "restart", "node": "n0", "after": "SHORT"},
+    "short hang": {"kind": "hang", "node": "n2", "for": "SHORT"},
+    "long hang of a worker": {"kind": "hang", "node": "n2"},
+    "long hang of the server": {"kind": "hang", "node": "n0"},
+    "slow-down": {"kind": "slow", "node": "n2", "factor": 5},
+    "short cut": {"kind": "cut", "link": "n2-sw", "for": "SHORT"},
+    "long cut of a worker": {"kind": "cut", "link": "n2-sw"},
+    "long cut of the server": {"kind": "cut", "link": "n0-sw"},
+    "short cut, one way": {"kind": "cut", "link": "n2-sw", "towards": "n2", "for": "SHORT"},
+    "long cut, towards a worker": {"kind": "cut", "link": "n2-sw", "towards": "n2"},
+    "long cut, from a worker": {"kind": "cut", "link": "n2-sw", "towards": "sw"},
+    "flap": {"kind": "flap", "link": "n2-sw", "for": "SHORT", "period": "2 ms"},
+    "short partition": {"kind": "partition", "groups": [["n0", "n1"], ["n2"]], "for": "SHORT"},
+    "long partition": {"kind": "partition", "groups": [["n0", "n1"], ["n2"]]},
+    "latency": {"kind": "latency", "link": "n2-sw", "for": "SHORT", "add": "2 ms"},
+    "bandwidth": {"kind": "bandwidth", "link": "n2-sw", "for": "SHORT", "factor": 0.01},
+    "loss": {"kind": "loss", "link": "n2-sw", "for": "SHORT", "probability": 0.3},
+}
+
+OUTCOMES: dict[str, tuple[str, str, str]] = {  # sync_ps, edp, all_reduce_dp
+    "crash of a worker": (FAILS, GOES_ON, FAILS),
+    "crash of the server": (FAILS, FAILS, FAILS),
+    "restart of a worker": (FAILS, ALL_END_WELL, FAILS),
+    "restart of the server": (FAILS, FAILS, FAILS),
+    "short hang": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
+    "long hang of a worker": (FAILS, GOES_ON, FAILS),
+    "long hang of the server": (FAILS, FAILS, FAILS),
+    "slow-down": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
+    "short cut": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
+    "long cut of a worker": (FAILS, GOES_ON, FAILS),
+    "long cut of the server": (FAILS, GOES_ON, FAILS),
+    "short cut, one way": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
+    "long cut, towards a worker": (FAILS, GOES_ON, FAILS),
+    "long cut, from a worker": (FAILS, GOES_ON, FAILS),
+    "flap": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
+    "short partition": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
+    "long partition": (FAILS, GOES_ON, FAILS),
+    "latency": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
+    "bandwidth": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
+    "loss": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
+}
+
+ON_SOCKETS = (
+    "crash of a worker",
+    "short hang",
+    "long hang of a worker",
+    "slow-down",
+    "short cut",
+    "long cut of a worker",
+    "long cut, towards a worker",
+)
+
+
+def experiment(algorithm: str, fault: str, backend: str) -> dict[str, Any]:
+    # A run on real nodes lasts as long as it takes to be hit; one in the simulator has as many steps as that needs.
+    until = {ALL_END_WELL: "1.5 s", GOES_ON: "3.5 s", FAILS: "30 s"}[OUTCOMES[fault][ALGORITHMS.index(algorithm)]]
+    stop = {"sim": {"steps": 40}, "sockets": {"steps": 100_000, "time": until}}[backend]
+    spec = {key: SHORT[backend] if value == "SHORT" else value for key, value in FAULTS[fault].items()}
+    return {
+        "name": "outcomes",
+        "topology": {
+            "name": "star",
+            "nodes": {f"n{i}": {"device": "raspberry-pi-4"} for i in range(3)} | {"sw": {"kind": "switch"}},
+            "links": [{"between": [f"n{i}", "sw"], "bandwidth": "1 Mbps", "latency": "100 us"} for i in range(3)],
+        },
+        "algorithm": algorithm,
+        "workload": {"name": "quadratic", "batch_size": 8},
+        "stop": stop,
+        "faults": [{**spec, "at": AT[backend]}],
+    }
+
+
+def run(algorithm: str, fault: str, backend: str, folder: Path) -> tuple[dict[str, Any], PeerLost | None]:
+    """(summary, error) of one run, whether it failed or not."""
+    options = {"dead_s": DEAD_S[backend]}
+    plan, error = experiment(algorithm, fault, backend), None
+    try:
+        simcluster.run(plan, backend=backend, out=folder, options=options, report=False)
+    except PeerLost as lost:
+        error = lost
+    return load_run(folder).summary, error
+
+
+def check(algorithm: str, fault: str, backend: str, folder: Path) -> None:
+    summary, error = run(algorithm, fault, backend, folder)
+    expected = OUTCOMES[fault][ALGORITHMS.index(algorithm)]
+    assert [row["kind"] for row in summary["faults"]] == [FAULTS[fault]["kind"]], "it did happen"
+    lost = set(summary.get("lost", {}))
+    if expected == FAILS:
+        assert error is not None
+        parted = (0, 1, 2) if "server" in fault else (0, 2)
+        assert error.rank in parted, "one of those whom the fault has parted"
+        assert summary["error"]["type"] == "PeerLost"
+        return
+    assert error is None, error
+    assert summary["status"] == "done"
+    without = {"n1", "n2"} if fault == "long cut of the server" else {"n2"}
+    assert lost == (set() if expected == ALL_END_WELL else without)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_declared_outcome_in_the_simulator(algorithm: str, fault: str, tmp_path: Path) -> None:
+    check(algorithm, fault, "sim", tmp_path / "run")
+
+
+@pytest.mark.parametrize("fault", ON_SOCKETS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_declared_outcome_on_real_nodes(algorithm: str, fault: str, tmp_path: Path) -> None:
+    check(algorithm, fault, "sockets", tmp_path / "run")
+
+
+def test_what_is_survived_changes_the_time_but_no_weight_of_a_synchronous_run(tmp_path: Path) -> None:
+    for algorithm in ("sync_ps", "all_reduce_dp"):
+        plain = {**experiment(algorithm, "slow-down", "sim"), "faults": []}
+        undisturbed = simcluster.run(plain, out=tmp_path / algorithm, report=False).summary
+        for fault, outcomes in OUTCOMES.items():
+            if outcomes[ALGORITHMS.index(algorithm)] == ALL_END_WELL:
+                summary, _ = run(algorithm, fault, "sim", tmp_path / fault)
+                assert summary["weights_sha256"] == undisturbed["weights_sha256"], fault
+                assert summary["elapsed_s"] > undisturbed["elapsed_s"], fault
+                assert summary["bytes_sent"] == undisturbed["bytes_sent"], fault
+
+
+def test_the_table_of_the_documentation_is_this_one() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "faults.md").read_text()
+    rows = re.findall(r"^\| ([^|]+?) \| ([^|]+?) \| ([^|]+?) \| ([^|]+?) \| *(\w*) *\|$", text, re.MULTILINE)
+    table = {fault: (a, b, c) for fault, a, b, c, _ in rows if fault in FAULTS}
+    assert table == OUTCOMES
+    assert {fault for fault, *_, sockets in rows if sockets == "tested"} == set(ON_SOCKETS)
