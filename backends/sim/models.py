@@ -40,13 +40,15 @@ class NetworkModel:
         latency_s = fsum(hop.link.latency_s for hop in hops)
         uses = channels.used(hops, ends)
         bounds_Bps = [self.bandwidth_factor * hop.link.bandwidth_Bps for hop in hops if hop.link.duplex == "free"]
-        bounds_Bps.append(rate_bound_Bps(together([hop.link.loss for hop in hops]), 2.0 * latency_s))
+        losses = [hop.link.loss for hop in hops if hop.link.loss]
+        if losses:
+            bounds_Bps.append(rate_bound_Bps(together(losses), 2.0 * latency_s))
         weight = 1.0
         if latency_s > 0:  # without any, SimGrid shares alike
             if self.fair_bytes is not None:
                 weight = 1.0 / (latency_s + fsum(self.fair_bytes / hop.link.bandwidth_Bps for hop in hops))
             bounds_Bps.append(self.window_bytes / (2.0 * latency_s))
-        route = Route(tuple(uses.items()), min(bounds_Bps), weight)
+        route = Route(tuple(uses.items()), min(bounds_Bps, default=inf), weight)
         return route, self.latency_factor * latency_s
 
 

@@ -82,10 +82,10 @@ class Surroundings:
         return self._draws[key]
 
     def _losses(self, source: str, target: str, hops: Sequence[Hop]) -> Losses | None:
-        loss = together([hop.link.loss for hop in hops])
-        if not loss:
+        losses = [hop.link.loss for hop in hops if hop.link.loss]
+        if not losses:
             return None
         round_trip_s = 2.0 * fsum(hop.link.latency_s for hop in hops)
         # A way that is laid anew goes on drawing where it was.
         random = self._lost.setdefault((source, target), numpy_stream(self._seed, "loss", source, target))
-        return Losses(loss, round_trip_s, random)
+        return Losses(together(losses), round_trip_s, random)

@@ -176,17 +176,20 @@ class Topology:
         Raises ValueError for names it does not know, or two nodes (one of them a switch, or `load` would have refused)
         without a way between them.
         """
+        key = (a, b)
+        if key not in self._routes:
+            self._routes[key] = self._find_route(a, b)
+        return self._routes[key]
+
+    def _find_route(self, a: str, b: str) -> tuple[Hop, ...]:
         for name in (a, b):
             if name not in self.nodes:
                 raise ValueError(f"topology {self.name} has no node {name!r}: {nearest(name, self.nodes)}")
-        key = (a, b)
-        if key not in self._routes:
-            path = self._laid.get(key) or self._routing.path(a, b)
-            if path is None:
-                raise ValueError(f"topology {self.name} has no way from {a} to {b}")
-            steps = [(self._pairs[pair], pair[0]) for pair in itertools.pairwise(path)]
-            self._routes[key] = tuple(Hop(link, link.a == source) for link, source in steps)
-        return self._routes[key]
+        path = self._laid.get((a, b)) or self._routing.path(a, b)
+        if path is None:
+            raise ValueError(f"topology {self.name} has no way from {a} to {b}")
+        steps = [(self._pairs[pair], pair[0]) for pair in itertools.pairwise(path)]
+        return tuple(Hop(link, link.a == source) for link, source in steps)
 
     def route_latency_s(self, a: str, b: str) -> float:
         """One-way latency from *a* to *b*, the same both ways to the bit."""
