@@ -9,12 +9,24 @@ import pytest
 
 from simcluster.testing import CHECKS, Body, RunBodies, check_transport
 from tests.clusters import star
+from tests.plans import plan
 
 
 def on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
     from backends.sim import run_bodies
 
     return run_bodies(bodies, star(len(bodies)))
+
+
+def with_faults_later(bodies: Sequence[Body]) -> list[Any]:
+    """On the streams of a cluster that has a fault plan, of which nothing has happened yet, or all is over."""
+    from backends.sim import Cluster
+
+    topology = star(len(bodies))
+    over = ("cut", "latency, add: 1 s", "loss, probability: 0.5", "bandwidth, factor: 0.5")
+    faults = [f"kind: {kind}, link: n0-sw, at: 0 s, for: 1 ns" for kind in over]
+    hang = "kind: hang, node: n0, at: 1 h, for: 1 s"
+    return Cluster(topology, faults=plan(topology, *faults, hang)).run(bodies)
 
 
 def on_sockets(bodies: Sequence[Body]) -> list[Any]:
@@ -24,7 +36,9 @@ def on_sockets(bodies: Sequence[Body]) -> list[Any]:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("run_bodies", [on_the_simulator, on_sockets], ids=["sim", "sockets"])
+@pytest.mark.parametrize(
+    "run_bodies", [on_the_simulator, with_faults_later, on_sockets], ids=["sim", "faults", "sockets"]
+)
 def test_promise(check: Callable[[RunBodies], None], run_bodies: RunBodies) -> None:
     check(run_bodies)
 
