@@ -83,7 +83,9 @@ def _cuts(job: ClusterJob) -> list[tuple[Fault, Pairs]]:
 
 
 class Faults:
-    """The faults of one run, from its start to its end. *kill*, *stop* and *let_go* act on the process of a rank.
+    """The faults of one run, from its start to its end.
+
+    *kill*, *stop* and *let_go* act on the process of a rank; *lives* says whether its part has not ended yet.
 
     *planned* says of each rank that the plan has killed, or may be about to, why it is lost.
     """
@@ -96,9 +98,10 @@ class Faults:
         kill: Callable[[int], object],
         stop: Callable[[int], object],
         let_go: Callable[[int], object],
+        lives: Callable[[int], bool],
     ) -> None:
         self._job, self._dead_s = job, dead_s
-        self._kill, self._stop, self._let_go = kill, stop, let_go
+        self._kill, self._stop, self._let_go, self._lives = kill, stop, let_go, lives
         self._loop = asyncio.get_running_loop()
         self._started_s = 0.0
         self._timers: list[asyncio.TimerHandle] = []
@@ -135,6 +138,8 @@ class Faults:
         self._timers.append(self._loop.call_at(self._started_s + time_s, action, fault))
 
     def _begin(self, fault: Fault) -> None:
+        if isinstance(fault, NodeFault) and not self._lives(fault.rank):
+            return
         self.log.begins(fault)
         if isinstance(fault, Crash):
             self.planned.setdefault(fault.rank, CRASHED)

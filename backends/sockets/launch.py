@@ -74,6 +74,7 @@ class Launcher:
             kill=lambda rank: self._crash(self.members[rank]),
             stop=lambda rank: self._processes.pause(self.members[rank], True),
             let_go=lambda rank: self._processes.pause(self.members[rank], False),
+            lives=lambda rank: not self.members[rank].ended,
         )
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
 
