@@ -9,7 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backends.sim.losses import MSS_BYTES, Losses, rate_bound_Bps, together
+from backends.sim.clock import Clock
+from backends.sim.fairshare import Channel
+from backends.sim.losses import MSS_BYTES, Losses, Stall, rate_bound_Bps, together
+from backends.sim.network import Network, Route
+from backends.sim.stalling import StallingFlow
 from simcluster.experiment.flows import PlainFlow, finish_times
 from simcluster.rng import numpy_stream
 from simcluster.transport import Transport
@@ -95,6 +99,19 @@ def test_others_have_the_link_to_themselves_while_a_flow_stalls() -> None:
     flows = [PlainFlow("n0", "n1", 70_000), PlainFlow("n2", "n1", 150_000)]
     both_s = 2 * first.before_B / 1e6
     assert finish_times(cluster, flows)[1] == pytest.approx(both_s + (0.15 - first.before_B / 1e6), rel=1e-9)
+
+
+def test_a_flow_that_is_paused_in_its_stall_keeps_what_is_left_and_goes_on_at_once() -> None:
+    # 1 s of bytes, a stall of 10 s from 1 s on; paused at 3 s and resumed at 5 s, it has 2 s of bytes to go.
+    clock = Clock()
+    network, route, ends = Network(clock), Route(((Channel("l", 1e6), 1.0),)), []
+    flow = StallingFlow(network, clock, route, 3e6, [Stall(1e6, 10.0)], lambda: ends.append(clock.now))
+    network.put(flow)
+    clock.alarm_at(3.0, lambda _: network.pause(flow))
+    clock.alarm_at(5.0, lambda _: network.resume(flow, route))
+    while clock.advance():
+        pass
+    assert ends == [7.0]
 
 
 def test_a_lost_header_delays_a_message_without_a_body() -> None:

@@ -72,7 +72,8 @@ def test_five_stations_of_different_rates_get_the_harmonic_share() -> None:
 
 def test_acknowledgements_take_air_too() -> None:
     keys = "medium: home, ack_share: 0.25"
-    assert finish_times(cell(50, 6, keys=keys), [up(0, 40)]) == pytest.approx([1.0], rel=1e-9)
+    assert finish_times(cell(50, 50, keys=keys), [up(0, 40)]) == pytest.approx([1.0], rel=1e-9)
+    assert finish_times(cell(50, 50, keys=keys), [up(0, 20), up(1, 20)]) == pytest.approx([1.0, 1.0], rel=1e-9)
 
 
 def test_lv08_uses_its_share_of_the_air() -> None:

@@ -68,7 +68,7 @@ def test_a_period_begins_again_and_again() -> None:
     # On for 1 s, off for 3: 1 MB a period.
     link = pair(M, trace=trace((0.0, 1 * M), (1.0, 0.0), period_s=4.0))
     assert finish_times(link, [PlainFlow("n0", "n1", 2.5 * M)]) == [8.5]
-    assert finish_times(link, [PlainFlow("n0", "n1", M, 4e6 + 0.5)]) == [4e6 + 4.5], "a million periods later"
+    assert finish_times(link, [PlainFlow("n0", "n1", M, 4e9 + 0.5)]) == [4e9 + 4.5], "a billion periods later"
 
 
 def test_both_ways_of_a_link_change_and_other_links_do_not() -> None:
