@@ -54,7 +54,7 @@ def test_all_wrong_options_are_named_at_once() -> None:
         read_options(job)
     wrong = {"heartbeat", "start_s", "uvloop", "stuck_s", "rendezvous", "names", "addresses"}
     keys = [problem.key for problem in error.value.problems]
-    assert sorted(keys) == sorted(wrong | {"faults.0.node", "faults.1.kind"})
+    assert sorted(keys) == sorted(wrong | {"faults[0].node", "faults[1].kind"})
     assert "did you mean 'heartbeat_s'?" in str(error.value)
 
 
