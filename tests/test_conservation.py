@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -16,17 +17,31 @@ from backends.sim.stream import Stream
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import PeerLost, RunError
 from simcluster.payload import Message
+from simcluster.topology import Topology
+from simcluster.topology.conditions import Jitter
 from simcluster.transport import Transport
 from simcluster.workloads import quadratic
 from tests.clusters import chain, star
 from tests.plans import plan
 
 WORKLOAD, STEPS, SPAN_S = quadratic(features=6, batch_size=4, dtype="float64"), 10, 0.012
+
+
+def _rough(topology: Topology) -> Topology:
+    """The same with all that may be in a message's way."""
+    links = tuple(replace(link, jitter=Jitter(2e-4), loss=0.02) for link in topology.links)
+    effects = {"send_overhead_s": 2e-5, "recv_overhead_s": 3e-5, "send_buffer_bytes": 100}
+    nodes = {name: replace(node, **effects) for name, node in topology.nodes.items()}  # type: ignore[arg-type]
+    return replace(topology, links=links, nodes=nodes, network="lv08")
+
+
 TOPOLOGIES = [
     star(4, bandwidth_Bps=1e6, latency_s=1e-4),
     chain(3, bandwidth_Bps=1e6, latency_s=1e-4),
     star(3, latency_s=0.0),
     star(2, duplex="half"),
+    _rough(star(3, bandwidth_Bps=1e6, latency_s=1e-4)),
+    _rough(chain(3, bandwidth_Bps=1e6, latency_s=1e-4)),
 ]
 ALGORITHMS_AND_SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("sync_ps", {}),
@@ -100,9 +115,17 @@ def _times(low: float, high: float) -> st.SearchStrategy[str]:
     return st.floats(low, high).map(lambda time_s: f"{time_s:.6f} s")
 
 
+class Swarm(NamedTuple):
+    """A topology by its number, one to four faults on it, and settings of the cluster; inboxes of 0 bytes ask first."""
+
+    topology: int
+    faults: list[dict[str, Any]]
+    dead_s: float
+    inbox_bytes: int | None
+
+
 @st.composite
-def swarms(draw: st.DrawFn) -> tuple[int, list[dict[str, Any]], float]:
-    """(a topology by number, one to four faults on it, dead_s)."""
+def swarms(draw: st.DrawFn) -> Swarm:
     number = draw(st.integers(0, len(TOPOLOGIES) - 1))
     topology = TOPOLOGIES[number]
     nodes, links = st.sampled_from(topology.workers), st.sampled_from(topology.links)
@@ -130,7 +153,7 @@ def swarms(draw: st.DrawFn) -> tuple[int, list[dict[str, Any]], float]:
             if kind != "flap" and draw(st.booleans()):
                 fault |= {"every": draw(_times(1e-4, SPAN_S / 2)), "times": draw(st.integers(2, 4))}
         faults.append(fault)
-    return number, faults, draw(st.sampled_from([1e-3, 1e-2, 1.0]))
+    return Swarm(number, faults, draw(st.sampled_from([1e-3, 1e-2, 1.0])), draw(st.sampled_from([None, 0, 200])))
 
 
 _DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
@@ -147,10 +170,10 @@ _DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 }
 
 
-def _run(algorithm: str, keys: dict[str, Any], swarm: tuple[int, list[dict[str, Any]], float]) -> tuple[Any, list[str]]:
-    number, faults, dead_s = swarm
-    topology = TOPOLOGIES[number]
-    cluster = Cluster(topology, 1, faults=plan(topology, *faults), dead_s=dead_s)
+def _run(algorithm: str, keys: dict[str, Any], swarm: Swarm) -> tuple[Any, list[str]]:
+    topology = TOPOLOGIES[swarm.topology]
+    faults = plan(topology, *swarm.faults)
+    cluster = Cluster(topology, 1, faults=faults, dead_s=swarm.dead_s, inbox_bytes=swarm.inbox_bytes)
 
     async def body(node: Transport) -> None:
         try:
@@ -170,7 +193,7 @@ def _run(algorithm: str, keys: dict[str, Any], swarm: tuple[int, list[dict[str, 
 @settings(max_examples=15, deadline=None)
 @given(swarm=swarms())
 def test_whatever_happens_a_run_ends_well_or_with_a_typed_loss_and_every_byte_is_accounted_for(
-    algorithm: str, keys: dict[str, Any], swarm: tuple[int, list[dict[str, Any]], float]
+    algorithm: str, keys: dict[str, Any], swarm: Swarm
 ) -> None:
     said: list[str] = []
     handler = logging.Handler()
