@@ -21,24 +21,6 @@ from simcluster.results.folder import load_run
 SHORT = ("--set", "stop.steps=6", "--no-report")
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Runs the command in an empty folder; returns (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["simcluster", *arguments])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as leave:
-            code = int(leave.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
 def test_a_timing_run_says_that_it_is_one_and_threads_change_nothing(command: Any, tmp_path: Path) -> None:
     code, out, err = command("run", "quickstart", *SHORT, "--set", "numerics=none")
     assert (code, err) == (0, "")

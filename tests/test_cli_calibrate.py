@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from simcluster import cli
 from simcluster.topology import load
 from tests.test_calibrate import CHAIN
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Runs the command where lab.yaml is; returns (exit code, standard output, standard error)."""
+def calibrate(command: Any, tmp_path: Path) -> Any:
+    """Runs `simcluster calibrate` where lab.yaml is."""
     (tmp_path / "lab.yaml").write_text(yaml.safe_dump(CHAIN))
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["simcluster", "calibrate", *arguments])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as leave:
-            code = int(leave.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return partial(command, "calibrate")
 
 
-def test_it_writes_a_topology_and_says_what_it_measured(command: Any, tmp_path: Path) -> None:
+def test_it_writes_a_topology_and_says_what_it_measured(calibrate: Any, tmp_path: Path) -> None:
     size = ("--backend", "sim", "--workload", "quadratic", "--set", "workload.features=4")
-    code, out, err = command("lab.yaml", *size)
+    code, out, err = calibrate("lab.yaml", *size)
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "lab-measured.yaml"
     assert "link a-b: 1 ms, 80 Mbps" in out
     written = load(tmp_path / "lab-measured.yaml")
     assert written.links[0].ack_share == pytest.approx(0.1)
-    code, out, _ = command("lab.yaml", *size, "--out", "other.yaml", "--json")
+    code, out, _ = calibrate("lab.yaml", *size, "--out", "other.yaml", "--json")
     assert code == 0
     assert load(json.loads(out)) == load(tmp_path / "other.yaml") == written
 
@@ -59,9 +46,9 @@ def test_it_writes_a_topology_and_says_what_it_measured(command: Any, tmp_path: 
     ],
 )
 def test_a_wrong_request_is_told_before_anything_is_measured(
-    command: Any, tmp_path: Path, arguments: list[str], words: str
+    calibrate: Any, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
-    code, out, err = command(*arguments)
+    code, out, err = calibrate(*arguments)
     assert (code, out) == (2, "")
     assert words in err
     assert [path.name for path in tmp_path.iterdir()] == ["lab.yaml"]

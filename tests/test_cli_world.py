@@ -10,29 +10,10 @@ from typing import Any
 
 import pytest
 
-from simcluster import cli
 from simcluster.results.folder import load_run
 from tests.test_folder import no_file_above
 
 SHORT = ("--set", "stop.steps=3", "--no-report")
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Runs the command in an empty folder; returns (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["simcluster", *arguments])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as leave:
-            code = int(leave.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def in_a_shell(words: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,6 @@ from simcluster.errors import UsageError
 from simcluster.experiment.flows import PlainFlow, finish_times, read_flows
 from simcluster.topology import load
 from tests.clusters import star
-from tests.test_cli import command  # noqa: F401
 
 TOPOLOGY = """
 name: two
@@ -32,7 +31,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "two.yaml"), str(tmp_path / "flows.json")
 
 
-def test_flows_are_timed_for_people_and_for_machines(command: Any, files: tuple[str, str]) -> None:  # noqa: F811
+def test_flows_are_timed_for_people_and_for_machines(command: Any, files: tuple[str, str]) -> None:
     topology, flows = files
     code, out, err = command("flows", "--topology", topology, "--flows", flows, "--json")
     # 0.5 s + 20 us + 1 MB / (1 MB/s); nothing takes the latency.
@@ -43,7 +42,7 @@ def test_flows_are_timed_for_people_and_for_machines(command: Any, files: tuple[
     assert "h0 -> h1" in out
 
 
-def test_flows_meet_what_the_topology_says_and_a_seed_draws_it(command: Any, files: tuple[str, str]) -> None:  # noqa: F811
+def test_flows_meet_what_the_topology_says_and_a_seed_draws_it(command: Any, files: tuple[str, str]) -> None:
     topology, flows = files
     rough = TOPOLOGY.replace("latency: 0 s", "latency: 0 s, jitter: 1 s")
     Path(topology).write_text(rough.replace("name: two", "name: two\nnetwork: lv08"))
@@ -57,7 +56,7 @@ def test_flows_meet_what_the_topology_says_and_a_seed_draws_it(command: Any, fil
     assert ends[0][0] > 0.5 + 13.01 * 20e-6 + 1 / 0.97
 
 
-def test_a_flow_that_never_ends_is_null(command: Any, files: tuple[str, str]) -> None:  # noqa: F811
+def test_a_flow_that_never_ends_is_null(command: Any, files: tuple[str, str]) -> None:
     topology, flows = files
     Path(topology).write_text(TOPOLOGY.replace("latency: 0 s", "latency: 0 s, trace: {steps: {0 s: 1, 1 s: 0}}"))
     code, out, _ = command("flows", "--topology", topology, "--flows", flows, "--json")
@@ -66,7 +65,7 @@ def test_a_flow_that_never_ends_is_null(command: Any, files: tuple[str, str]) ->
     assert out.splitlines()[0].endswith("never done")
 
 
-def test_everything_wrong_in_a_file_is_told_with_its_line(command: Any, files: tuple[str, str]) -> None:  # noqa: F811
+def test_everything_wrong_in_a_file_is_told_with_its_line(command: Any, files: tuple[str, str]) -> None:
     topology, flows = files
     Path(flows).write_text(
         '[{"src": "h9", "dst": "h1", "bytes": -1, "start": "1 s"},\n {"src": "h1", "dst": "h1"},\n 3]'
@@ -91,7 +90,7 @@ def test_an_unknown_model_names_the_nearest() -> None:
         finish_times(star(2), [PlainFlow("n0", "n1", 1.0)], "lv8")
 
 
-def test_nothing_can_run_where_nothing_computes(command: Any, files: tuple[str, str]) -> None:  # noqa: F811
+def test_nothing_can_run_where_nothing_computes(command: Any, files: tuple[str, str]) -> None:
     code, _, err = command("run", "quickstart", "--topology", files[0], "--out", "never")
     assert code == 2
     assert "where nothing computes" in err
@@ -109,7 +108,7 @@ def test_the_simulators_own_case_meets_the_closed_form(nodes: int, size_bytes: i
     assert result["messages"] == steps * nodes
 
 
-def test_bench_prints_what_it_measured_as_json(command: Any) -> None:  # noqa: F811
+def test_bench_prints_what_it_measured_as_json(command: Any) -> None:
     code, out, _ = command("bench", "simulator", "--nodes", "8", "--bytes", "8000", "--json")
     assert code == 0
     assert {"elapsed_s", "wall_s", "messages", "peak_rss_mb"} <= json.loads(out).keys()
