@@ -11,14 +11,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from simcluster.cli_calibrate import calibrate
 from simcluster.cli_options import Json, names_of
-from simcluster.cli_sets import overrides
-from simcluster.cli_show import print_summary, progress_bar, wrapped
+from simcluster.cli_run import run
+from simcluster.cli_show import wrapped
 from simcluster.cli_simulator import bench_app, flows
 from simcluster.cli_topology import topology_app
 from simcluster.errors import Problem, RunError, UsageError
@@ -101,93 +101,7 @@ def _root(
     pass
 
 
-@app.command()
-def run(
-    experiment: Annotated[
-        str,
-        typer.Argument(
-            metavar="EXPERIMENT",
-            help="An experiment file, or the name of a shipped one.",
-            autocompletion=names_of("experiments"),
-        ),
-    ],
-    backend: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="sim (the default) or sockets.", autocompletion=names_of("backends")),
-    ] = None,
-    topology: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="A topology file or name in place of the experiment's.",
-            autocompletion=names_of("topologies"),
-        ),
-    ] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="An algorithm, with its defaults, in place of the experiment's.",
-            autocompletion=names_of("algorithms"),
-        ),
-    ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'. "
-            "May be given many times.",
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="The seed of everything random.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default below runs/.")] = None,
-    report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
-    rendezvous: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="sockets: wait here for nodes started by hand with `simcluster node`."),
-    ] = None,
-    key_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="sockets: the shared key; required off loopback.")
-    ] = None,
-    more_options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            metavar="KEY=VALUE",
-            help="A setting of the backend itself, e.g. threads=2 of sim: to compute in two; or limit_s=600 "
-            "or loop_s=900 of sockets: when to give a run up. May be given many times.",
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Run an experiment on a backend and write its run folder."""
-    given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if options and backend not in ("sockets", None):
-        raise UsageError(
-            [
-                Problem(f"--{name.replace('_', '-')}", value, "this only with --backend sockets")
-                for name, value in options.items()
-            ]
-        )
-    options = overrides(more_options or [], "--option") | options
-    with progress_bar(f"{Path(experiment).stem}{f' on {backend}' if backend else ''}", silent=as_json) as progress:
-        try:
-            from simcluster.experiment import run as run_experiment
-
-            finished = run_experiment(
-                experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=overrides(sets or []),
-                seed=seed, out=out, options=options, report=report, progress=progress,
-            )  # fmt: skip
-        except RunError as error:
-            if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
-                print(summary.read_text(), end="")
-            raise
-    if as_json:
-        print(json.dumps(finished.summary, indent=2))
-    else:
-        print_summary(finished)
+app.command()(run)
 
 
 @app.command()

@@ -14,6 +14,7 @@ import typer
 
 from simcluster.catalogue import names
 from simcluster.cli_files import check_target, write_file
+from simcluster.cli_options import Json, KeyFile, Rendezvous, Sets, meeting
 from simcluster.errors import Problem, UsageError, nearest
 
 NO_WORKLOAD = "none"
@@ -29,22 +30,14 @@ def calibrate(
     workload: Annotated[
         str, typer.Option(metavar="NAME", help="What to measure devices with: a name, file.py:function, or none.")
     ] = "mnist_mlp",
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="As in run, e.g. workload.batch_size=64."),
-    ] = None,
+    sets: Sets = None,
     backend: Annotated[
         str, typer.Option(metavar="NAME", help="sockets, or sim to see the measuring measured.")
     ] = "sockets",
     seed: Annotated[int, typer.Option(metavar="N", help="The seed of the workload's data.")] = 0,
-    rendezvous: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Wait here for nodes started by hand with `simcluster node`."),
-    ] = None,
-    key_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The shared key; required off loopback.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the topology as JSON, too, and nothing else.")] = False,
+    rendezvous: Rendezvous = None,
+    key_file: KeyFile = None,
+    as_json: Json = False,
 ) -> None:
     """Measure the links and devices of a cluster; write its topology.
 
@@ -60,13 +53,12 @@ def calibrate(
     cluster = load(topology)
     target = out or Path(f"{cluster.name}-measured.yaml")
     _check_target(target, topology)
-    given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
     calibration = measure(
         cluster,
         backend=backend,
         workload=None if workload == NO_WORKLOAD else _block(workload),
         overrides=overrides(sets or []),
-        options={name: value for name, value in given.items() if value is not None},
+        options=meeting(rendezvous, key_file),
         seed=seed,
     )
     write_file(target, calibrated_text(calibration, date.today()))
