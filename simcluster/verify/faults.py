@@ -1,0 +1,51 @@
+"""The faults that an algorithm may declare an outcome for, as plans of an experiment have them.
+
+Three nodes n0, n1 and n2 around a switch. n0 is the server, where there is one; n2 is hit, or its link, or n0 or its
+link. This file knows names and plans. It must not know how anything is run or judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+AT_S: Final = {"sim": 0.005, "sockets": 0.3}
+"""When a fault begins."""
+DEAD_S: Final = {"sim": 0.02, "sockets": 2.0}
+"""A node that is silent or out of reach for so long is dead."""
+SHORT_S: Final = {"sim": 0.006, "sockets": 0.4}
+"""What a short fault lasts: less than that."""
+
+_SHORT: Final = "short"
+
+_PLANS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "crash of a worker": {"kind": "crash", "node": "n2"},
+    "crash of the server": {"kind": "crash", "node": "n0"},
+    "restart of a worker": {"kind": "restart", "node": "n2", "after": _SHORT},
+    "restart of the server": {"kind": "restart", "node": "n0", "after": _SHORT},
+    "short hang": {"kind": "hang", "node": "n2", "for": _SHORT},
+    "long hang of a worker": {"kind": "hang", "node": "n2"},
+    "long hang of the server": {"kind": "hang", "node": "n0"},
+    "slow-down": {"kind": "slow", "node": "n2", "factor": 5},
+    "short cut": {"kind": "cut", "link": "n2-sw", "for": _SHORT},
+    "long cut of a worker": {"kind": "cut", "link": "n2-sw"},
+    "long cut of the server": {"kind": "cut", "link": "n0-sw"},
+    "short cut, one way": {"kind": "cut", "link": "n2-sw", "towards": "n2", "for": _SHORT},
+    "long cut, towards a worker": {"kind": "cut", "link": "n2-sw", "towards": "n2"},
+    "long cut, from a worker": {"kind": "cut", "link": "n2-sw", "towards": "sw"},
+    "flap": {"kind": "flap", "link": "n2-sw", "for": _SHORT, "period": "2 ms"},
+    "short partition": {"kind": "partition", "groups": [["n0", "n1"], ["n2"]], "for": _SHORT},
+    "long partition": {"kind": "partition", "groups": [["n0", "n1"], ["n2"]]},
+    "latency": {"kind": "latency", "link": "n2-sw", "for": _SHORT, "add": "2 ms"},
+    "bandwidth": {"kind": "bandwidth", "link": "n2-sw", "for": _SHORT, "factor": 0.01},
+    "loss": {"kind": "loss", "link": "n2-sw", "for": _SHORT, "probability": 0.3},
+}
+
+NAMES: Final = tuple(_PLANS)
+"""What `Claim.outcomes` may name: the rows of docs/faults.md."""
+
+
+def plan_of(fault: str, backend: str) -> dict[str, Any]:
+    """*fault* as an experiment for *backend* has it."""
+    given = {key: f"{SHORT_S[backend]} s" if value == _SHORT else value for key, value in _PLANS[fault].items()}
+    return {**given, "at": f"{AT_S[backend]} s"}
