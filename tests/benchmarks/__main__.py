@@ -25,7 +25,11 @@ def main() -> None:
         print(f"  {share:>5.0%}  {place}")
     print("\nring all-reduce of 100 MB on a star, wall time a message")
     for result in messages.rings():
-        print(f"  {result['nodes']:>4} nodes: {result['wall_s'] / result['messages'] * 1e6:.1f} us")
+        per_message_us = result["wall_s"] / result["messages"] * 1e6
+        print(f"  {result['nodes']:>4} nodes: {per_message_us:.1f} us, {result['wall_s']:.1f} s in all")
+    print("\nthe same, each message simulated")
+    for nodes in (16, 64, 128):
+        print(f"  {nodes:>4} nodes: {messages.ring_message_us(nodes):.1f} us")
     print(f"\n1,000 flows at once among 64 hosts: {contention.thousand_flows_s():.2f} s")
 
 

@@ -15,11 +15,13 @@ import torch
 
 from backends.sim import run_bodies
 from simcluster.bench import bench_simulator
+from simcluster.collectives import exchange
 from simcluster.topology.generators import star
 from simcluster.transport import Transport
 from tests.benchmarks.timing import ROUNDS, cpu_s
 
 MESSAGES = 4000
+RING_BYTES = 100_000_000
 
 
 def per_message_us(floats: int) -> float:
@@ -63,6 +65,22 @@ def _place(file: str, name: str) -> str:
 
 
 def rings() -> Iterator[dict[str, float | int]]:
-    """Ring all-reduces of 100 MB, without values."""
-    for nodes in (16, 64, 128):
-        yield bench_simulator(nodes, 100_000_000)
+    """Ring all-reduces of 100 MB, without values: rounds that are computed for all nodes together."""
+    for nodes in (16, 64, 128, 1024):
+        yield bench_simulator(nodes, RING_BYTES)
+
+
+def ring_message_us(nodes: int) -> float:
+    """CPU time of one message of such a ring where each is simulated: a median."""
+    return statistics.median(cpu_s(lambda: _ring(nodes)) / (2 * (nodes - 1) * nodes) for _ in range(ROUNDS)) * 1e6
+
+
+def _ring(nodes: int) -> None:
+    part = torch.empty(RING_BYTES // nodes, dtype=torch.uint8, device="meta")
+
+    async def body(node: Transport) -> None:
+        right, left = (node.rank + 1) % nodes, (node.rank - 1) % nodes
+        for number in range(2 * (nodes - 1)):
+            await exchange(node, right, left, f"ring/{number}", part)
+
+    assert run_bodies([body] * nodes, star(nodes)) == [None] * nodes
