@@ -33,7 +33,7 @@ def torch_stream(seed: int, *names: str) -> torch.Generator:
 
 @dataclass(frozen=True)
 class NodeRandom:
-    """One node's generators, made when first asked for."""
+    """One node's generators, made when first asked for; `shared` makes one that all nodes of the run have alike."""
 
     seed: int
     node: str
@@ -45,3 +45,7 @@ class NodeRandom:
     @cached_property
     def torch(self) -> torch.Generator:
         return torch_stream(self.seed, "node", self.node)
+
+    def shared(self, *names: str) -> np.random.Generator:
+        """A new generator for the stream called *names*, the same on every node: for what all must draw alike."""
+        return numpy_stream(self.seed, "shared", *names)

@@ -93,7 +93,8 @@ class Transport(Protocol):
     def rng(self) -> NodeRandom:
         """This node's own generators: `rng.numpy` and `rng.torch`, keyed by seed and node name.
 
-        Nobody else draws from them, so another node, metric or plot changes no draw.
+        Nobody else draws from them, so another node, metric or plot changes no draw. `rng.shared("name")` is a new
+        generator that is the same on every node, for what all must draw alike without a message.
         """
 
     @property

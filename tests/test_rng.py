@@ -48,3 +48,12 @@ def test_a_node_added_to_a_cluster_changes_nobodys_draws_and_nobodys_stragglers(
 
     assert results(2) == results(5)[:2]
     assert len(set(results(5))) == 5
+
+
+def test_what_nodes_share_is_the_same_on_all_and_another_for_each_name_and_seed() -> None:
+    def drawn(node: NodeRandom, *names: str) -> int:
+        return int(node.shared(*names).integers(2**62))
+
+    assert drawn(NodeRandom(3, "pi5"), "mask", "1") == drawn(NodeRandom(3, "pi4"), "mask", "1")
+    assert len({drawn(NodeRandom(seed, "pi5"), "mask", name) for seed in (3, 4) for name in ("1", "2")}) == 4
+    assert drawn(NodeRandom(3, "pi5"), "mask") != int(NodeRandom(3, "pi5").numpy.integers(2**62))
