@@ -1,0 +1,16 @@
+"""Compression of what travels: one file per compressor, with error feedback where its method has it.
+
+    compression: Compression = "none"                                   # the setting of an algorithm
+    codec = Codec(compression, node.rng, "push", replica.parameters)    # once a stream: it may have a memory
+    small = await codec.compress(node, gradients)                       # sender: the tensors that travel
+    gradients = await codec.restore(node, message.tensors)              # any receiver, of whomever
+
+In a file `compression: int8`, or `compression: {kind: top_k, fraction: 0.1}`. The wire carries the small form, and
+compressing takes the device's time.
+"""
+
+from simcluster.compression.codec import Codec
+from simcluster.compression.compressor import Compressor
+from simcluster.compression.kinds import KINDS, Compression, compressor
+
+__all__ = ["KINDS", "Codec", "Compression", "Compressor", "compressor"]

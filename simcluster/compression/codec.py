@@ -1,0 +1,101 @@
+"""One stream of compressed tensors at one node: encodes what it sends, decodes what others sent in the same layout.
+
+This file knows compressors, what they cost, and the residual of error feedback. It must not know ranks or tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simcluster.collectives import flatten
+from simcluster.compression.compressor import Compressor
+from simcluster.compression.kinds import compressor
+from simcluster.compression.layout import Layout, Memory
+from simcluster.rng import NodeRandom
+from simcluster.transport import FREE, Cost, Transport
+from simcluster.workloads.costs import elementwise_cost
+
+
+class Codec:
+    """The stream called *name* of a node whose generators are *rng*; its tensors have the shapes of *like*.
+
+    `compress` and `restore` take the device's time; `encode` and `decode` are the work in them. With error feedback
+    (Karimireddy 2019, algorithm 1) `encode` must be called in the order of the stream; `decode` remembers nothing. With
+    "none" all of them hand back what they get, at no cost.
+    """
+
+    def __init__(
+        self, compression: str | Mapping[str, Any], rng: NodeRandom, name: str, like: Sequence[Tensor] | Layout
+    ) -> None:
+        self.kind: Compressor | None = compressor(compression)
+        self.layout = like if isinstance(like, Layout) else Layout.of(like)
+        self.memory = Memory(rng, name)
+        self.residual: Tensor | None = None
+
+    async def compress(self, node: Transport, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """What travels in place of *tensors*, as a piece of work of *node*."""
+        if self.kind is None:
+            return list(tensors)
+        return await node.compute(self.encode, tensors, cost=self.encode_cost)
+
+    async def restore(self, node: Transport, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors that *parts* stand for, as a piece of work of *node*."""
+        if self.kind is None:
+            return list(parts)
+        return await node.compute(self.decode, parts, cost=self.decode_cost)
+
+    def encode(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        if self.kind is None or not self.layout.length:
+            return list(tensors)
+        vector, whole = self.compensate(tensors)
+        parts = self.kind.encode(vector, self.layout, self.memory)
+        if whole is not None:
+            self.keep(whole, self.kind.decode(parts, self.layout))
+        return parts
+
+    def decode(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        if self.kind is None or not self.layout.length:
+            return list(parts)
+        return self.layout.tensors(self.kind.decode(parts, self.layout))
+
+    def compensate(self, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """(what is to be sent, the same in double precision if there is error feedback): *tensors* and the residual.
+
+        In double precision, sent + residual = input to the last bit of float32.
+        """
+        vector = flatten(tensors)
+        if self.kind is None or not self.kind.feeds_back:
+            return vector, None
+        whole = vector.double() if self.residual is None else self.residual.add_(vector)
+        return whole.to(self.layout.dtype), whole
+
+    def keep(self, whole: Tensor, sent: Tensor) -> None:
+        """Of *whole* only *sent* was sent: the rest comes with the next."""
+        self.residual = whole - sent if whole is not self.residual else whole.sub_(sent)
+
+    @property
+    def encode_cost(self) -> Cost:
+        return FREE if self.kind is None else _costs(self.kind, self.layout)[0]
+
+    @property
+    def decode_cost(self) -> Cost:
+        return FREE if self.kind is None else _costs(self.kind, self.layout)[1]
+
+
+@lru_cache(maxsize=4096)
+def _costs(kind: Compressor, layout: Layout) -> tuple[Cost, Cost]:
+    """(of encoding, of decoding), counted on tensors without values: a FLOP for each element that is written."""
+    if not layout.length:
+        return FREE, FREE
+    codec = Codec(kind.model_dump(), NodeRandom(0, ""), "", layout)
+    tensors = [torch.empty(shape, dtype=layout.dtype, device="meta") for shape in layout.shapes]
+    parts = codec.encode(tensors)  # the first one also makes what is kept; the second is like all that follow
+    return (
+        elementwise_cost(lambda: codec.encode(tensors), f"{kind.kind}/encode"),
+        elementwise_cost(lambda: codec.decode(parts), f"{kind.kind}/decode"),
+    )

@@ -1,0 +1,39 @@
+"""Half as many bytes: floats of 16 bits.
+
+This file knows two formats of numbers. It must not know who sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from simcluster.compression.compressor import Compressor
+from simcluster.compression.layout import Layout, Memory
+
+
+class Fp16(Compressor):
+    """IEEE half precision: 11 significant bits, up to 65,504; what is larger becomes infinite."""
+
+    kind: Literal["fp16"] = "fp16"
+
+    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+        return [vector.to(torch.float16)]
+
+    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+        return parts[0].to(layout.dtype)
+
+
+class Bf16(Compressor):
+    """The range of float32 with 8 significant bits."""
+
+    kind: Literal["bf16"] = "bf16"
+
+    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+        return [vector.to(torch.bfloat16)]
+
+    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+        return parts[0].to(layout.dtype)

@@ -1,0 +1,77 @@
+"""The kinds of compression by name, and the type of setting that names one.
+
+This file knows names and keys. It must not know what a compressor does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import PlainValidator, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from simcluster.compression.compressor import Compressor
+from simcluster.compression.half import Bf16, Fp16
+from simcluster.compression.int8 import Int8
+from simcluster.compression.top_k import TopK
+from simcluster.errors import nearest
+
+NONE = "none"
+KINDS: Mapping[str, type[Compressor]] = {
+    "bf16": Bf16,
+    "fp16": Fp16,
+    "int8": Int8,
+    "top_k": TopK,
+}
+
+
+def compressor(compression: str | Mapping[str, Any]) -> Compressor | None:
+    """What *compression* asks for: None for "none". Raises pydantic's ValidationError with all that is wrong."""
+    given = {"kind": compression} if isinstance(compression, str) else compression
+    if not isinstance(given, Mapping):
+        raise _error([((), "name_or_mapping", f"a kind ({', '.join([NONE, *KINDS])}), or a mapping with one", given)])
+    kind = given.get("kind")
+    place = ("kind",) if not isinstance(compression, str) and "kind" in given else ()
+    if kind == NONE and len(given) == 1:
+        return None
+    if not isinstance(kind, str) or kind not in KINDS:
+        key = "" if place or isinstance(compression, str) else " under the key kind"
+        raise _error([(place, "kind", f"a kind of compression{key}: {nearest(str(kind), [NONE, *KINDS])}", kind)])
+    of_kind = KINDS[kind]
+    try:
+        return of_kind.model_validate_json(json.dumps(dict(given)), strict=True)
+    except ValidationError as error:
+        raise _error([_explained(detail, of_kind, kind) for detail in error.errors()]) from None
+
+
+def completed(compression: Any) -> str | dict[str, Any]:
+    """*compression* checked, and every key that it leaves out filled in: plain values, as a file has them."""
+    found = compressor(compression)
+    return NONE if found is None else found.model_dump(mode="json")
+
+
+Compression: TypeAlias = Annotated[str | Mapping[str, Any], PlainValidator(completed)]
+"""A setting `compression: Compression = "none"`. In a file: `int8`, or `{kind: top_k, fraction: 0.1}`."""
+
+_Detail: TypeAlias = tuple[tuple[str | int, ...], str, str, Any]
+
+
+def _explained(detail: Any, of_kind: type[Compressor], kind: str) -> _Detail:
+    where, message = tuple(detail["loc"]), str(detail["msg"])
+    if detail["type"] == "extra_forbidden":
+        message = f"a key of {kind}: {nearest(str(where[-1]), of_kind.model_fields)}"
+    return where, str(detail["type"]), message, detail["input"]
+
+
+def _error(details: list[_Detail]) -> ValidationError:
+    lines = [
+        InitErrorDetails(
+            type=PydanticCustomError(name, message.replace("{", "(").replace("}", ")")),
+            loc=where,
+            input=value,
+        )
+        for where, name, message, value in details
+    ]
+    return ValidationError.from_exception_data("compression", lines)

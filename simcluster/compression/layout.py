@@ -1,0 +1,97 @@
+"""What a stream of compressed tensors is made of, and what its sender remembers from one to the next.
+
+This file knows shapes and generators. It must not know compressors, ranks or messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from simcluster.rng import NodeRandom, seed_sequence, torch_stream
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The *shapes* of the tensors that lie end to end in a vector of *dtype*. Sender and receivers both know it."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(tensors: Sequence[Tensor]) -> Layout:
+        """Of *tensors* as `flatten` joins them."""
+        dtype = torch.float32 if not tensors else tensors[0].dtype
+        for tensor in tensors:
+            dtype = torch.promote_types(dtype, tensor.dtype)
+        return Layout(tuple(tuple(tensor.shape) for tensor in tensors), dtype)
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Of the tensors, in elements."""
+        return [math.prod(shape) for shape in self.shapes]
+
+    @cached_property
+    def length(self) -> int:
+        return sum(self.lengths)
+
+    def tensors(self, vector: Tensor) -> list[Tensor]:
+        """The pieces of *vector*: views, no copies."""
+        pieces = torch.split(vector, self.lengths)
+        return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+    def cut(self, size: int) -> list[Layout]:
+        """Of the *size* chunks that `Tensor.tensor_split` cuts the vector into; tensors on a border are cut, too."""
+        each, longer = divmod(self.length, size)
+        chunks = []
+        rest = [length for length in self.lengths if length]
+        for chunk in range(size):
+            wanted, pieces = each + (chunk < longer), []
+            while wanted:
+                piece = min(wanted, rest[0])
+                pieces.append((piece,))
+                wanted -= piece
+                rest[0] -= piece
+                if not rest[0]:
+                    rest.pop(0)
+            chunks.append(Layout(tuple(pieces), self.dtype))
+        return chunks
+
+
+@dataclass
+class Memory:
+    """What one sender keeps for one stream: its randomness, and whatever a compressor *kept* from its last vector.
+
+    The stream's draws are its own, so that it does not matter in which order streams are served. *common* is the same
+    on every node.
+    """
+
+    rng: NodeRandom
+    name: str
+    kept: list[Tensor] = field(default_factory=list)
+    _drawn: int = 0
+
+    @cached_property
+    def _generator(self) -> torch.Generator:
+        return torch_stream(self.rng.seed, "node", self.rng.node, "compression", self.name)
+
+    @cached_property
+    def common(self) -> torch.Generator:
+        return torch_stream(self.rng.seed, "compression", self.name)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """Numbers from 0 to below 1, as many as *like* has."""
+        if like.is_meta:
+            return torch.empty_like(like)
+        return torch.rand(like.shape, dtype=like.dtype, generator=self._generator)
+
+    def number(self) -> int:
+        """A number for a generator that the receiver makes, too: another one each time."""
+        self._drawn += 1
+        names = ("node", self.rng.node, "compression", self.name, str(self._drawn))
+        return int(seed_sequence(self.rng.seed, *names).generate_state(1, "uint64")[0]) >> 1
