@@ -178,11 +178,26 @@ class GPT(nn.Module):
                 nn.init.normal_(parameter, std=INITIAL_DEVIATION * scale)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        stream = self.embedding(tokens.long()) + self.position.weight[: tokens.shape[1]]
-        for block in self.blocks:
-            stream = block(stream)
-        scores: Tensor = self.output(self.norm(stream))
-        return scores
+        stream: Tensor = tokens
+        for layer in self.layers():
+            stream = layer(stream)
+        return stream
+
+    def layers(self) -> list[nn.Module]:
+        """The modules that it applies, in order. Tied, the first and the last share the embedding."""
+        return [Entrance(self.embedding, self.position), *self.blocks, nn.Sequential(self.norm, self.output)]
+
+
+class Entrance(nn.Module):
+    """What the tokens are, and where they stand."""
+
+    def __init__(self, embedding: nn.Embedding, position: nn.Embedding) -> None:
+        super().__init__()
+        self.embedding, self.position = embedding, position
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        stream: Tensor = self.embedding(tokens.long()) + self.position.weight[: tokens.shape[1]]
+        return stream
 
 
 class Block(nn.Module):

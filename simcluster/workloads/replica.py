@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,6 +23,8 @@ from simcluster.rng import numpy_stream, seed_sequence
 from simcluster.transport import Cost
 from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.global_rng import borrowed, seed_number
+from simcluster.workloads.layer_costs import LayerCost, count_layers
+from simcluster.workloads.layers import Layers
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices
 from simcluster.workloads.samples import Batch, Samples
@@ -35,6 +38,7 @@ class Counted:
     """What is found out once for all replicas of a workload: what work costs, and whether the model draws numbers."""
 
     costs: dict[Hashable, Cost] = field(default_factory=dict)
+    layers: dict[Hashable, list[LayerCost]] = field(default_factory=dict)
     draws: bool | None = None
 
 
@@ -84,6 +88,7 @@ class Replica:
         self._counted = counted
         self._draws: bool | None = None
         self._evaluated: nn.Module | None = None
+        self._layers: Layers | None = None
 
     @property
     def shard_size(self) -> int:
@@ -180,6 +185,31 @@ class Replica:
             step = partial(take_step, optimizer, copies, gradients, self._clip_norm)
             self._counted.costs["apply"] = elementwise_cost(step, kind)
         return self._counted.costs["apply"]
+
+    def layers(self) -> Layers:
+        """The live model, layer by layer; always the same layers. Raises UsageError if the model does not say.
+
+        Forward and backward through all of them give the bits of `loss_and_gradients`, unless the model draws numbers:
+        each layer then draws by itself, again and again others.
+        """
+        if self._layers is None:
+            self._layers = Layers(self._model, self._trainable, self._loss, self._drawing)
+        return self._layers
+
+    def _drawing(self, which: str) -> AbstractContextManager[object]:
+        if self._counted.draws is False:
+            return nullcontext()
+        return borrowed(seed_number(seed_sequence(self._seed, "layers", str(self._rank), which)))
+
+    def layer_costs(self, batch: Batch) -> list[LayerCost]:
+        """What each of `layers` costs for such a batch, or micro-batch; counted once a shape, on another model."""
+        key = (batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
+        counted = self._counted.layers
+        if key not in counted:
+            self.gradient_cost(batch)  # finds out, too, whether the model draws numbers
+            with borrowed(0):
+                counted[key] = count_layers(self._make_model().train(), self._loss, batch, self._name)
+        return counted[key]
 
     def evaluate(self) -> dict[str, float]:
         """{"loss", "accuracy"} on the held-out samples; {"loss"} if targets are no classes, {} if none."""

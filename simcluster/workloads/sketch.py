@@ -6,8 +6,8 @@ must not know nodes, ranks or time: one sketch serves all replicas of a workload
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property, partial
 from typing import TypeVar
 
 import torch
@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from simcluster.errors import Problem, UsageError
 from simcluster.transport import Cost
 from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
+from simcluster.workloads.layer_costs import LayerCost, count_layers
 from simcluster.workloads.memory import Memory, count_memory
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.samples import Batch, Samples
@@ -28,8 +29,8 @@ T = TypeVar("T")
 class Sketch:
     """Shapes and costs of a model, loss and optimizer.
 
-    *names*, *parameters* are those of `Replica`, on torch's meta device. Work whose way depends on values cannot be
-    sketched: UsageError then says what it was.
+    *names*, *parameters* are those of `Replica`, on torch's meta device; *model* and *trainable* are fake. Work whose
+    way depends on values cannot be sketched: UsageError then says what it was.
     """
 
     def __init__(
@@ -42,17 +43,19 @@ class Sketch:
     ) -> None:
         self._name = name
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self._loss, self._make_optimizer, self._clip_norm = loss, make_optimizer, clip_norm
+        self.loss, self._make_optimizer, self._clip_norm = loss, make_optimizer, clip_norm
         self._costs: dict[Hashable, Cost] = {}
-        self._model = self._without_values("the model", lambda: make_model().train())
-        named = trainable_of(self._model)
+        self._layers: dict[Hashable, list[LayerCost]] = {}
+        self._outputs: dict[Hashable, Tensor] = {}
+        self.model = self._without_values("the model", lambda: make_model().train())
+        named = trainable_of(self.model)
         self.names = [name for name, _ in named]
-        self._trainable = [parameter for _, parameter in named]
-        self.parameters = [_meta(parameter) for parameter in self._trainable]
+        self.trainable = [parameter for _, parameter in named]
+        self.parameters = [_meta(parameter) for parameter in self.trainable]
 
     def gradient_cost(self, batch: Batch) -> Cost:
         """What `Replica.gradient_cost` says of such a batch; counted once a shape."""
-        key = (batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
+        key = _key(batch)
         if key not in self._costs:
             self._costs[key] = self._without_values("the model and its loss", lambda: self._count(batch))
         return self._costs[key]
@@ -60,7 +63,31 @@ class Sketch:
     def _count(self, batch: Batch) -> Cost:
         fake = Batch(_fake(batch.inputs), _fake(batch.targets), batch.step)
         kind = kind_of(self._name, "gradient")
-        return matrix_cost(lambda: differentiate(self._model, self._loss, self._trainable, fake), kind)
+        return matrix_cost(lambda: differentiate(self.model, self.loss, self.trainable, fake), kind)
+
+    def layer_costs(self, batch: Batch) -> list[LayerCost]:
+        """What `Replica.layer_costs` says."""
+        key = _key(batch)
+        if key not in self._layers:
+            fake = self._without_values("the batch", lambda: Batch(_fake(batch.inputs), _fake(batch.targets)))
+            work = partial(count_layers, self.model, self.loss, fake, self._name)
+            self._layers[key] = self._without_values("the model's layers", work)
+        return self._layers[key]
+
+    def output_of(self, modules: Sequence[nn.Module], number: int, inputs: Tensor) -> Tensor:
+        """What *modules*, of which the first is layer *number*, put out for *inputs*, without values."""
+        key = (number, len(modules), inputs.shape, inputs.dtype)
+        if key not in self._outputs:
+
+            def forward() -> Tensor:
+                value = _fake(inputs)
+                with torch.no_grad():
+                    for module in modules:
+                        value = module(value)
+                return value
+
+            self._outputs[key] = _meta(self._without_values(f"layer {number}", forward))
+        return self._outputs[key]
 
     def apply_cost(self) -> Cost:
         """What `Replica.apply_cost` says."""
@@ -71,13 +98,13 @@ class Sketch:
 
         def count() -> Memory:
             fake = Batch(_fake(batch.inputs), _fake(batch.targets), batch.step)
-            return count_memory(self._model, self._loss, self._make_optimizer, fake, data)
+            return count_memory(self.model, self.loss, self._make_optimizer, fake, data)
 
         return self._without_values("the model and its loss", count)
 
     def state(self, *, stepped: bool) -> dict[str, Tensor]:
         """What `Replica.state` has, before or after the first step."""
-        state = {f"model.{name}": _meta(value) for name, value in self._model.state_dict().items()}
+        state = {f"model.{name}": _meta(value) for name, value in self.model.state_dict().items()}
         return state | self._step_counted[1] if stepped else state
 
     @cached_property
@@ -109,6 +136,10 @@ class Sketch:
         except Exception as error:
             found = f"none, but {what} cannot do without values ({type(error).__name__}: {error})"
             raise UsageError(Problem("numerics", found, "real, or work that does not depend on values")) from error
+
+
+def _key(batch: Batch) -> Hashable:
+    return batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype
 
 
 def _meta(tensor: Tensor) -> Tensor:

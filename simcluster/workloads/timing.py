@@ -14,9 +14,12 @@ from torch import Tensor
 
 from simcluster.transport import Cost
 from simcluster.unknown import UNKNOWN
+from simcluster.workloads.layer_costs import LayerCost
+from simcluster.workloads.layers import Layers
 from simcluster.workloads.replica import Replica, check_shapes
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.sketch import Sketch
+from simcluster.workloads.timing_layers import timing_layers
 
 
 class TimingReplica(Replica):
@@ -35,6 +38,7 @@ class TimingReplica(Replica):
         self._inputs, self._targets = (_batch_of(part, batch_size) for part in (train.inputs, train.targets))
         self._test = test
         self._stepped = False
+        self._layers: Layers | None = None
 
     def __getattr__(self, name: str) -> Any:
         # Few algorithms look at the weights of every node, and tensors of thousands of nodes add up.
@@ -70,6 +74,14 @@ class TimingReplica(Replica):
 
     def apply_cost(self) -> Cost:
         return self._sketch.apply_cost()
+
+    def layers(self) -> Layers:
+        if self._layers is None:
+            self._layers = timing_layers(self._sketch)
+        return self._layers
+
+    def layer_costs(self, batch: Batch) -> list[LayerCost]:
+        return self._sketch.layer_costs(batch)
 
     def evaluate_weights(self, parameters: Sequence[Tensor]) -> dict[str, float]:
         self._check_shapes("parameters", parameters)

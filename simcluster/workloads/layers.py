@@ -1,0 +1,236 @@
+"""A model as a list of layers, each of which goes forward and backward on its own: for pipelines, for gradients that
+leave while others are still to come, for weights that are there only while they are used.
+
+This file knows torch's autograd. It must not know nodes, messages or time, nor who has which layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import overload
+
+import torch
+from torch import Tensor, nn
+
+from simcluster.errors import Problem, UsageError
+from simcluster.workloads.steps import Loss, separate
+
+Drawing = Callable[[str], AbstractContextManager[object]]
+"""Lends torch's generator to a layer that may draw from it, by a name that says which layer, and how often it ran."""
+
+
+class Layer:
+    """Consecutive modules of a model as one piece of autograd, cut off from what is before and behind it.
+
+    *parameters* are the places of its trainable parameters in `Replica.parameters`. One that several layers share is
+    in each of them, and its gradient is the sum of what they return. *number* is that of its first module in the model.
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        number: int,
+        parameters: Sequence[tuple[int, nn.Parameter]],
+        *,
+        loss: Loss | None,
+        wants_input_gradient: bool,
+        drawing: Drawing,
+    ) -> None:
+        self._modules, self.number = list(modules), number
+        self.parameters = [place for place, _ in parameters]
+        self._trainable = [parameter for _, parameter in parameters]
+        self._loss, self._wants_input_gradient = loss, wants_input_gradient
+        self._drawing, self._runs = drawing, 0
+        self._stash: dict[Hashable, tuple[Tensor, Tensor, bool]] = {}  # inputs, outputs, whether those are the loss
+
+    @property
+    def name(self) -> str:
+        """Its number, or the first and the last of several."""
+        last = self.number + len(self._modules) - 1
+        return f"layer {self.number}" if last == self.number else f"layers {self.number} to {last}"
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it has the loss."""
+        return self._loss is not None
+
+    @property
+    def stashed(self) -> int:
+        """How many micro-batches went forward and not yet backward: their activations are held."""
+        return len(self._stash)
+
+    def forward(self, inputs: Tensor, micro: Hashable = 0) -> Tensor:
+        """Its outputs for *inputs*; what `backward` needs is kept under *micro*, the micro-batch's name."""
+        leaf, outputs = self._run(inputs, micro)
+        self._stash[micro] = leaf, outputs, False
+        return outputs.detach()
+
+    def loss(self, inputs: Tensor, targets: Tensor, micro: Hashable = 0) -> float:
+        """In place of `forward` on the last layer: the mean loss of its outputs."""
+        function = self._check_has_loss()
+        leaf, outputs = self._run(inputs, micro)
+        loss = function(outputs, targets)
+        if loss.dim() != 0:
+            raise ValueError(f"the loss has shape {tuple(loss.shape)}; expected a scalar, the mean over the batch")
+        self._stash[micro] = leaf, loss, True
+        return loss.item()
+
+    def backward(
+        self, gradient: Tensor | None = None, micro: Hashable = 0, share: float = 1.0
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        """(gradient by its inputs, gradients by its *parameters*), and *micro* is forgotten.
+
+        *gradient* is that by its outputs. After `loss` it is not asked for: the loss is taken *share* times, since the
+        mean over a batch is the sum over micro-batches of their means times their share of the batch. There is no
+        gradient by the inputs of a model, nor where nothing before could use it: None.
+        """
+        leaf, outputs, is_loss = self._take(micro)
+        if is_loss:
+            gradient = torch.full_like(outputs, share)
+        wanted = [leaf, *self._trainable] if leaf.requires_grad else list(self._trainable)
+        if gradient is None or not wanted or not outputs.requires_grad:
+            return None, [torch.zeros_like(parameter) for parameter in self._trainable]
+        found = separate(torch.autograd.grad(outputs, wanted, gradient, allow_unused=True, materialize_grads=True))
+        return (found[0], found[1:]) if leaf.requires_grad else (None, found)
+
+    def fill(self, weights: Sequence[Tensor]) -> None:
+        """Overwrites the weights of its *parameters*, also between forward and backward, which must then meet the same
+        values again: autograd, which would refuse, is not told.
+        """
+        for mine, given in zip(self._trainable, weights, strict=True):
+            if mine.shape != given.shape:
+                raise ValueError(f"{self.name}: a parameter of shape {tuple(mine.shape)}, got {tuple(given.shape)}")
+            if not given.is_meta:
+                mine.data.copy_(given)
+
+    def _run(self, inputs: Tensor, micro: Hashable) -> tuple[Tensor, Tensor]:
+        self._check_new(micro)
+        leaf = inputs.detach()
+        # Tokens have no gradient, wherever they come in.
+        if self._wants_input_gradient and leaf.is_floating_point():
+            leaf.requires_grad_()
+        value: object = leaf
+        with self._drawing(f"{self.number}/{self._runs}"):
+            for module in self._modules:
+                value = module(value)
+        self._runs += 1
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"{self.name} puts out a {type(value).__name__}; expected one tensor, which the next takes"
+            )
+        return leaf, value
+
+    def _take(self, micro: Hashable) -> tuple[Tensor, Tensor, bool]:
+        if micro not in self._stash:
+            raise ValueError(f"{self.name}: micro-batch {micro!r} did not go forward, or went backward already")
+        return self._stash.pop(micro)
+
+    def _check_new(self, micro: Hashable) -> None:
+        if micro in self._stash:
+            raise ValueError(f"{self.name}: micro-batch {micro!r} went forward already; backward is next, or another")
+
+    def _check_has_loss(self) -> Loss:
+        if self._loss is None:
+            raise ValueError(f"{self.name} is not the last, which has the loss")
+        return self._loss
+
+
+class Layers(Sequence[Layer]):
+    """The layers of a model, in order; `replica.layers()` makes them. The last one has the loss."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        trainable: Sequence[nn.Parameter],
+        loss: Loss,
+        drawing: Drawing,
+        layer: Callable[..., Layer] = Layer,
+    ) -> None:
+        self._modules = modules_in_order(model)
+        self._loss, self._drawing, self._layer = loss, drawing, layer
+        places = {id(parameter): place for place, parameter in enumerate(trainable)}
+        self._parameters = [
+            [(places[id(parameter)], parameter) for parameter in module.parameters() if id(parameter) in places]
+            for module in self._modules
+        ]
+        found = {place for parameters in self._parameters for place, _ in parameters}
+        if len(found) < len(trainable):
+            raise UsageError(
+                _uncovered(model, [name_of(model, trainable[p]) for p in places.values() if p not in found])
+            )
+        self._layers = [self.merged(number, number + 1) for number in range(len(self._modules))]
+
+    @overload
+    def __getitem__(self, index: int) -> Layer: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Layer]: ...
+    def __getitem__(self, index: int | slice) -> Layer | list[Layer]:
+        return self._layers[index]
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self._layers)
+
+    def merged(self, start: int, stop: int) -> Layer:
+        """Layers *start* to *stop* - 1 as one, whose stash is its own: a stage of a pipeline."""
+        if not 0 <= start < stop <= len(self._modules):
+            raise ValueError(f"layers {start} to {stop - 1} of {len(self._modules)}")
+        parameters = dict(pair for part in self._parameters[start:stop] for pair in part)
+        return self._layer(
+            self._modules[start:stop],
+            start,
+            sorted(parameters.items(), key=lambda pair: pair[0]),
+            loss=self._loss if stop == len(self._modules) else None,
+            wants_input_gradient=any(self._parameters[:start]),
+            drawing=self._drawing,
+        )
+
+    def shared(self) -> dict[int, list[int]]:
+        """Parameters that several layers use: place in `Replica.parameters` -> numbers of those layers."""
+        users: dict[int, list[int]] = {}
+        for number, parameters in enumerate(self._parameters):
+            for place, _ in parameters:
+                users.setdefault(place, []).append(number)
+        return {place: numbers for place, numbers in users.items() if len(numbers) > 1}
+
+
+def modules_in_order(model: nn.Module) -> list[nn.Module]:
+    """The modules that *model* applies one after another. Raises UsageError if it does not say.
+
+    A Sequential says so, and a module without parts is a layer itself. Any other model has `layers`, a method or an
+    attribute: modules, each of which takes what the one before put out, the first the model's inputs, and the last puts
+    out what the loss takes.
+    """
+    layers = getattr(model, "layers", None)
+    if callable(layers) and not isinstance(layers, nn.Module):
+        layers = layers()
+    if layers is None:
+        parts = list(model.children())
+        layers = parts if isinstance(model, nn.Sequential) else [] if parts else [model]
+        if not layers:
+            found = f"{type(model).__name__}, which does not say what its layers are"
+            raise UsageError(Problem("model", found, f"an nn.Sequential, or a model with {_ADD}"))
+    modules = list(layers) if isinstance(layers, (nn.Sequential, nn.ModuleList, list, tuple)) else []
+    if not modules or not all(isinstance(module, nn.Module) for module in modules):
+        raise UsageError(Problem("model.layers", repr(layers), "one module or more, to be applied in order"))
+    for number, module in enumerate(modules):
+        if number and getattr(module, "inplace", False):
+            found = f"layer {number}, {module}, which overwrites what layer {number - 1} keeps for its gradient"
+            raise UsageError(Problem("model.layers", found, "inplace=False"))
+    return modules
+
+
+_ADD = "a method `layers(self) -> list[nn.Module]` that returns the modules which it applies, in order"
+
+
+def _uncovered(model: nn.Module, names: Sequence[str]) -> Problem:
+    found = f"none of {type(model).__name__} that has the parameter {', '.join(names)}"
+    return Problem("model.layers", found, f"every trainable parameter in a layer: {_ADD}")
+
+
+def name_of(model: nn.Module, parameter: nn.Parameter) -> str:
+    """What *model* calls *parameter*."""
+    return next(name for name, other in model.named_parameters() if other is parameter)

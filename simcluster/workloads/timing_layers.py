@@ -1,0 +1,52 @@
+"""Layers of which only the time is asked: what they put out has a shape and no values, what they keep is only counted.
+
+This file knows shapes. It must not know nodes, messages or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from contextlib import nullcontext
+from typing import Any
+
+from torch import Tensor
+
+from simcluster.unknown import UNKNOWN
+from simcluster.workloads.layers import Layer, Layers
+from simcluster.workloads.sketch import Sketch
+
+
+def timing_layers(sketch: Sketch) -> Layers:
+    """The layers of a `TimingReplica`."""
+
+    def layer(*args: Any, **kwargs: Any) -> TimingLayer:
+        return TimingLayer(sketch, *args, **kwargs)
+
+    return Layers(sketch.model, sketch.trainable, sketch.loss, lambda _: nullcontext(), layer)
+
+
+class TimingLayer(Layer):
+    """A Layer that computes nothing but shapes, and those once for all nodes."""
+
+    def __init__(self, sketch: Sketch, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sketch = sketch
+
+    def forward(self, inputs: Tensor, micro: Hashable = 0) -> Tensor:
+        self._check_new(micro)
+        outputs = self._sketch.output_of(self._modules, self.number, inputs).detach()
+        self._stash[micro] = inputs, outputs, False
+        return outputs
+
+    def loss(self, inputs: Tensor, targets: Tensor, micro: Hashable = 0) -> float:
+        self._check_has_loss()
+        self._check_new(micro)
+        self._stash[micro] = inputs, self._sketch.output_of(self._modules, self.number, inputs), True
+        return UNKNOWN
+
+    def backward(
+        self, gradient: Tensor | None = None, micro: Hashable = 0, share: float = 1.0
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        inputs, _, _ = self._take(micro)
+        gradients = [self._sketch.parameters[place].detach() for place in self.parameters]
+        return (inputs.detach() if self._wants_input_gradient and inputs.is_floating_point() else None), gradients
