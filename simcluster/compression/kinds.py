@@ -15,6 +15,11 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from simcluster.compression.compressor import Compressor
 from simcluster.compression.half import Bf16, Fp16
 from simcluster.compression.int8 import Int8
+from simcluster.compression.power_sgd import PowerSgd
+from simcluster.compression.qsgd import Qsgd
+from simcluster.compression.random_k import RandomK
+from simcluster.compression.sign import Sign
+from simcluster.compression.terngrad import TernGrad
 from simcluster.compression.top_k import TopK
 from simcluster.errors import nearest
 
@@ -23,6 +28,11 @@ KINDS: Mapping[str, type[Compressor]] = {
     "bf16": Bf16,
     "fp16": Fp16,
     "int8": Int8,
+    "power_sgd": PowerSgd,
+    "qsgd": Qsgd,
+    "random_k": RandomK,
+    "sign": Sign,
+    "terngrad": TernGrad,
     "top_k": TopK,
 }
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,8 +68,7 @@ class Layout:
 class Memory:
     """What one sender keeps for one stream: its randomness, and whatever a compressor *kept* from its last vector.
 
-    The stream's draws are its own, so that it does not matter in which order streams are served. *common* is the same
-    on every node.
+    The stream's draws are its own, so that it does not matter in which order streams are served.
     """
 
     rng: NodeRandom
@@ -81,8 +81,14 @@ class Memory:
         return torch_stream(self.rng.seed, "node", self.rng.node, "compression", self.name)
 
     @cached_property
-    def common(self) -> torch.Generator:
-        return torch_stream(self.rng.seed, "compression", self.name)
+    def _common(self) -> np.random.Generator:
+        return self.rng.shared("compression", self.name)
+
+    def common_normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Normal numbers of *like*'s dtype, on every node the same ones."""
+        if like.is_meta:
+            return like.new_empty(shape)
+        return torch.from_numpy(self._common.standard_normal(shape)).to(like.dtype)
 
     def uniform(self, like: Tensor) -> Tensor:
         """Numbers from 0 to below 1, as many as *like* has."""

@@ -1,0 +1,120 @@
+"""Matrices as products of two thin ones, found by one step of power iteration from where the last one ended.
+
+Vogels, Karimireddy and Jaggi 2019 (PowerSGD), algorithms 1 and 2: P = M Q, orthogonalised, Q = M^T P, and M is taken
+for P Q^T. Both are linear in M, so ranks can average them by all-reduce (simcluster.compression.mean). Vectors, and
+matrices that would not become smaller, travel as they are.
+
+This file knows matrices. It must not know who sends them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from simcluster.compression.compressor import WithFeedback
+from simcluster.compression.layout import Layout, Memory
+
+
+class PowerSgd(WithFeedback):
+    """Matrices of the given *rank*: rank (n + m) numbers in place of n m. A tensor of more dimensions is a matrix of
+    its first one and the others. *warm_start*: begin where the last step ended, not at random again."""
+
+    kind: Literal["power_sgd"] = "power_sgd"
+    rank: PositiveInt = 2
+    warm_start: bool = True
+
+    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+        matrices, rest = self.split(vector, layout)
+        ps = [orthogonal(m @ q) for m, q in zip(matrices, self.start(layout, memory, vector), strict=True)]
+        qs = [m.T @ p for m, p in zip(matrices, ps, strict=True)]
+        self.keep(qs, memory)
+        return [_joined(ps, vector), _joined(qs, vector), rest]
+
+    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+        ps, qs, rest = parts
+        return self.join(self.lefts(ps, layout), self.rights(qs, layout), rest, layout)
+
+    def split(self, vector: Tensor, layout: Layout) -> tuple[list[Tensor], Tensor]:
+        """(the matrices that are to be made smaller, everything else in one vector)."""
+        matrices, rest = [], []
+        for piece, shape in zip(torch.split(vector, layout.lengths), layout.shapes, strict=True):
+            sides = self._sides(shape)
+            if sides is None:
+                rest.append(piece)
+            else:
+                matrices.append(piece.view(sides[0], sides[1]))
+        return matrices, _joined(rest, vector)
+
+    def join(self, ps: Sequence[Tensor], qs: Sequence[Tensor], rest: Tensor, layout: Layout) -> Tensor:
+        """The vector of which *ps*, *qs* and *rest* are made."""
+        products, taken, pieces = iter(zip(ps, qs, strict=True)), 0, []
+        for shape, length in zip(layout.shapes, layout.lengths, strict=True):
+            if self._sides(shape) is None:
+                pieces.append(rest.narrow(0, taken, length))
+                taken += length
+            else:
+                p, q = next(products)
+                pieces.append((p @ q.T).view(-1))
+        return torch.cat(pieces)
+
+    def start(self, layout: Layout, memory: Memory, like: Tensor) -> list[Tensor]:
+        """The Q of each matrix to begin with: the last one, or the same normal numbers on every node.
+
+        A column that has become zero would stay so for ever, as after a gradient of zeros, and is drawn again.
+        """
+        old = memory.kept
+        if old and (like.is_meta or all(bool(q.abs().amax(0).all()) for q in old)):
+            return old
+        shapes = [(sides[1], sides[2]) for shape in layout.shapes if (sides := self._sides(shape)) is not None]
+        fresh = [memory.common_normal(shape, like) for shape in shapes]
+        if not old:
+            return fresh
+        return [torch.where(mine.abs().amax(0) > 0, mine, new) for mine, new in zip(old, fresh, strict=True)]
+
+    def keep(self, qs: list[Tensor], memory: Memory) -> None:
+        """*qs* are where the next step begins."""
+        if self.warm_start:
+            memory.kept = qs
+
+    def lefts(self, vector: Tensor, layout: Layout) -> list[Tensor]:
+        """The P of each matrix, as they lie in *vector*."""
+        return self._cut(vector, [(s[0], s[2]) for shape in layout.shapes if (s := self._sides(shape)) is not None])
+
+    def rights(self, vector: Tensor, layout: Layout) -> list[Tensor]:
+        """The Q of each matrix, as they lie in *vector*."""
+        return self._cut(vector, [(s[1], s[2]) for shape in layout.shapes if (s := self._sides(shape)) is not None])
+
+    def _cut(self, vector: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
+        pieces = torch.split(vector, [rows * columns for rows, columns in shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+    def _sides(self, shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+        """(rows, columns, rank) of the matrix that a tensor of *shape* is, None if it travels as it is."""
+        if len(shape) < 2:
+            return None
+        rows, columns = shape[0], math.prod(shape[1:])
+        return (rows, columns, self.rank) if self.rank * (rows + columns) < rows * columns else None
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """*matrix* with orthonormal columns (modified Gram-Schmidt); a column that the others span becomes zero."""
+    columns: list[Tensor] = []
+    least = 100 * torch.finfo(matrix.dtype).eps
+    for column in matrix.unbind(1):
+        before = torch.linalg.vector_norm(column)
+        for other in columns:
+            column = column - other * torch.dot(other, column)
+        norm = torch.linalg.vector_norm(column)
+        # Divided by infinity, not multiplied by zero: what is not a number stays so, for all to see.
+        columns.append(column / torch.where(norm <= least * before, torch.inf, norm))
+    return torch.stack(columns, 1)
+
+
+def _joined(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors]) if tensors else like.new_zeros(0)

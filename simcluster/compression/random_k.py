@@ -1,0 +1,46 @@
+"""A fixed share of a vector, drawn at random: the numbers travel, and the seed that says where they stood.
+
+Wangni et al. 2018 (unbiased, each number scaled by d/k), or with error feedback Stich, Cordonnier and Jaggi 2018,
+definition 2.1 (not scaled: a contraction by 1 - k/d on average).
+
+This file knows vectors and seeds. It must not know who sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from simcluster.compression.compressor import WithFeedback
+from simcluster.compression.layout import Layout, Memory
+from simcluster.compression.top_k import Fraction, count
+
+
+class RandomK(WithFeedback):
+    """A *fraction* of the numbers: 4 bytes for each that is sent of float32. Without error feedback it is unbiased."""
+
+    kind: Literal["random_k"] = "random_k"
+    fraction: Fraction = 0.01
+    error_feedback: bool = False
+
+    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+        seed = torch.tensor([memory.number()], dtype=torch.int64)
+        if vector.is_meta:
+            seed = seed.to("meta")
+        values = vector.index_select(0, self._places(seed, len(vector)))
+        return [values if self.error_feedback else values * (len(vector) / len(values)), seed]
+
+    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+        values, seed = parts
+        return values.new_zeros(layout.length).index_copy(0, self._places(seed, layout.length), values)
+
+    def _places(self, seed: Tensor, length: int) -> Tensor:
+        """Where they stand: on every node that has *seed* the same."""
+        if seed.is_meta:
+            order = torch.empty(length, dtype=torch.int64, device="meta")
+        else:
+            order = torch.randperm(length, generator=torch.Generator().manual_seed(int(seed)))
+        return order[: count(self.fraction, length)]

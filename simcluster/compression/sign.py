@@ -1,0 +1,45 @@
+"""A bit a number: its sign. What a tensor's numbers are like in amount is one number beside it.
+
+Bernstein et al. 2018 (signSGD: signs alone; the sign of the sum of everybody's is their majority vote), Karimireddy et
+al. 2019, algorithm 1 (scaled by the mean amount, with error feedback, without which the method need not converge).
+
+This file knows vectors and bits. It must not know who sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from simcluster.compression.bits import pack_bits, unpack_bits
+from simcluster.compression.compressor import WithFeedback
+from simcluster.compression.layout import Layout, Memory
+
+
+class Sign(WithFeedback):
+    """Signs, and if *scaled* the mean amount of each tensor; otherwise every number is decoded as 1 or -1."""
+
+    kind: Literal["sign"] = "sign"
+    scaled: bool = True
+
+    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+        signs = pack_bits((vector >= 0).to(torch.uint8), 1)
+        if not self.scaled:
+            return [signs]
+        amounts = [piece.abs().mean() for piece in torch.split(vector, layout.lengths) if len(piece)]
+        return [signs, torch.stack(amounts)]
+
+    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+        signs = unpack_bits(parts[0], 1, layout.length).to(layout.dtype) * 2 - 1
+        return spread(signs, parts[1], layout) if self.scaled else signs
+
+
+def spread(vector: Tensor, scales: Tensor, layout: Layout) -> Tensor:
+    """*vector*, each tensor in it multiplied by its own of *scales*; changed in place."""
+    lengths = [length for length in layout.lengths if length]
+    for piece, scale in zip(torch.split(vector, lengths), scales.unbind(), strict=True):
+        piece.mul_(scale)
+    return vector

@@ -1,0 +1,48 @@
+"""Two bits a number: -1, 0 or 1 times the largest amount in its tensor, drawn so that the mean is right.
+
+Wen et al. 2017 (TernGrad), equation 1: each number keeps its sign with the probability |v_i| / max |v|.
+
+This file knows vectors and bits. It must not know who sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from simcluster.compression.bits import pack_bits, unpack_bits
+from simcluster.compression.compressor import Compressor
+from simcluster.compression.layout import Layout, Memory
+from simcluster.compression.sign import spread
+
+
+class TernGrad(Compressor):
+    """A scaler for each tensor (section 4.1 of the paper). *clip*: numbers beyond so many standard deviations of their
+    tensor are cut to that first (section 4.2 has 2.5), for less variance and some bias; null for none.
+    """
+
+    kind: Literal["terngrad"] = "terngrad"
+    clip: PositiveFloat | None = None
+
+    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+        pieces = [self._clipped(piece) for piece in torch.split(vector, layout.lengths) if len(piece)]
+        scalers = torch.stack([piece.abs().amax() for piece in pieces])
+        safe = torch.where(scalers == 0, torch.ones_like(scalers), scalers)
+        chances = torch.cat([piece.abs() / scaler for piece, scaler in zip(pieces, safe.unbind(), strict=True)])
+        kept = memory.uniform(chances) < chances
+        codes = (vector.sign() * kept + 1).to(torch.uint8)
+        return [pack_bits(codes, 2), scalers]
+
+    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+        packed, scalers = parts
+        return spread(unpack_bits(packed, 2, layout.length).to(layout.dtype) - 1, scalers, layout)
+
+    def _clipped(self, piece: Tensor) -> Tensor:
+        if self.clip is None:
+            return piece
+        limit = self.clip * piece.std(correction=0)
+        return torch.maximum(torch.minimum(piece, limit), -limit)
