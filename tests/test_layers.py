@@ -103,8 +103,8 @@ def test_uncomputed_layers_cost_the_same_and_hand_on_the_same_shapes(name: str) 
 def test_layers_merged_into_stages_are_the_bits_of_the_whole() -> None:
     replica = replica_of(WORKLOADS["tied"]())
     batch = next(replica.batches())
-    stages = [replica.layers().merged(0, 2), replica.layers().merged(2, 4)]
-    assert [stage.name for stage in stages] == ["layers 0 to 1", "layers 2 to 3"]
+    stages = [replica.layers().merged(0, 2), replica.layers().merged(2, 7)]
+    assert [stage.name for stage in stages] == ["layers 0 to 1", "layers 2 to 6"]
     loss = stages[1].loss(stages[0].forward(batch.inputs), batch.targets)
     gradient, last = stages[1].backward()
     _, first = stages[0].backward(gradient)
@@ -135,7 +135,7 @@ def test_the_shares_of_micro_batches_add_up_to_the_batch() -> None:
 
 
 def test_a_parameter_of_two_layers_is_told_with_both() -> None:
-    assert replica_of(WORKLOADS["tied"]()).layers().shared() == {0: [0, 3]}
+    assert replica_of(WORKLOADS["tied"]()).layers().shared() == {0: [0, 6]}
     assert replica_of(WORKLOADS["gated"]()).layers().shared() == {}
 
 

@@ -11,9 +11,10 @@ large for any machine is what `numerics: none` is for.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
@@ -185,7 +186,8 @@ class GPT(nn.Module):
 
     def layers(self) -> list[nn.Module]:
         """The modules that it applies, in order. Tied, the first and the last share the embedding."""
-        return [Entrance(self.embedding, self.position), *self.blocks, nn.Sequential(self.norm, self.output)]
+        halves = [half for block in self.blocks for half in cast(Block, block).halves()]
+        return [Entrance(self.embedding, self.position), *halves, self.norm, self.output]
 
 
 class Entrance(nn.Module):
@@ -198,6 +200,17 @@ class Entrance(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         stream: Tensor = self.embedding(tokens.long()) + self.position.weight[: tokens.shape[1]]
         return stream
+
+
+class Residual(nn.Module):
+    """Adds *work*, which uses *parts*, on what came in, normalised, to what came in."""
+
+    def __init__(self, norm: nn.Module, work: Callable[[Tensor], Tensor], *parts: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.parts, self._work = norm, nn.ModuleList(parts), work
+
+    def forward(self, stream: Tensor) -> Tensor:
+        return stream + self._work(self.norm(stream))
 
 
 class Block(nn.Module):
@@ -214,9 +227,12 @@ class Block(nn.Module):
         self.up = nn.Linear(shape.width, shape.feed_forward * (2 if shape.gated else 1), bias=False)
         self.down = nn.Linear(shape.feed_forward, shape.width, bias=False)
 
-    def forward(self, stream: Tensor) -> Tensor:
-        stream = stream + self._attention(self.norm_attention(stream))
-        return stream + self._feed_forward(self.norm_feed(stream))
+    def halves(self) -> list[nn.Module]:
+        """The two, to be applied in order."""
+        return [
+            Residual(self.norm_attention, self._attention, self.split, self.merge),
+            Residual(self.norm_feed, self._feed_forward, self.up, self.down),
+        ]
 
     def _attention(self, inputs: Tensor) -> Tensor:
         batch, length, _ = inputs.shape

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from simcluster.workloads.replica import Replica
 from simcluster.workloads.samples import Batch
+from simcluster.workloads.streams import joined
 from simcluster.workloads.workload import Workload
 
 
 def joined_batches(replicas: Sequence[Replica]) -> Iterator[Batch]:
     """At each step the batches of all *replicas* as one, in rank order."""
-    for batches in zip(*(replica.batches() for replica in replicas), strict=True):
-        inputs = torch.cat([batch.inputs for batch in batches])
-        targets = torch.cat([batch.targets for batch in batches])
-        yield Batch(inputs, targets, batches[0].step)
+    return joined([replica.batches() for replica in replicas])
 
 
 def train_alone(workload: Workload, size: int, seed: int, steps: int) -> list[Tensor]:

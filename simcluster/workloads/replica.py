@@ -19,16 +19,18 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from simcluster.rng import numpy_stream, seed_sequence
+from simcluster.rng import seed_sequence
 from simcluster.transport import Cost
 from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.global_rng import borrowed, seed_number
 from simcluster.workloads.layer_costs import LayerCost, count_layers
 from simcluster.workloads.layers import Layers
 from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.part import Part, count_part
 from simcluster.workloads.partition import Indices
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.steps import Loss, differentiate, separate, take_step, trainable_of
+from simcluster.workloads.streams import joined, stream
 
 EVALUATION_BATCH = 1024
 
@@ -61,7 +63,7 @@ class Replica:
         loss: Loss,
         make_optimizer: MakeOptimizer,
         train: Samples,
-        shard: Indices,
+        shards: Sequence[Indices],
         test: Samples | None,
         batch_size: int,
         steps: int,
@@ -81,7 +83,7 @@ class Replica:
         self.parameters: list[Tensor] = [parameter.detach() for parameter in self._trainable]
         self._make_optimizer = make_optimizer
         self._optimizer = make_optimizer(self._trainable)
-        self._train, self._shard, self._test = train, shard, test
+        self._train, self._shards, self._test = train, shards, test
         self.batch_size, self.steps = batch_size, steps
         self._clip_norm = clip_norm
         self._seed, self._rank = seed, rank
@@ -93,7 +95,7 @@ class Replica:
     @property
     def shard_size(self) -> int:
         """Samples in this rank's shard."""
-        return len(self._shard)
+        return len(self._shards[self._rank])
 
     def batches(self) -> Iterator[Batch]:
         """Yields *steps* batches of *batch_size* samples each; every call starts over with the same ones.
@@ -101,17 +103,17 @@ class Replica:
         It cycles over the shard, reshuffled each pass. A batch may span two passes, so all batches are of one
         size and every sample is used as often as any other, give or take one.
         """
-        rng = numpy_stream(self._seed, "batches", str(self._rank))
-        inputs, targets, size = self._train.inputs, self._train.targets, self.batch_size
-        order = torch.from_numpy(rng.permutation(self._shard))
-        start = 0
-        for step in range(self.steps):
-            if start + size > len(order):
-                order = torch.cat([order[start:], torch.from_numpy(rng.permutation(self._shard))])
-                start = 0
-            chosen = order[start : start + size]
-            start += size
-            yield Batch(inputs.index_select(0, chosen), targets.index_select(0, chosen), step)
+        return self._stream(self._rank)
+
+    def joined_batches(self) -> Iterator[Batch]:
+        """At each step the batches of all ranks as one, in rank order: what ranks train on that share one model.
+
+        Every node has all samples, so it draws them itself, and the same as any other.
+        """
+        return joined([self._stream(rank) for rank in range(len(self._shards))])
+
+    def _stream(self, rank: int) -> Iterator[Batch]:
+        return stream(self._train, self._shards[rank], self._seed, rank, self.batch_size, self.steps)
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
         """The mean loss of *batch* and its gradient by every parameter, as tensors that nothing else holds.
@@ -185,6 +187,13 @@ class Replica:
             step = partial(take_step, optimizer, copies, gradients, self._clip_norm)
             self._counted.costs["apply"] = elementwise_cost(step, kind)
         return self._counted.costs["apply"]
+
+    def part(self, places: Sequence[int]) -> Part:
+        """The parameters at *places* with their share of the optimizer."""
+        parameters = [self._trainable[place] for place in places]
+        costs = count_part(parameters, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
+        step = partial(take_step, self._optimizer, parameters, clip_norm=None)
+        return Part(places, [self.parameters[place] for place in places], self._clip_norm, step, costs)
 
     def layers(self) -> Layers:
         """The live model, layer by layer; always the same layers. Raises UsageError if the model does not say.

@@ -20,6 +20,7 @@ from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.layer_costs import LayerCost, count_layers
 from simcluster.workloads.memory import Memory, count_memory
 from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.part import Part, count_part
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.steps import Loss, differentiate, take_step, trainable_of
 
@@ -46,6 +47,7 @@ class Sketch:
         self.loss, self._make_optimizer, self._clip_norm = loss, make_optimizer, clip_norm
         self._costs: dict[Hashable, Cost] = {}
         self._layers: dict[Hashable, list[LayerCost]] = {}
+        self._parts: dict[Hashable, tuple[Cost, Cost]] = {}
         self._outputs: dict[Hashable, Tensor] = {}
         self.model = self._without_values("the model", lambda: make_model().train())
         named = trainable_of(self.model)
@@ -92,6 +94,17 @@ class Sketch:
     def apply_cost(self) -> Cost:
         """What `Replica.apply_cost` says."""
         return self._step_counted[0]
+
+    def part(self, places: Sequence[int]) -> Part:
+        """What `Replica.part` says; a step with it does nothing."""
+        key = tuple(places)
+        if key not in self._parts:
+            kind = kind_of(self._name, "apply")
+            fake = self._without_values("the optimizer", lambda: [_fake(self.parameters[place]) for place in places])
+            count = partial(count_part, fake, self._make_optimizer, self._clip_norm, kind)
+            self._parts[key] = self._without_values("the optimizer", count)
+        parameters = [self.parameters[place].detach() for place in places]
+        return Part(places, parameters, self._clip_norm, lambda _: None, self._parts[key], device="meta")
 
     def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
         """What `count_memory` says of the model, such a batch and *data*."""

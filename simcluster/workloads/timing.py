@@ -16,6 +16,7 @@ from simcluster.transport import Cost
 from simcluster.unknown import UNKNOWN
 from simcluster.workloads.layer_costs import LayerCost
 from simcluster.workloads.layers import Layers
+from simcluster.workloads.part import Part
 from simcluster.workloads.replica import Replica, check_shapes
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.sketch import Sketch
@@ -30,11 +31,14 @@ class TimingReplica(Replica):
 
     computes = False
 
-    def __init__(self, sketch: Sketch, train: Samples, test: Samples | None, batch_size: int, steps: int) -> None:
+    def __init__(
+        self, sketch: Sketch, train: Samples, test: Samples | None, batch_size: int, steps: int, size: int = 1
+    ) -> None:
         # Replica's own constructor makes a model, which is what must not happen here.
         self._sketch = sketch
         self.names = list(sketch.names)
         self.batch_size, self.steps = batch_size, steps
+        self._train, self._size = train, size
         self._inputs, self._targets = (_batch_of(part, batch_size) for part in (train.inputs, train.targets))
         self._test = test
         self._stepped = False
@@ -55,6 +59,12 @@ class TimingReplica(Replica):
         for step in range(self.steps):
             yield Batch(self._inputs, self._targets, step)
 
+    def joined_batches(self) -> Iterator[Batch]:
+        parts = (self._train.inputs, self._train.targets)
+        inputs, targets = (_batch_of(part, self._size * self.batch_size) for part in parts)
+        for step in range(self.steps):
+            yield Batch(inputs, targets, step)
+
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
         self._sketch.gradient_cost(batch)  # raises where the model does not take this shape
         return UNKNOWN, _views(self._sketch.parameters)
@@ -74,6 +84,9 @@ class TimingReplica(Replica):
 
     def apply_cost(self) -> Cost:
         return self._sketch.apply_cost()
+
+    def part(self, places: Sequence[int]) -> Part:
+        return self._sketch.part(places)
 
     def layers(self) -> Layers:
         if self._layers is None:

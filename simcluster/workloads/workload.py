@@ -151,7 +151,7 @@ class Workload:
             raise ValueError(f"rank {rank} of {size}")
         if numerics == "none":
             steps = self._steps(size, steps, epochs)
-            return TimingReplica(self.sketch, self.train_samples, self.test_samples, self.batch_size, steps)
+            return TimingReplica(self.sketch, self.train_samples, self.test_samples, self.batch_size, steps, size)
         if self.train_samples.inputs.is_meta or self.train_samples.targets.is_meta:
             raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
         return Replica(
@@ -159,7 +159,7 @@ class Workload:
             loss=self.loss,
             make_optimizer=self.optimizer,
             train=self.train_samples,
-            shard=self._dealt(size, seed)[rank],
+            shards=self._dealt(size, seed),
             test=self.test_samples,
             batch_size=self.batch_size,
             steps=self._steps(size, steps, epochs),

@@ -1,0 +1,49 @@
+"""The batches that a rank draws from its shard, and those of all ranks as one.
+
+This file knows samples, shards and their streams of randomness. It must not know models, messages or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from simcluster.rng import numpy_stream
+from simcluster.workloads.partition import Indices
+from simcluster.workloads.samples import Batch, Samples
+
+
+def stream(train: Samples, shard: Indices, seed: int, rank: int, size: int, steps: int) -> Iterator[Batch]:
+    """*steps* batches of *size* samples of *shard*, always the same ones for a seed and rank.
+
+    It cycles over the shard, reshuffled each pass. A batch may span two passes, so all batches are of one size and
+    every sample is used as often as any other, give or take one.
+    """
+    rng = numpy_stream(seed, "batches", str(rank))
+    order = torch.from_numpy(rng.permutation(shard))
+    start = 0
+    for step in range(steps):
+        if start + size > len(order):
+            order = torch.cat([order[start:], torch.from_numpy(rng.permutation(shard))])
+            start = 0
+        chosen = order[start : start + size]
+        start += size
+        yield Batch(train.inputs.index_select(0, chosen), train.targets.index_select(0, chosen), step)
+
+
+def joined(streams: Iterable[Iterator[Batch]]) -> Iterator[Batch]:
+    """At each step the batches of all *streams* as one, in their order."""
+    for batches in zip(*streams, strict=True):
+        inputs = torch.cat([batch.inputs for batch in batches])
+        targets = torch.cat([batch.targets for batch in batches])
+        yield Batch(inputs, targets, batches[0].step)
+
+
+def micro_batches(batch: Batch, count: int) -> list[Batch]:
+    """*batch* cut into *count* of one size, in order. Raises ValueError if it does not divide."""
+    if len(batch) % count:
+        raise ValueError(f"a batch of {len(batch)} does not divide into {count} micro-batches of one size")
+    size = len(batch) // count
+    parts = zip(torch.split(batch.inputs, size), torch.split(batch.targets, size), strict=True)
+    return [Batch(inputs, targets, batch.step) for inputs, targets in parts]
