@@ -4,14 +4,43 @@ from collections.abc import Callable
 from typing import Any
 
 from simcluster.algorithms.all_reduce_dp import all_reduce_dp
+from simcluster.algorithms.async_diloco import async_diloco
+from simcluster.algorithms.demo import demo
+from simcluster.algorithms.diloco import diloco
+from simcluster.algorithms.easgd import easgd
 from simcluster.algorithms.edp import edp
+from simcluster.algorithms.fedbuff import fedbuff
+from simcluster.algorithms.local_sgd import local_sgd
+from simcluster.algorithms.sparta import sparta
+from simcluster.algorithms.streaming_diloco import streaming_diloco
 from simcluster.algorithms.sync_ps import sync_ps
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     "all_reduce_dp": all_reduce_dp,
+    "async_diloco": async_diloco,
+    "demo": demo,
+    "diloco": diloco,
+    "easgd": easgd,
     "edp": edp,
+    "fedbuff": fedbuff,
+    "local_sgd": local_sgd,
+    "sparta": sparta,
+    "streaming_diloco": streaming_diloco,
     "sync_ps": sync_ps,
 }
 """By name, as in `algorithm: sync_ps`; the settings of each are its keyword arguments."""
 
-__all__ = ["ALGORITHMS", "all_reduce_dp", "edp", "sync_ps"]
+__all__ = [
+    "ALGORITHMS",
+    "all_reduce_dp",
+    "async_diloco",
+    "demo",
+    "diloco",
+    "easgd",
+    "edp",
+    "fedbuff",
+    "local_sgd",
+    "sparta",
+    "streaming_diloco",
+    "sync_ps",
+]

@@ -39,5 +39,63 @@ def _all_reduce_dp(rank: int, size: int, settings: Settings) -> float:
     return 2.0 + (2.0 / size if size > 1 else 0.0)
 
 
-COPIES: Mapping[str, Copies] = {"all_reduce_dp": _all_reduce_dp, "edp": _edp, "sync_ps": _sync_ps}
+def _of_a_sum(size: int, settings: Settings) -> float:
+    """Beside what is summed and its sum: chunks out and in; or small forms, at most half as large, of and to all."""
+    return (2.0 / size if size > 1 else 0.0) if settings["compression"] == "none" else size - 0.5
+
+
+def _local_sgd(rank: int, size: int, settings: Settings) -> float:
+    return 3.0 + max(1.0, _of_a_sum(size, settings))  # the old mean, the change, the sum; then the new mean
+
+
+def _diloco(rank: int, size: int, settings: Settings) -> float:
+    # theta, m, the outer gradient, its sum; then its mean, and theta and m anew.
+    return 4.0 + max(3.0, _of_a_sum(size, settings))
+
+
+def _streaming_diloco(rank: int, size: int, settings: Settings) -> float:
+    # theta, m, the weights in one piece; at the end every fragment is under way, and one makes its step.
+    return 5.0 + _of_a_sum(size, settings) + 2.0 / settings["fragments"]
+
+
+def _fedbuff(rank: int, size: int, settings: Settings) -> float:
+    # Workers: where they began, the change, and what travels. Server: the weights twice, buffer, own change, a sum.
+    return 3.0 if rank != SERVER else 5.0 + 2.0 * (size - 1)
+
+
+def _async_diloco(rank: int, size: int, settings: Settings) -> float:
+    # As above; the server has momentum as well, and makes all three anew at once.
+    return 3.0 if rank != SERVER else 8.0 + 2.0 * (size - 1)
+
+
+def _easgd(rank: int, size: int, settings: Settings) -> float:
+    # Weights in one piece, the force on them, what comes of it, and what travels or the centre.
+    asynchronous = settings["form"] == "asynchronous"
+    return 5.0 + (2.0 * (size - 1) if asynchronous and rank == SERVER else 0.0)
+
+
+def _sparta(rank: int, size: int, settings: Settings) -> float:
+    # The weights in one piece, before and after; of the coordinates numbers of 8 bytes, values, sum and message.
+    return 2.0 + 5.0 * float(settings["fraction"])
+
+
+def _demo(rank: int, size: int, settings: Settings) -> float:
+    # Momentum before and after, gradients in one piece, Q; everybody's coefficients with their places.
+    share = min(settings["top_k"] / settings["chunk"], 1.0)
+    return 4.0 + 1.5 * share * (2.0 * (size - 1) + 1.0)
+
+
+COPIES: Mapping[str, Copies] = {
+    "all_reduce_dp": _all_reduce_dp,
+    "async_diloco": _async_diloco,
+    "demo": _demo,
+    "diloco": _diloco,
+    "easgd": _easgd,
+    "edp": _edp,
+    "fedbuff": _fedbuff,
+    "local_sgd": _local_sgd,
+    "sparta": _sparta,
+    "streaming_diloco": _streaming_diloco,
+    "sync_ps": _sync_ps,
+}
 """By the algorithm's name. Of one's own algorithms nothing is known."""

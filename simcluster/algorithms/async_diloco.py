@@ -1,0 +1,152 @@
+"""Asynchronous DiLoCo: the server steps along every change as it arrives, and applies momentum only now and then.
+
+Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling": delayed Nesterov (algorithm 3) and dynamic
+local updates (algorithm 4). Momentum at every arrival makes stale changes worse; so its buffer is brought up to date
+every N arrivals, with their mean. A worker that is k times as slow as the fastest makes a k-th of the steps a round.
+Rank 0 serves and trains as well.
+
+This file knows the server's and the workers' halves of one protocol. It must not know a backend or a file; the loop's
+clock tells a worker how fast it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Le, Lt
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.inner_steps import inner_steps
+from simcluster.algorithms.outer import adopt, outer_gradient
+from simcluster.algorithms.serving import SERVER, answer, next_push
+from simcluster.algorithms.timed import timed
+from simcluster.collectives import flatten
+from simcluster.compression import Codec, Compression
+from simcluster.payload import pack
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+async def async_diloco(
+    node: Transport,
+    replica: Replica,
+    *,
+    interval: PositiveInt = 20,
+    dynamic: bool = True,
+    outer_learning_rate: PositiveFloat = 0.7,
+    outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9,
+    delay: PositiveInt | None = None,
+    spread: Annotated[float, Ge(0), Le(1)] = 0.0,
+    compression: Compression = "none",
+) -> None:
+    """Rounds of *interval* inner steps (H) for the fastest rank; fewer for slower ones if *dynamic*.
+
+    *delay*: arrivals between two updates of the momentum (N), by default the world size; with 1 it is Nesterov's at
+    every arrival. *spread*: how much of the momentum is applied before the N-th arrival rather than at it, evenly (c N
+    in the paper). *compression*: of the changes that workers send. A worker that is lost leaves the others to go on.
+    """
+    codec = Codec(compression, node.rng, "push", [flatten(replica.parameters)])
+    if node.rank == SERVER:
+        outer = outer_learning_rate, outer_momentum, delay or node.size, spread
+        await _serve(node, replica, interval, dynamic, outer, codec)
+    else:
+        await _work(node, replica, interval, codec)
+
+
+async def _serve(
+    node: Transport,
+    replica: Replica,
+    interval: int,
+    dynamic: bool,
+    outer: tuple[float, float, int, float],
+    codec: Codec,
+) -> None:
+    theta = flatten(replica.parameters)
+    m = gathered = torch.zeros_like(theta)
+    version = 0
+    step_s: dict[int, float] = {}
+    updating = asyncio.Lock()
+
+    async def take(delta: Tensor, taken_at: int, rank: int, took_s: float) -> int:
+        """One change: applied. Returns how many steps *rank*, of which each *took_s*, is to take next."""
+        nonlocal theta, m, gathered, version
+        staleness, version = version - taken_at, version + 1
+        due = version % outer[2] == 0
+        theta, m, gathered = await timed(node, _delayed_nesterov, theta, m, gathered, delta, due, *outer)
+        node.record(step=version, staleness=staleness, applied=version)
+        step_s[rank] = took_s
+        return max(int(interval * min(step_s.values()) / took_s), 1) if dynamic and took_s else interval
+
+    async def train() -> None:
+        """The server's own changes go through the same rules as everyone's."""
+        batches, done, steps, pushed = replica.batches(), 0, interval, 0
+        while done < replica.steps:
+            start, taken_at = theta, version
+            await timed(node, adopt, replica.parameters, start)
+            before, began_s = done, asyncio.get_running_loop().time()
+            done, loss = await inner_steps(node, replica, batches, done, steps)
+            took_s = (asyncio.get_running_loop().time() - began_s) / (done - before)
+            delta = await timed(node, outer_gradient, start, replica.parameters)
+            async with updating:
+                steps = await take(delta, taken_at, SERVER, took_s)
+            pushed += 1
+            node.record(step=done, loss=loss, pushed=pushed)
+
+    training = {rank for rank in range(node.size) if rank != SERVER}
+    async with asyncio.TaskGroup() as group:
+        group.create_task(train())
+        while (push := await next_push(node, training)) is not None:
+            (delta,) = await codec.restore(node, push.tensors)
+            async with updating:
+                steps = await take(delta, push["version"], push.source, push["step_s"])
+                answer(group, node, push.source, pack(theta, version=version, steps=steps))
+    await timed(node, adopt, replica.parameters, theta)
+
+
+async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
+    theta, version, steps = flatten(replica.parameters), 0, interval
+    batches, done, pushed = replica.batches(), 0, 0
+    while done < replica.steps:
+        # Phase 1, inner: as many steps as the server asked for.
+        before, began_s = done, asyncio.get_running_loop().time()
+        done, loss = await inner_steps(node, replica, batches, done, steps)
+        took_s = (asyncio.get_running_loop().time() - began_s) / (done - before)
+
+        # Phase 2, push: what they changed, from which version of theta on, and how long each of them took.
+        delta = await timed(node, outer_gradient, theta, replica.parameters)
+        small = await codec.compress(node, [delta])
+        last = done == replica.steps
+        await node.send(SERVER, "push", pack(*small, version=version, step_s=took_s, last=last))
+        pushed += 1
+        node.record(step=done, loss=loss, pushed=pushed)
+
+        # Phase 3, pull: theta as it is now.
+        message = await node.recv(SERVER, "answer")
+        theta, version, steps = message.tensor, message["version"], message["steps"]
+        await timed(node, adopt, replica.parameters, theta)
+
+
+def _delayed_nesterov(
+    theta: Tensor,
+    m: Tensor,
+    gathered: Tensor,
+    delta: Tensor,
+    due: bool,
+    epsilon: float,
+    beta: float,
+    N: int,
+    spread: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(theta, m, what was gathered since m was last updated) after one arrival; with c = spread / N:
+
+    due:      m <- beta m + gathered / N;  theta <- theta - epsilon ((1 - c N + c) beta m + delta / N)
+    not due:                               theta <- theta - epsilon (c beta m + delta / N)
+    """
+    gathered, c = gathered + delta, spread / N
+    if due:
+        m, gathered = beta * m + gathered / N, torch.zeros_like(gathered)
+    share = 1 - c * N + c if due else c
+    return theta - epsilon * (share * beta * m + delta / N), m, gathered

@@ -1,0 +1,57 @@
+"""DiLoCo: local AdamW for many steps, then one step of Nesterov's momentum along the mean of what the replicas did.
+
+Douillard et al. 2023, algorithm 1. With an outer learning rate of 1 and no momentum it is local SGD (Stich 2019). The
+inner optimizer is the workload's, and its state stays where it is; theta and the outer momentum are alike everywhere.
+
+This file knows ranks, rounds and one mean. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Lt
+from pydantic import PositiveFloat, PositiveInt
+
+from simcluster.algorithms.inner_steps import inner_steps
+from simcluster.algorithms.outer import adopt, nesterov, outer_gradient
+from simcluster.algorithms.timed import timed
+from simcluster.algorithms.total import Total
+from simcluster.collectives import flatten
+from simcluster.compression import Compression
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+async def diloco(
+    node: Transport,
+    replica: Replica,
+    *,
+    interval: PositiveInt = 20,
+    outer_learning_rate: PositiveFloat = 0.7,
+    outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9,
+    compression: Compression = "none",
+) -> None:
+    """Rounds of *interval* inner steps (H), the last one shorter if the steps run out; then one outer step by all.
+
+    *compression*: of the outer gradients that travel.
+    """
+    theta = flatten(replica.parameters)
+    m = torch.zeros_like(theta)
+    outer = Total(node, compression, "outer gradient", theta)
+    batches, step = replica.batches(), 0
+
+    while step < replica.steps:
+        # Phase 1, inner: H steps of this replica's own optimizer on its own data.
+        step, loss = await inner_steps(node, replica, batches, step, interval)
+
+        # Phase 2, outer gradient: Delta = 1/k sum_i (theta - theta_i).
+        moved = await timed(node, outer_gradient, theta, replica.parameters)
+        total = await outer.over_ranks(moved, f"outer/{step}")
+        delta = await timed(node, torch.div, total, node.size)
+
+        # Phase 3, outer step: the same bits everywhere, from which all go on.
+        theta, m = await timed(node, nesterov, theta, m, delta, outer_learning_rate, outer_momentum)
+        await timed(node, adopt, replica.parameters, theta)
+        node.record(step=step, loss=loss)

@@ -1,0 +1,146 @@
+"""Elastic averaging SGD: replicas explore on their own, tied to a common centre by a spring.
+
+Zhang, Choromanska and LeCun 2015: the synchronous form (section 2, equations 2.3 and 2.4), the asynchronous one
+(algorithm 1) and the round-robin scheme (section 3.3), in which the ranks meet the centre one after another. On
+f = |x|^2/2 that is stable, for many ranks, iff 0 <= eta <= 2 and 0 <= alpha <= (4 - 2 eta) / (4 - eta).
+
+This file knows ranks, a centre and one spring. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.outer import adopt
+from simcluster.algorithms.serving import SERVER, answer, next_push
+from simcluster.algorithms.timed import timed
+from simcluster.collectives import flatten, ring_all_reduce
+from simcluster.payload import pack
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+Meet = Callable[[Tensor, int], Awaitable[Tensor]]
+"""(x of this rank, step) -> alpha (x - centre), once the centre has moved as far towards x."""
+
+
+async def easgd(
+    node: Transport,
+    replica: Replica,
+    *,
+    form: Literal["asynchronous", "synchronous", "round_robin"] = "asynchronous",
+    interval: PositiveInt = 4,
+    beta: PositiveFloat = 0.9,
+) -> None:
+    """A rank meets the centre every *interval* steps (tau), and at its last one; the spring is alpha = *beta* / n.
+
+    The centre is at rank 0 in the *form* asynchronous, which goes on without lost workers; at every rank alike in the
+    synchronous; and goes round in the round-robin one. Rank 0 ends with the centre, the others with their own weights.
+    One rank alone has nobody to be tied to, and trains.
+    """
+    if node.size == 1:
+        await _train(node, replica, interval, None)
+    else:
+        run = {"asynchronous": _asynchronous, "synchronous": _synchronous, "round_robin": _round_robin}[form]
+        await run(node, replica, interval, beta / node.size)
+
+
+async def _train(node: Transport, replica: Replica, interval: int, meet: Meet | None) -> None:
+    """x <- x - eta gradient(x) - alpha (x - centre): both terms are taken at the same x."""
+    for step, batch in enumerate(replica.batches(), start=1):
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        if meet is not None and (step % interval == 0 or step == replica.steps):
+            x = await timed(node, flatten, replica.parameters)
+            force = await meet(x, step)
+            await timed(node, adopt, replica.parameters, await timed(node, torch.sub, x, force))
+        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+        node.record(step=step, loss=loss)
+
+
+async def _synchronous(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
+    centre = flatten(replica.parameters)
+
+    async def meet(x: Tensor, step: int) -> Tensor:
+        nonlocal centre
+        # centre <- centre + alpha sum_i (x_i - centre), the same bits everywhere
+        total = await ring_all_reduce(node, x, f"sum/{step}")
+        force = await timed(node, _force, x, centre, alpha)
+        centre = await timed(node, _pulled_by_all, centre, total, node.size, alpha)
+        return force
+
+    await _train(node, replica, interval, meet)
+    if node.rank == SERVER:
+        await timed(node, adopt, replica.parameters, centre)
+
+
+async def _round_robin(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
+    right, left = (node.rank + 1) % node.size, (node.rank - 1) % node.size
+    centre: Tensor | None = flatten(replica.parameters) if node.rank == 0 else None
+
+    async def meet(x: Tensor, step: int) -> Tensor:
+        nonlocal centre
+        if centre is None:
+            centre = (await node.recv(left, "centre")).tensor
+        force = await timed(node, _force, x, centre, alpha)
+        await node.send(right, "centre", await timed(node, torch.add, centre, force))
+        centre = None
+        return force
+
+    await _train(node, replica, interval, meet)
+    if node.rank == 0:
+        await timed(node, adopt, replica.parameters, (await node.recv(left, "centre")).tensor)
+
+
+async def _asynchronous(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
+    if node.rank == SERVER:
+        await _serve(node, replica, interval, alpha)
+        return
+
+    async def meet(x: Tensor, step: int) -> Tensor:
+        await node.send(SERVER, "push", pack(x, last=step == replica.steps))
+        node.record(step=step, pushed=-(-step // interval))
+        return (await node.recv(SERVER, "answer")).tensor
+
+    await _train(node, replica, interval, meet)
+
+
+async def _serve(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
+    centre, version = flatten(replica.parameters), 0
+    met_at = dict.fromkeys(range(node.size), 0)
+    moving = asyncio.Lock()
+
+    async def take(x: Tensor, rank: int) -> Tensor:
+        """In order of arrival. Staleness: how often others have moved the centre since *rank* met it."""
+        nonlocal centre, version
+        async with moving:
+            force = await timed(node, _force, x, centre, alpha)
+            centre = await timed(node, torch.add, centre, force)
+            staleness, version = version - met_at[rank], version + 1
+            met_at[rank] = version
+            node.record(step=version, staleness=staleness, applied=version)
+            return force
+
+    async def meet(x: Tensor, step: int) -> Tensor:
+        """The server's own replica is tied to the centre as everyone's."""
+        node.record(step=step, pushed=-(-step // interval))
+        return await take(x, SERVER)
+
+    training = {rank for rank in range(node.size) if rank != SERVER}
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_train(node, replica, interval, meet))
+        while (push := await next_push(node, training)) is not None:
+            answer(group, node, push.source, pack(await take(push.tensor, push.source)))
+    await timed(node, adopt, replica.parameters, centre)
+
+
+def _force(x: Tensor, centre: Tensor, alpha: float) -> Tensor:
+    return alpha * (x - centre)
+
+
+def _pulled_by_all(centre: Tensor, total: Tensor, size: int, alpha: float) -> Tensor:
+    return centre + alpha * (total - size * centre)

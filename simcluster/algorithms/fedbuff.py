@@ -1,0 +1,143 @@
+"""FedBuff: workers train on their own and nobody waits for anybody; the server steps once K of their changes are there.
+
+Nguyen et al. 2022, algorithm 1. Staleness is the number of steps that the server made between a worker's download and
+the arrival of what it made of it; changes are scaled down by 1 / sqrt(1 + staleness) (section 5). Rank 0 serves and
+trains as well. The secure aggregation that the buffer makes possible is left out.
+
+This file knows the server's and the workers' halves of one protocol. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.inner_steps import inner_steps
+from simcluster.algorithms.outer import adopt, outer_gradient
+from simcluster.algorithms.serving import SERVER, answer, next_push
+from simcluster.algorithms.timed import timed
+from simcluster.collectives import flatten
+from simcluster.compression import Codec, Compression
+from simcluster.payload import pack
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+async def fedbuff(
+    node: Transport,
+    replica: Replica,
+    *,
+    interval: PositiveInt = 10,
+    buffer: PositiveInt = 2,
+    server_learning_rate: PositiveFloat = 1.0,
+    damping: Literal["none", "root"] = "root",
+    max_staleness: NonNegativeInt | None = None,
+    compression: Compression = "none",
+) -> None:
+    """Rounds of *interval* steps (Q) on each rank; the server makes a step of *buffer* (K) changes, of at most as many
+    as there are ranks.
+
+    *server_learning_rate*: eta_g. *damping*: `root` divides a change by sqrt(1 + staleness). *max_staleness*: the
+    server rejects changes staler than this; None takes all. *compression*: of the changes that workers send. What is in
+    the buffer when nobody trains any more is a last, smaller step. A worker that is lost leaves the others to go on.
+    """
+    codec = Codec(compression, node.rng, "push", [flatten(replica.parameters)])
+    if node.rank == SERVER:
+        await _serve(node, replica, interval, buffer, server_learning_rate, damping, max_staleness, codec)
+    else:
+        await _work(node, replica, interval, codec)
+
+
+async def _serve(
+    node: Transport,
+    replica: Replica,
+    interval: int,
+    buffer: int,
+    server_learning_rate: float,
+    damping: str,
+    max_staleness: int | None,
+    codec: Codec,
+) -> None:
+    w = flatten(replica.parameters)
+    gathered = torch.zeros_like(w)
+    version = held = applied = rejected = 0
+    updating = asyncio.Lock()
+
+    async def take(delta: Tensor, taken_at: int) -> None:
+        """One change: judged, scaled, put into the buffer."""
+        nonlocal gathered, held, rejected
+        staleness = version - taken_at
+        if max_staleness is not None and staleness > max_staleness:
+            rejected += 1
+        else:
+            scale = (1 + staleness) ** -0.5 if damping == "root" else 1.0
+            gathered = await timed(node, _gather, gathered, delta, scale)
+            held += 1
+            if held == min(buffer, node.size):
+                await step()
+        node.record(step=version, staleness=staleness, applied=applied, rejected=rejected)
+
+    async def step() -> None:
+        """w <- w - eta_g times the buffer's mean."""
+        nonlocal w, gathered, version, held, applied
+        w = await timed(node, _step, w, gathered, server_learning_rate, held)
+        gathered = torch.zeros_like(w)
+        version, applied, held = version + 1, applied + held, 0
+
+    async def train() -> None:
+        """The server's own changes go through the same rules as everyone's."""
+        batches, done = replica.batches(), 0
+        while done < replica.steps:
+            start, taken_at = w, version
+            await timed(node, adopt, replica.parameters, start)
+            done, loss = await inner_steps(node, replica, batches, done, interval)
+            delta = await timed(node, outer_gradient, start, replica.parameters)
+            async with updating:
+                await take(delta, taken_at)
+            node.record(step=done, loss=loss, pushed=-(-done // interval))
+
+    training = {rank for rank in range(node.size) if rank != SERVER}
+    async with asyncio.TaskGroup() as group:
+        group.create_task(train())
+        while (push := await next_push(node, training)) is not None:
+            (delta,) = await codec.restore(node, push.tensors)
+            async with updating:
+                await take(delta, push["version"])
+                answer(group, node, push.source, pack(w, version=version))
+
+    if held:
+        await step()
+        node.record(step=version, applied=applied)
+    await timed(node, adopt, replica.parameters, w)
+
+
+async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
+    w, version = flatten(replica.parameters), 0
+    batches, done, pushed = replica.batches(), 0, 0
+    while done < replica.steps:
+        # Phase 1, train: Q steps from the server's weights.
+        done, loss = await inner_steps(node, replica, batches, done, interval)
+
+        # Phase 2, push: what they changed, and the version of the weights that they began from.
+        delta = await timed(node, outer_gradient, w, replica.parameters)
+        small = await codec.compress(node, [delta])
+        await node.send(SERVER, "push", pack(*small, version=version, last=done == replica.steps))
+        pushed += 1
+        node.record(step=done, loss=loss, pushed=pushed)
+
+        # Phase 3, pull: the weights as they are now.
+        message = await node.recv(SERVER, "answer")
+        w, version = message.tensor, message["version"]
+        await timed(node, adopt, replica.parameters, w)
+
+
+def _gather(gathered: Tensor, delta: Tensor, scale: float) -> Tensor:
+    return gathered + scale * delta
+
+
+def _step(w: Tensor, gathered: Tensor, eta: float, number: int) -> Tensor:
+    return w - eta * gathered / number

@@ -1,0 +1,97 @@
+"""Streaming DiLoCo: the parameters in fragments that are synchronised in turn, while training goes on.
+
+Douillard et al. 2025, algorithm 2. Each fragment is synchronised every H steps, at a time of its own, so a peak of
+traffic is a fragment's. What a synchronisation brings is awaited tau steps after it began, and blended with what the
+replica has become meanwhile: alpha of the latter. With one fragment, no overlap and alpha 0 it is DiLoCo.
+
+This file knows ranks, fragments and their timetable. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Lt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.outer import adopt, nesterov
+from simcluster.algorithms.timed import timed
+from simcluster.algorithms.total import Total
+from simcluster.collectives import flatten
+from simcluster.compression import Compression
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+async def streaming_diloco(
+    node: Transport,
+    replica: Replica,
+    *,
+    interval: PositiveInt = 20,
+    fragments: PositiveInt = 4,
+    overlap: NonNegativeInt = 1,
+    blend: Annotated[float, Ge(0), Lt(1)] = 0.5,
+    outer_learning_rate: PositiveFloat = 0.7,
+    outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9,
+    compression: Compression = "none",
+) -> None:
+    """*fragments* (P) equal pieces of all parameters end to end, each synchronised every *interval* steps (H).
+
+    *overlap* (tau): inner steps between the start of a fragment's synchronisation and its end, at most H. *blend*
+    (alpha): how much of a replica's own weights stays; at the end of the run nothing does. *compression*: of the outer
+    gradients that travel.
+    """
+    theta = list(flatten(replica.parameters).tensor_split(fragments))
+    m = [torch.zeros_like(piece) for piece in theta]
+    outer = [Total(node, compression, f"fragment {p}", piece) for p, piece in enumerate(theta)]
+    under_way: dict[int, tuple[int, asyncio.Task[Tensor]]] = {}
+
+    async def begin(p: int, step: int) -> None:
+        """Fragment p's outer gradient is taken now, and summed while training goes on."""
+        moved = await timed(node, _moved, theta[p], replica.parameters, fragments, p)
+        under_way[p] = step + overlap, group.create_task(outer[p].over_ranks(moved, f"fragment{p}/{step}"))
+
+    async def end(p: int, alpha: float) -> None:
+        """Fragment p's outer step, and alpha of what the replica has become meanwhile."""
+        total = await under_way.pop(p)[1]
+        theta[p], m[p] = await timed(
+            node, _outer_step, theta[p], m[p], total, node.size, outer_learning_rate, outer_momentum
+        )
+        await timed(node, _blend, replica.parameters, theta[p], fragments, p, alpha)
+
+    async with asyncio.TaskGroup() as group:
+        for step, batch in enumerate(replica.batches(), start=1):
+            # Phase 1, inner: a step of this replica's own optimizer.
+            loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+            await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+
+            # Phase 2, outer: fragments end what they began tau steps ago, and begin when their turn comes.
+            last = step == replica.steps
+            due = [p for p in range(fragments) if last or (step + p * interval // fragments) % interval == 0]
+            for p in [p for p, (until, _) in under_way.items() if step >= until or p in due]:
+                await end(p, blend)
+            for p in due:
+                await begin(p, step)
+            if last or not overlap:
+                for p in due:
+                    await end(p, 0.0 if last else blend)
+            node.record(step=step, loss=loss)
+
+
+def _moved(theta: Tensor, parameters: list[Tensor], fragments: int, p: int) -> Tensor:
+    return theta - flatten(parameters).tensor_split(fragments)[p]
+
+
+def _outer_step(theta: Tensor, m: Tensor, total: Tensor, size: int, lr: float, mu: float) -> tuple[Tensor, Tensor]:
+    return nesterov(theta, m, total / size, lr, mu)
+
+
+def _blend(parameters: list[Tensor], theta: Tensor, fragments: int, p: int, alpha: float) -> None:
+    """Fragment p of *parameters* becomes alpha of itself and 1 - alpha of *theta*."""
+    x = flatten(parameters)
+    piece = x.tensor_split(fragments)[p]
+    piece.copy_(theta.lerp(piece, alpha))
+    adopt(parameters, x)

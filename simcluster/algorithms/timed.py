@@ -1,0 +1,53 @@
+"""An algorithm's own arithmetic on the device's clock: its cost is counted once for each kind of work and shapes.
+
+This file knows tensors and costs. It must not know messages, or what the arithmetic is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from simcluster.transport import Cost, Transport
+from simcluster.workloads.costs import elementwise_cost
+
+T = TypeVar("T")
+
+
+async def timed(node: Transport, work: Callable[..., T], *args: Any) -> T:
+    """*work(\\*args)* on this node's device; *work* is a function of a module, *args* tensors, lists of them, numbers.
+
+    Its cost is counted on tensors without values, so it is the same whatever is computed, and if nothing is.
+    """
+    return await node.compute(work, *args, cost=cost_of(work, *args))
+
+
+def cost_of(work: Callable[..., Any], *args: Any) -> Cost:
+    """What *work(\\*args)* asks of a device, each element that an operator writes counting as one FLOP."""
+    return _counted(work, tuple(_shape(arg) for arg in args))
+
+
+@lru_cache(maxsize=1024)
+def _counted(work: Callable[..., Any], shapes: tuple[Any, ...]) -> Cost:
+    empty = [_empty(shape) for shape in shapes]
+    return elementwise_cost(lambda: work(*empty))
+
+
+class _Tensor(tuple[torch.Size, torch.dtype]):
+    """(shape, dtype) in place of a tensor."""
+
+
+def _shape(arg: Any) -> Any:
+    if isinstance(arg, Tensor):
+        return _Tensor((arg.shape, arg.dtype))
+    return tuple(_shape(part) for part in arg) if isinstance(arg, (list, tuple)) else arg
+
+
+def _empty(shape: Any) -> Any:
+    if isinstance(shape, _Tensor):
+        return torch.empty(shape[0], dtype=shape[1], device="meta")
+    return [_empty(part) for part in shape] if isinstance(shape, tuple) else shape
