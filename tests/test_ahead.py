@@ -122,6 +122,16 @@ def test_a_latecomer_is_waited_for_by_simulation() -> None:
     assert same(star(4), body) == [0] * 4
 
 
+def test_two_rings_at_once_share_their_ways_and_both_come_to_an_end() -> None:
+    async def body(node: Transport) -> float:
+        async with asyncio.TaskGroup() as group:
+            for number in range(2):
+                group.create_task(ring_all_reduce(node, torch.empty(4000, device="meta"), f"r{number}"))
+        return now()
+
+    assert same(star(4), body) == [0] * 8
+
+
 def test_a_timer_that_may_interfere_is_waited_for_by_simulation() -> None:
     async def body(node: Transport) -> float:
         async def interfere() -> None:

@@ -58,30 +58,32 @@ class Ring:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._entered: dict[int, tuple[Entry, asyncio.Future[int]]] = {}
+        self._entered: list[tuple[int, Entry, asyncio.Future[int]]] = []
 
     async def enter(self, node: SimTransport, entry: Entry) -> int:
         """Returns, when they are over, how many rounds *node* need not do itself: 0 if any doubt is left."""
         future: asyncio.Future[int] = self._cluster.loop.create_future()
-        self._entered[node.rank] = (entry, future)
+        self._entered.append((node.rank, entry, future))
         self._cluster.loop.clock.gather = self._decide
         return await future
 
     def _decide(self) -> None:
         """At the end of the moment: whoever was to enter now has."""
-        entered, self._entered = self._entered, {}
-        waiting = {rank: future for rank, (_, future) in entered.items() if not future.done()}
+        entered, self._entered = self._entered, []
+        waiting = [(rank, entry, future) for rank, entry, future in entered if not future.done()]
         rounds = 0
         starts_s: Starts = np.empty(0)
-        if len(waiting) == len(self._cluster.nodes) > 1 and self._all_silent():
-            entries = [entered[rank][0] for rank in range(len(entered))]
+        # Not if anybody enters a second ring at the same moment: the two would share the ways.
+        everybody = sorted(rank for rank, _, _ in waiting) == list(range(len(self._cluster.nodes)))
+        if everybody and len(waiting) > 1 and self._all_silent():
+            entries = [entry for _, entry, _ in waiting]
             wires = self._wires()
             if wires is not None and _alike(entries):
                 rounds, starts_s = self._look_ahead(entries[0], wires)
                 if rounds:
                     self._count(entries[0], rounds, starts_s)
         clock = self._cluster.loop.clock
-        for rank, future in waiting.items():
+        for rank, _, future in waiting:
             if rounds:
                 clock.alarm_at(float(starts_s[rank]), future.set_result, rounds)
             else:

@@ -5,6 +5,9 @@
     small = await codec.compress(node, gradients)                       # sender: the tensors that travel
     gradients = await codec.restore(node, message.tensors)              # any receiver, of whomever
 
+    mean = Mean(compression, node, "gradients", replica.parameters, ring_all_reduce)
+    gradients = await mean(gradients, f"gradients/{step}")              # all ranks, the same bits on each of them
+
 In a file `compression: int8`, or `compression: {kind: top_k, fraction: 0.1}`. The wire carries the small form, and
 compressing takes the device's time.
 """
@@ -12,5 +15,6 @@ compressing takes the device's time.
 from simcluster.compression.codec import Codec
 from simcluster.compression.compressor import Compressor
 from simcluster.compression.kinds import KINDS, Compression, compressor
+from simcluster.compression.mean import Mean
 
-__all__ = ["KINDS", "Codec", "Compression", "Compressor", "compressor"]
+__all__ = ["KINDS", "Codec", "Compression", "Compressor", "Mean", "compressor"]

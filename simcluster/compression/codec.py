@@ -30,9 +30,15 @@ class Codec:
     """
 
     def __init__(
-        self, compression: str | Mapping[str, Any], rng: NodeRandom, name: str, like: Sequence[Tensor] | Layout
+        self,
+        compression: str | Mapping[str, Any] | Compressor | None,
+        rng: NodeRandom,
+        name: str,
+        like: Sequence[Tensor] | Layout,
     ) -> None:
-        self.kind: Compressor | None = compressor(compression)
+        if isinstance(compression, (str, Mapping)):
+            compression = compressor(compression)
+        self.kind: Compressor | None = compression
         self.layout = like if isinstance(like, Layout) else Layout.of(like)
         self.memory = Memory(rng, name)
         self.residual: Tensor | None = None
@@ -92,7 +98,7 @@ def _costs(kind: Compressor, layout: Layout) -> tuple[Cost, Cost]:
     """(of encoding, of decoding), counted on tensors without values: a FLOP for each element that is written."""
     if not layout.length:
         return FREE, FREE
-    codec = Codec(kind.model_dump(), NodeRandom(0, ""), "", layout)
+    codec = Codec(kind, NodeRandom(0, ""), "", layout)
     tensors = [torch.empty(shape, dtype=layout.dtype, device="meta") for shape in layout.shapes]
     parts = codec.encode(tensors)  # the first one also makes what is kept; the second is like all that follow
     return (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
@@ -22,6 +23,9 @@ class Compressor(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    summed: ClassVar[Literal["chunks", "whole"]] = "chunks"
+    """How ranks average it: chunk by chunk, compressed again on the way back, or by handing round all there is."""
 
     kind: str
 

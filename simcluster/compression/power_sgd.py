@@ -34,7 +34,7 @@ class PowerSgd(WithFeedback):
         ps = [orthogonal(m @ q) for m, q in zip(matrices, self.start(layout, memory, vector), strict=True)]
         qs = [m.T @ p for m, p in zip(matrices, ps, strict=True)]
         self.keep(qs, memory)
-        return [_joined(ps, vector), _joined(qs, vector), rest]
+        return [joined(ps, vector), joined(qs, vector), rest]
 
     def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
         ps, qs, rest = parts
@@ -49,7 +49,7 @@ class PowerSgd(WithFeedback):
                 rest.append(piece)
             else:
                 matrices.append(piece.view(sides[0], sides[1]))
-        return matrices, _joined(rest, vector)
+        return matrices, joined(rest, vector)
 
     def join(self, ps: Sequence[Tensor], qs: Sequence[Tensor], rest: Tensor, layout: Layout) -> Tensor:
         """The vector of which *ps*, *qs* and *rest* are made."""
@@ -116,5 +116,6 @@ def orthogonal(matrix: Tensor) -> Tensor:
     return torch.stack(columns, 1)
 
 
-def _joined(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
+def joined(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
+    """All *tensors* end to end in one vector, which is empty and like *like* if there are none."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors]) if tensors else like.new_zeros(0)

@@ -22,6 +22,8 @@ from simcluster.compression.top_k import Fraction, count
 class RandomK(WithFeedback):
     """A *fraction* of the numbers: 4 bytes for each that is sent of float32. Without error feedback it is unbiased."""
 
+    summed = "whole"
+
     kind: Literal["random_k"] = "random_k"
     fraction: Fraction = 0.01
     error_feedback: bool = False

@@ -30,6 +30,8 @@ def count(fraction: float, length: int) -> int:
 class TopK(WithFeedback):
     """A *fraction* of the numbers, and where they stood: 8 bytes for each that is sent of float32."""
 
+    summed = "whole"
+
     kind: Literal["top_k"] = "top_k"
     fraction: Fraction = 0.01
 

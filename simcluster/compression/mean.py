@@ -1,0 +1,120 @@
+"""The mean over ranks of a stream of tensors, of which only the small forms travel.
+
+What was quantised is summed chunk by chunk, and the mean of a chunk is compressed again on its way back (Tang et al.
+2019, DoubleSqueeze; Tang et al. 2021, 1-bit Adam, section 4.2): 2 (p-1)/p small forms sent by every rank, where a ring
+sends as many whole ones. A few chosen numbers go to everybody as they are: p-1 small forms. Factors of matrices are
+averaged by any all-reduce. All sums are taken by rank.
+
+This file knows ranks and compressors by how they may be summed. It must not know what the tensors are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from simcluster.collectives import flatten, unflatten
+from simcluster.compression.codec import Codec
+from simcluster.compression.factors import mean_of_factors
+from simcluster.compression.kinds import compressor
+from simcluster.compression.power_sgd import PowerSgd
+from simcluster.compression.swap import swap
+from simcluster.compression.turns import Turns
+from simcluster.transport import Cost, Transport
+
+AllReduce: TypeAlias = Callable[[Transport, Tensor, str], Awaitable[Tensor]]
+"""(node, vector, tag) -> the sum of every rank's vector."""
+
+
+class Mean:
+    """The stream called *name* of lists of tensors like *like*; every rank makes one and calls it in the same order.
+
+    Calls may be under way at once: their results are those of calls one after another. *all_reduce* is used where
+    nothing is compressed ("none", or one rank alone), and for factors. The same bits come out on every rank.
+    """
+
+    def __init__(
+        self,
+        compression: str | Mapping[str, Any],
+        node: Transport,
+        name: str,
+        like: Sequence[Tensor],
+        all_reduce: AllReduce,
+    ) -> None:
+        self._node, self._all_reduce = node, all_reduce
+        self._kind = compressor(compression) if node.size > 1 else None
+        self._codec = Codec(self._kind, node.rng, name, like)
+        self._chunks = self._codec.layout.cut(node.size)
+        self._outgoing = [Codec(self._kind, node.rng, f"{name}/to {to}", part) for to, part in enumerate(self._chunks)]
+        self._back = Codec(self._kind, node.rng, f"{name}/back", self._chunks[node.rank])
+        self._first, self._second = Turns(), Turns()
+
+    async def __call__(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
+        """The mean over ranks of *tensors*."""
+        if self._kind is None:
+            total = await self._all_reduce(self._node, flatten(tensors), tag)
+            return unflatten(total.div_(self._node.size), tensors)
+        if isinstance(self._kind, PowerSgd):
+            async with self._first.take():
+                return await mean_of_factors(self._node, self._kind, self._codec, tensors, tag, self._all_reduce)
+        if self._kind.summed == "whole":
+            return await self._by_whole(tensors, tag)
+        return await self._by_chunks(tensors, tag)
+
+    async def _by_whole(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
+        async with self._first.take():
+            small = await self._codec.compress(self._node, tensors)
+        everybodys = await swap(self._node, [small] * self._node.size, tag)
+        cost = _sum_cost(self._codec, self._node.size)
+        return self._codec.layout.tensors(await self._node.compute(_mean, self._codec, everybodys, cost=cost))
+
+    async def _by_chunks(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
+        node, size = self._node, self._node.size
+        turn = self._second.take()
+
+        # reduce-scatter: rank r has the mean of chunk r, and only small forms have travelled
+        async with self._first.take():
+            cost = sum((codec.encode_cost for codec in self._outgoing[1:]), start=self._outgoing[0].encode_cost)
+            small = await node.compute(self._encode_chunks, tensors, cost=cost)
+        contributions = await swap(node, small, f"{tag}/scatter")
+
+        # all-gather: so is the mean
+        async with turn:
+            cost = _sum_cost(self._back, size) + self._back.encode_cost
+            mean = await node.compute(self._encode_mean, contributions, cost=cost)
+        means = await swap(node, [mean] * size, f"{tag}/gather")
+        cost = sum((codec.decode_cost for codec in self._outgoing[1:]), start=self._outgoing[0].decode_cost)
+        return await node.compute(self._decode_chunks, means, cost=cost)
+
+    def _encode_chunks(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+        chunks = flatten(tensors).tensor_split(self._node.size)
+        return [codec.encode([chunk]) for codec, chunk in zip(self._outgoing, chunks, strict=True)]
+
+    def _encode_mean(self, contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        return self._back.encode([_mean(self._back, contributions)])
+
+    def _decode_chunks(self, means: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        pieces = [piece for codec, mean in zip(self._outgoing, means, strict=True) for piece in codec.decode(mean)]
+        return self._codec.layout.tensors(torch.cat(pieces))
+
+
+def _mean(codec: Codec, contributions: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Of what each rank sent, as one vector, summed by rank."""
+    total = flatten(codec.decode(contributions[0]))
+    for parts in contributions[1:]:
+        total.add_(flatten(codec.decode(parts)))
+    return total.div_(len(contributions))
+
+
+def _sum_cost(codec: Codec, size: int) -> Cost:
+    """Of `_mean`: decoding all contributions, adding, dividing."""
+    number_bytes = codec.layout.length * codec.layout.dtype.itemsize
+    one, add = codec.decode_cost, Cost(float(codec.layout.length), 3.0 * number_bytes, 1)
+    return Cost(
+        size * (one.flops + add.flops),
+        size * (one.memory_bytes + add.memory_bytes),
+        size * (one.operators + add.operators),
+    )
