@@ -1,13 +1,42 @@
 """Collective operations built from send and recv alone: one file per schedule, each a plain `async def`.
 
 Every rank of the cluster calls the same operation with the same tag. Sums are taken in an order that the schedule
-fixes, never in order of arrival.
+fixes, never in order of arrival. docs/collectives.md says what each schedule costs, and when it wins.
 """
 
-from simcluster.collectives.broadcast import broadcast
 from simcluster.collectives.exchange import exchange
 from simcluster.collectives.flat import flatten, unflatten
 from simcluster.collectives.naive import naive_all_reduce
+from simcluster.collectives.operations import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
 from simcluster.collectives.ring import ring_all_reduce
+from simcluster.collectives.schedules import SCHEDULES
+from simcluster.collectives.subgroup import subgroup
 
-__all__ = ["broadcast", "exchange", "flatten", "naive_all_reduce", "ring_all_reduce", "unflatten"]
+__all__ = [
+    "SCHEDULES",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "exchange",
+    "flatten",
+    "gather",
+    "naive_all_reduce",
+    "reduce",
+    "reduce_scatter",
+    "ring_all_reduce",
+    "scatter",
+    "subgroup",
+    "unflatten",
+]

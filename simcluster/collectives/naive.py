@@ -1,31 +1,110 @@
-"""All-reduce by sending everything to everyone: the reference that other schedules are compared with.
+"""Everything straight to whom it is for, all at once: the reference that other schedules are compared with.
 
-With p ranks, M bytes, latency a and bandwidth B: a + (p-1) M/B on a full-duplex star, (p-1) M bytes sent by every rank.
+With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: a + (p-1) M/B where M goes to everyone or comes
+from everyone (broadcast, reduce, all-reduce); a + (p-1)/p M/B where parts of M/p do (the others). The direct all-reduce
+is a reduce-scatter and an all-gather of parts: 2 (a + (p-1)/p M/B).
 
-This file knows ranks and one vector. It must not know a backend, nor what the vector is for.
+This file knows ranks and tensors. It must not know a backend, nor what the tensors are for. Sums are taken in rank
+order, whatever arrives first.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
+from simcluster.payload import Sendable, pack
 from simcluster.transport import Transport
+
+
+async def naive_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> list[Tensor]:
+    """*tensors* of rank *root*, on every rank; the other ranks' own *tensors* are not looked at."""
+    if node.rank != root:
+        return list((await node.recv(root, tag)).tensors)
+    await _to_all(node, tag, [pack(*tensors)] * node.size)
+    return list(tensors)
+
+
+async def naive_scatter(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> Tensor:
+    """Tensor r of those on rank *root*, on rank r."""
+    if node.rank != root:
+        return (await node.recv(root, tag)).tensor
+    await _to_all(node, tag, tensors)
+    return tensors[root]
+
+
+async def naive_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> list[Tensor]:
+    """Everybody's *tensor* by rank on rank *root*, nothing on the others."""
+    if node.rank != root:
+        await node.send(root, tag, tensor)
+        return []
+    return await _from_all(node, tag, tensor)
+
+
+async def naive_reduce(node: Transport, vector: Tensor, tag: str, root: int) -> Tensor | None:
+    """The sum of every rank's *vector* on rank *root*, None on the others."""
+    parts = await naive_gather(node, vector, tag, root)
+    return _sum(parts) if parts else None
+
+
+async def naive_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
+    """Everybody's *tensor*, by rank."""
+    return await naive_all_to_all(node, [tensor] * node.size, tag)
+
+
+async def naive_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
+    """Part r of the sum of every rank's *vector*, on rank r."""
+    return _sum(await naive_all_to_all(node, vector.tensor_split(node.size), tag))
+
+
+async def naive_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
+    """Tensor r of every rank's *tensors*, by rank, on rank r."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_to_all(node, tag, tensors))
+        receiving = group.create_task(_from_all(node, tag, tensors[node.rank]))
+    return receiving.result()
 
 
 async def naive_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     """The sum of every rank's *vector* (equal shapes), taken in rank order: the same bits on all of them."""
-    others = [rank for rank in range(node.size) if rank != node.rank]
+    return _sum(await naive_all_gather(node, vector, tag))
 
-    # everyone to everyone, at once
+
+async def direct_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
+    """The same sum, each part of it taken by one rank, in rank order: 2 (p-1)/p M bytes from each, not (p-1) M."""
+    part = await naive_reduce_scatter(node, vector, f"{tag}/scatter")
+    return torch.cat(await naive_all_gather(node, part, f"{tag}/gather"))
+
+
+async def naive_barrier(node: Transport, tag: str) -> None:
+    """Everybody tells everybody."""
     async with asyncio.TaskGroup() as group:
-        for peer in others:
-            group.create_task(node.send(peer, tag, vector))
-        receiving = {peer: group.create_task(node.recv(peer, tag)) for peer in others}
+        group.create_task(_to_all(node, tag, [None] * node.size))
+        for peer in _others(node):
+            group.create_task(node.recv(peer, tag))
 
-    # sum by rank, never by arrival
-    parts = [vector if rank == node.rank else receiving[rank].result().tensor for rank in range(node.size)]
+
+def _others(node: Transport) -> list[int]:
+    return [rank for rank in range(node.size) if rank != node.rank]
+
+
+async def _to_all(node: Transport, tag: str, contents: Sequence[Sendable]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for peer in _others(node):
+            group.create_task(node.send(peer, tag, contents[peer]))
+
+
+async def _from_all(node: Transport, tag: str, own: Tensor) -> list[Tensor]:
+    async with asyncio.TaskGroup() as group:
+        receiving = {peer: group.create_task(node.recv(peer, tag)) for peer in _others(node)}
+    return [own if rank == node.rank else receiving[rank].result().tensor for rank in range(node.size)]
+
+
+def _sum(parts: Sequence[Tensor]) -> Tensor:
+    """By rank, never by arrival."""
     result = parts[0].clone()
     for part in parts[1:]:
         result.add_(part)

@@ -1,16 +1,22 @@
-"""All-reduce around a ring (Patarasuk and Yuan 2009): the least bytes any all-reduce can send.
+"""Around a ring (Patarasuk and Yuan 2009): the least bytes any all-reduce can send, each rank only to its neighbour.
 
-With p ranks, M bytes, latency a and bandwidth B: 2 (p-1) (a + M/(pB)) on a full-duplex star, 2 (p-1)/p M bytes sent
-by every rank.
+With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: reduce-scatter and all-gather take
+(p-1) (a + M/(pB)), the all-reduce twice that, and every rank sends (p-1)/p M bytes, or twice that. A broadcast as
+scatter and all-gather (van de Geijn 1994) takes (c+p-1) a + 2 (p-1)/p M/B with c = ceil(lg p). A barrier takes (p-1) a.
 
-This file knows ranks and one vector. It must not know a backend, nor what the vector is for.
+This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
+from simcluster.collectives.binomial_scatter import binomial_scatter
 from simcluster.collectives.exchange import exchange
+from simcluster.collectives.flat import as_bytes, from_bytes
 from simcluster.transport import Transport
 
 
@@ -38,6 +44,62 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
         message = await exchange(node, right, left, f"{tag}/gather{step}", outgoing)
         incoming.copy_(message.tensor)
     return result
+
+
+async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
+    """Part r of the sum of every rank's *vector* (1-D, equal length), on rank r, summed in the order r+1, ..., r."""
+    size, rank = node.size, node.rank
+    right, left = (rank + 1) % size, (rank - 1) % size
+    parts = vector.tensor_split(size)
+    partial = parts[(rank - 1) % size].clone()
+    for step in range(size - 1):
+        message = await exchange(node, right, left, f"{tag}/{step}", partial)
+        partial = message.tensor.add_(parts[(rank - step - 2) % size])
+    return partial
+
+
+async def ring_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
+    """Everybody's *tensor* (of whatever shape each has), by rank."""
+    size, rank = node.size, node.rank
+    right, left = (rank + 1) % size, (rank - 1) % size
+    found = {rank: tensor}
+    for step in range(size - 1):
+        message = await exchange(node, right, left, f"{tag}/{step}", found[(rank - step) % size])
+        found[(rank - step - 1) % size] = message.tensor
+    return [found[source] for source in range(size)]
+
+
+async def ring_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> list[Tensor]:
+    """*tensors* of rank *root*, on every rank: a part to each, then the parts go round.
+
+    Unlike in the other schedules, the others' own *tensors* must have the shapes and dtypes of the root's.
+    """
+    parts = as_bytes(tensors).tensor_split(node.size)
+    part = await binomial_scatter(node, parts, f"{tag}/scatter", root)
+    await _let_go(node, f"{tag}/go", root)
+    found = await ring_all_gather(node, part, f"{tag}/gather")
+    return list(tensors) if node.rank == root else from_bytes(torch.cat(found), tensors)
+
+
+async def ring_barrier(node: Transport, tag: str) -> None:
+    """After step k everybody has heard, through the left neighbour, of k ranks."""
+    for step in range(node.size - 1):
+        await exchange(node, (node.rank + 1) % node.size, (node.rank - 1) % node.size, f"{tag}/{step}", None)
+
+
+async def _let_go(node: Transport, tag: str, root: int) -> None:
+    """Where the tree of the scatter is not full, the root's neighbours wait for it to be done with everybody.
+
+    Sends are eager: what goes round early would compete with what is still scattered. A full tree needs no such word,
+    since nobody in it is that early.
+    """
+    place, last = (node.rank - root) % node.size, (node.size - 1).bit_length()
+    if node.size == 1 << last or place > last:
+        return
+    if place:
+        await node.recv((node.rank - 1) % node.size, tag)
+    if place < last:
+        await node.send((node.rank + 1) % node.size, tag, None)
 
 
 async def _ring_of_nothing(node: Transport, vector: Tensor, tag: str) -> Tensor:

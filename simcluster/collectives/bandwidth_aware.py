@@ -1,0 +1,108 @@
+"""Bandwidth-aware shards: who has a slow link sums less for the others (in the manner of BytePS, Jiang et al. 2020).
+
+Rank i owns a share w_i of the vector: it is sent that part of everybody's, and sends the sum to all. Its link carries
+1 + (p-2) w_i of the vector's bytes each way, pushes and sums together, so on a star with links of B_i the shares
+w_i = (B_i/S - 1)/(p-2) make all of them busy for the same M/S seconds, where S = (B_1 + ... + B_p) / (2(p-1)); none is
+less than 0 (`shares`). In a ring everybody waits for the slowest: 2 (p-1)/p M/B_min. Parts are cut into pieces, so that
+sums are on their way while later pieces are still pushed; that costs about one piece more than the bound.
+
+With equal shares this is the ring, which is as good then, and takes fewer and larger messages.
+
+This file knows ranks, shares and one vector. It must not know a backend, a topology, nor what the vector is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+from simcluster.collectives.ring import ring_all_reduce
+from simcluster.transport import Transport
+
+PIECES = 16
+
+
+async def bandwidth_aware_all_reduce(
+    node: Transport, vector: Tensor, tag: str, *, weights: Sequence[float], pieces: int = PIECES
+) -> Tensor:
+    """The sum of every rank's *vector* (1-D, equal length), in rank order: the same bits on all of them.
+
+    *weights*: the shares, by rank; they need not add up to 1. *pieces*: into how many each share is cut.
+    """
+    _check(weights, pieces, node.size)
+    if min(weights) == max(weights):
+        return await ring_all_reduce(node, vector, tag)
+    own, result = _cut(vector, weights, pieces), torch.empty_like(vector)
+    sums = _cut(result, weights, pieces)
+    others = [rank for rank in range(node.size) if rank != node.rank]
+    async with asyncio.TaskGroup() as group:
+        # push: the first piece of every share, then the second of every share, ...
+        for number in range(pieces):
+            for peer in others:
+                if number < len(own[peer]):
+                    group.create_task(node.send(peer, f"{tag}/push{number}", own[peer][number]))
+        for peer in others:
+            group.create_task(_take(node, peer, tag, sums[peer]))
+
+        # sum and send: a piece as soon as everybody's is here
+        for number, piece in enumerate(own[node.rank]):
+            total = await _sum(node, piece, f"{tag}/push{number}")
+            sums[node.rank][number].copy_(total)
+            for peer in others:
+                group.create_task(node.send(peer, f"{tag}/sum{number}", total))
+    return result
+
+
+def shares(bandwidths_Bps: Sequence[float]) -> list[float]:
+    """The shares that keep the links of a star, of these bandwidths each way, busy for the same time; they add up to 1.
+
+    Links too slow to sum anything for others have none, and the rest is shared out among the others. Up to two ranks
+    share alike: there is nothing to gain.
+    """
+    size = len(bandwidths_Bps)
+    if size < 3:
+        return [1.0 / size] * size
+    summing = list(range(size))
+    while True:
+        # Of those that sum, w_i = (T B_i - 1)/(p - 2) for one time T, and their shares add up to 1.
+        time_s = (len(summing) + size - 2) / math.fsum(bandwidths_Bps[rank] for rank in summing)
+        found = {rank: (time_s * bandwidths_Bps[rank] - 1.0) / (size - 2) for rank in summing}
+        kept = [rank for rank in summing if found[rank] > 0.0]
+        if kept == summing:
+            return [found.get(rank, 0.0) for rank in range(size)]
+        summing = kept
+
+
+async def _sum(node: Transport, piece: Tensor, tag: str) -> Tensor:
+    parts = [piece if rank == node.rank else (await node.recv(rank, tag)).tensor for rank in range(node.size)]
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total.add_(part)
+    return total
+
+
+async def _take(node: Transport, source: int, tag: str, into: Sequence[Tensor]) -> None:
+    for number, piece in enumerate(into):
+        piece.copy_((await node.recv(source, f"{tag}/sum{number}")).tensor)
+
+
+def _cut(vector: Tensor, weights: Sequence[float], pieces: int) -> list[list[Tensor]]:
+    """The pieces of each share: views of *vector*, none of them empty."""
+    whole = math.fsum(weights)
+    bounds = [round(len(vector) * min(1.0, so_far / whole)) for so_far in accumulate(weights, initial=0.0)]
+    bounds[-1] = len(vector)
+    parts = [vector[start:stop] for start, stop in pairwise(bounds)]
+    return [list(part.tensor_split(min(pieces, len(part)))) if len(part) else [] for part in parts]
+
+
+def _check(weights: Sequence[float], pieces: int, size: int) -> None:
+    fine = len(weights) == size and all(math.isfinite(weight) and weight >= 0 for weight in weights) and any(weights)
+    if not fine:
+        raise ValueError(f"weights {list(weights)}: expected {size} numbers of 0 or above, not all 0")
+    if pieces < 1:
+        raise ValueError(f"{pieces} pieces: expected at least 1")

@@ -1,0 +1,68 @@
+"""Scatter and gather along a binomial tree: each hands half of what it has to one who does the same with it.
+
+With p = 2^k ranks, M bytes, latency a and bandwidth B, on a full-duplex star: lg p a + (p-1)/p M/B. For other p it is
+at most ceil(lg p) a + (p-1)/p M/B, and a little less: no tree whose sends are eager takes the whole of that.
+
+This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.payload import pack
+from simcluster.transport import Transport
+
+
+async def binomial_scatter(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> Tensor:
+    """Tensor r of those on rank *root*, on rank r; the other ranks' own *tensors* are not looked at."""
+    parent, mine, children = _family(node, root)
+    if parent is None:
+        held = [tensors[(place + root) % node.size] for place in range(node.size)]
+    else:
+        held = list((await node.recv(parent, tag)).tensors)
+    for child in children:
+        await node.send((child.start + root) % node.size, tag, pack(*_part(held, child, mine)))
+    return held[0]
+
+
+async def binomial_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> list[Tensor]:
+    """Everybody's *tensor* by rank on rank *root*, nothing on the others."""
+    parent, _, children = _family(node, root)
+    async with asyncio.TaskGroup() as group:
+        receiving = [group.create_task(node.recv((child.start + root) % node.size, tag)) for child in children]
+    held = [tensor]
+    for part in reversed(receiving):  # the last half that was cut off is the nearest
+        held += part.result().tensors
+    if parent is not None:
+        await node.send(parent, tag, pack(*held))
+        return []
+    return [held[(rank - root) % node.size] for rank in range(node.size)]
+
+
+def _family(node: Transport, root: int) -> tuple[int | None, range, list[range]]:
+    """(the rank above, what this one answers for, what each below does, the largest first), in places from the root."""
+    place, parent, mine = (node.rank - root) % node.size, None, range(node.size)
+    children: list[range] = []
+    while len(mine) > 1:
+        kept, given = _halves(mine)
+        if place in given:
+            parent, mine, children = (mine.start + root) % node.size, given, []
+        else:
+            mine = kept
+            if place == kept.start:
+                children.append(given)
+    return parent, range(place, max((child.stop for child in children), default=place + 1)), children
+
+
+def _halves(places: range) -> tuple[range, range]:
+    """(what the first of *places* keeps, what it hands on, which is not the larger part)."""
+    middle = places.stop - len(places) // 2
+    return places[: middle - places.start], places[middle - places.start :]
+
+
+def _part(held: Sequence[Tensor], places: range, mine: range) -> Sequence[Tensor]:
+    return held[places.start - mine.start : places.stop - mine.start]

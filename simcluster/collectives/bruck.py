@@ -1,0 +1,65 @@
+"""Bruck's schedules (Bruck, Ho, Kipnis, Upfal and Weathersby 1997): ceil(lg p) rounds for any number of ranks.
+
+With p ranks, M bytes, latency a, bandwidth B and c = ceil(lg p), on a full-duplex star: all-gather and, backwards,
+reduce-scatter take c a + (p-1)/p M/B; the all-to-all takes lg p (a + M/(2B)) for p = 2^k, in general c a + (n_0 + ... )
+M/(pB), where n_k of the numbers below p have bit k; the barrier (Hensgen, Finkel and Manber 1988) takes c a.
+
+This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.collectives.exchange import exchange
+from simcluster.payload import pack
+from simcluster.transport import Transport
+
+
+async def bruck_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
+    """Everybody's *tensor* (of whatever shape each has), by rank."""
+    size, rank = node.size, node.rank
+    held = [tensor]  # of ranks r, r+1, ...
+    for step in _powers_of_two_below(size):
+        outgoing = pack(*held[: size - step])
+        message = await exchange(node, (rank - step) % size, (rank + step) % size, f"{tag}/{step}", outgoing)
+        held += message.tensors
+    return [held[(source - rank) % size] for source in range(size)]
+
+
+async def bruck_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
+    """Part r of the sum of every rank's *vector* (1-D, equal length), on rank r: the all-gather, backwards."""
+    size, rank = node.size, node.rank
+    parts = vector.tensor_split(size)
+    held = [parts[(rank + offset) % size].clone() for offset in range(size)]  # sums so far for ranks r, r+1, ...
+    for step in reversed(_powers_of_two_below(size)):
+        outgoing, held = pack(*held[step:]), held[:step]
+        message = await exchange(node, (rank + step) % size, (rank - step) % size, f"{tag}/{step}", outgoing)
+        for into, part in zip(held, message.tensors, strict=False):
+            into.add_(part)
+    return held[0]
+
+
+async def bruck_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
+    """Tensor r of every rank's *tensors*, by rank, on rank r: what has k ranks to go makes the steps of k's bits."""
+    size, rank = node.size, node.rank
+    held = [tensors[(rank + distance) % size] for distance in range(size)]
+    for step in _powers_of_two_below(size):
+        moving = [distance for distance in range(size) if distance & step]
+        outgoing = pack(*(held[distance] for distance in moving))
+        message = await exchange(node, (rank + step) % size, (rank - step) % size, f"{tag}/{step}", outgoing)
+        for distance, tensor in zip(moving, message.tensors, strict=True):
+            held[distance] = tensor
+    return [held[(rank - source) % size] for source in range(size)]
+
+
+async def bruck_barrier(node: Transport, tag: str) -> None:
+    """After the step of 2^k everybody has heard of 2^(k+1) ranks."""
+    for step in _powers_of_two_below(node.size):
+        await exchange(node, (node.rank + step) % node.size, (node.rank - step) % node.size, f"{tag}/{step}", None)
+
+
+def _powers_of_two_below(size: int) -> list[int]:
+    return [1 << bit for bit in range((size - 1).bit_length())]

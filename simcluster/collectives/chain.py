@@ -1,0 +1,26 @@
+"""Down a chain: each rank gives everything to the next. Slow, and no link is ever used twice.
+
+With p ranks, M bytes, latency a and bandwidth B: (p-1) (a + M/B) on a full-duplex star, and M bytes from all ranks but
+the last.
+
+This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.payload import pack
+from simcluster.transport import Transport
+
+
+async def chain_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> list[Tensor]:
+    """*tensors* of rank *root*, on every rank; the other ranks' own *tensors* are not looked at."""
+    if node.rank != root:
+        tensors = (await node.recv((node.rank - 1) % node.size, tag)).tensors
+    following = (node.rank + 1) % node.size
+    if following != root:
+        await node.send(following, tag, pack(*tensors))
+    return list(tensors)

@@ -1,0 +1,82 @@
+"""Halving and doubling (Rabenseifner 2004): half of the vector to one partner, a quarter to the next, and back again.
+
+With p ranks, M bytes, latency a, bandwidth B and f = floor(lg p), on a full-duplex star: for p = 2^k the all-reduce
+takes 2 lg p a + 2 (p-1)/p M/B, the reduce-scatter half of that; for other p, with ranks folded away, the all-reduce
+takes (2+2f) a + 2 M/B + 2 (2^f - 1)/2^f M/B. As few bytes as a ring for p = 2^k, in far fewer rounds.
+
+The largest messages go to the first partners: near first, and they stay off the far, usually slower, links.
+
+This file knows ranks and one vector. It must not know a backend, nor what the vector is for.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from torch import Tensor
+
+from simcluster.collectives.binomial import First
+from simcluster.collectives.exchange import exchange
+from simcluster.collectives.fold import Places, fold_sum, let_go, unfolded_start
+from simcluster.collectives.recursive_doubling import bits_in_order
+from simcluster.payload import pack
+from simcluster.transport import Transport
+
+
+async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
+    """The sum of every rank's *vector* (1-D, equal length), the same bits on all of them."""
+
+    async def inner(total: Tensor, place: int, places: Places) -> Tensor:
+        starts = [0, *accumulate(len(part) for part in total.tensor_split(places.count))]
+        parts = range(places.count)  # of these this rank is to hold the sum
+        rounds = []
+
+        # halving: give one half away, get the other
+        for bit in bits_in_order(places.bits, first):
+            halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+            upper = place >> bit & 1
+            rounds.append((bit, halves[upper], halves[1 - upper]))
+            parts = halves[upper]
+            kept, given = (total[starts[half.start] : starts[half.stop]] for half in (parts, halves[1 - upper]))
+            peer = places.rank_at(place ^ 1 << bit)
+            theirs = (await exchange(node, peer, peer, f"{tag}/halve{bit}", given)).tensor
+            kept.copy_(theirs.add_(kept) if upper else kept.add(theirs))
+
+        # doubling: the same way back with the sums
+        for bit, kept_parts, given_parts in reversed(rounds):
+            mine, other = (total[starts[half.start] : starts[half.stop]] for half in (kept_parts, given_parts))
+            peer = places.rank_at(place ^ 1 << bit)
+            other.copy_((await exchange(node, peer, peer, f"{tag}/double{bit}", mine)).tensor)
+        return total
+
+    return await fold_sum(node, vector, tag, inner)
+
+
+async def halving_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
+    """Part r of the sum of every rank's *vector* (1-D, equal length), on rank r."""
+    places = Places(node.size)
+    place = places.place_of(node.rank)
+    if place is None:
+        await node.send(node.rank - 1, f"{tag}/fold", vector)
+        await let_go(node, tag, places)
+        return (await node.recv(node.rank - 1, f"{tag}/unfold")).tensor
+    total = vector.clone()
+    folded = await unfolded_start(node, tag, places, place)
+    if folded is not None:
+        total.add_(folded)
+    sums = dict(enumerate(total.tensor_split(node.size)))
+    held = list(range(places.count))  # the places whose ranks' parts are still summed here
+    for bit in bits_in_order(places.bits, first):
+        upper = place >> bit & 1
+        kept, given = ([other for other in held if (other >> bit & 1) == side] for side in (upper, 1 - upper))
+        peer = places.rank_at(place ^ 1 << bit)
+        parts = pack(*(sums[rank] for other in given for rank in places.ranks_at(other)))
+        theirs = (await exchange(node, peer, peer, f"{tag}/{bit}", parts)).tensors
+        mine = [rank for other in kept for rank in places.ranks_at(other)]
+        for rank, part in zip(mine, theirs, strict=True):
+            sums[rank] = part.add_(sums[rank]) if upper else sums[rank].add(part)
+        held = kept
+    back = places.folded_into(place)
+    if back is not None:
+        await node.send(back, f"{tag}/unfold", sums[back])
+    return sums[node.rank].clone()

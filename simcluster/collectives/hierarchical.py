@@ -1,0 +1,103 @@
+"""By site: what is summed inside a site crosses the slow links between sites once, not once a rank.
+
+With two sites of m ranks, M bytes, latency a1 and bandwidth B inside, a2 and Bt across, the all-reduce takes
+2 (m-1) (a1 + M/(mB)) + 2 (a2 + max(M/(2 Bt), M/(2mB))): a ring inside, each part of M/m by its owners across, a ring
+inside. Of G sites the owners make a ring of G. Sites may differ in size: a part then ends where it ends in any of them.
+
+This file knows ranks, sites as lists of ranks, and tensors. It must not know a backend, nor a topology.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+from simcluster.collectives.binomial import binomial_broadcast, binomial_reduce
+from simcluster.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from simcluster.collectives.subgroup import subgroup
+from simcluster.transport import Transport
+
+Sites = Sequence[Sequence[int]]
+"""The ranks of each site, in the order of neighbours. Every rank is in one."""
+
+
+async def hierarchical_all_reduce(node: Transport, vector: Tensor, tag: str, *, sites: Sites) -> Tensor:
+    """The sum of every rank's *vector* (1-D, equal length), the same bits on all of them."""
+    site = site_of(node, sites)
+    inside = subgroup(node, site)
+
+    # inside: one part for each rank of the site
+    mine = await ring_reduce_scatter(inside, vector, f"{tag}/scatter")
+    first = _bounds(len(vector), len(site))[inside.rank]
+
+    # across: every piece that lies in one part of each site, by the owners of those parts
+    async with asyncio.TaskGroup() as group:
+        for start, stop in _pieces(len(vector), sites):
+            owners = [members[_owner(len(vector), len(members), start)] for members in sites]
+            if node.rank in owners and len(owners) > 1:
+                piece = mine[start - first : stop - first]
+                group.create_task(_sum_into(subgroup(node, owners), piece, f"{tag}/across{start}"))
+
+    # inside: the parts to everybody
+    return torch.cat(await ring_all_gather(inside, mine, f"{tag}/gather"))
+
+
+async def hierarchical_broadcast(
+    node: Transport, tensors: Sequence[Tensor], tag: str, root: int, *, sites: Sites
+) -> list[Tensor]:
+    """*tensors* of rank *root*, on every rank: to one rank of each site, and on from there, by binomial trees."""
+    leaders, site, leader = _leaders(node, sites, root)
+    if node.rank == leader:
+        tensors = await binomial_broadcast(subgroup(node, leaders), tensors, f"{tag}/across", leaders.index(root))
+    return await binomial_broadcast(subgroup(node, site), tensors, f"{tag}/inside", site.index(leader))
+
+
+async def hierarchical_reduce(node: Transport, vector: Tensor, tag: str, root: int, *, sites: Sites) -> Tensor | None:
+    """The sum of every rank's *vector* on rank *root*, None on the others: by site, then across, by binomial trees."""
+    leaders, site, leader = _leaders(node, sites, root)
+    total = await binomial_reduce(subgroup(node, site), vector, f"{tag}/inside", site.index(leader))
+    if total is None:
+        return None
+    return await binomial_reduce(subgroup(node, leaders), total, f"{tag}/across", leaders.index(root))
+
+
+def site_of(node: Transport, sites: Sites) -> list[int]:
+    """The ranks at this node's site. Raises ValueError unless every rank is at one, and no site is empty."""
+    ranks = sorted(rank for site in sites for rank in site)
+    if ranks != list(range(node.size)) or not all(sites):
+        raise ValueError(
+            f"sites {[list(site) for site in sites]}: expected each of 0 to {node.size - 1} at one of them"
+        )
+    return next(list(site) for site in sites if node.rank in site)
+
+
+def _leaders(node: Transport, sites: Sites, root: int) -> tuple[list[int], list[int], int]:
+    """(one rank of each site, *root* for its own; this node's site; its leader)."""
+    site = site_of(node, sites)
+    leaders = [root if root in members else members[0] for members in sites]
+    return leaders, site, next(leader for leader in leaders if leader in site)
+
+
+async def _sum_into(owners: Transport, piece: Tensor, tag: str) -> None:
+    piece.copy_(await ring_all_reduce(owners, piece, tag))
+
+
+def _bounds(length: int, parts: int) -> list[int]:
+    """Where the parts begin, as tensor_split cuts, and the end."""
+    each, longer = divmod(length, parts)
+    return [0, *accumulate([each + 1] * longer + [each] * (parts - longer))]
+
+
+def _pieces(length: int, sites: Sites) -> list[tuple[int, int]]:
+    """The cuts of all sites together, without what is empty."""
+    return list(pairwise(sorted({bound for site in sites for bound in _bounds(length, len(site))})))
+
+
+def _owner(length: int, parts: int, start: int) -> int:
+    """The part that holds element *start*."""
+    bounds = _bounds(length, parts)
+    return next(part for part in range(parts) if bounds[part] <= start < bounds[part + 1])

@@ -1,0 +1,34 @@
+"""In pairs: in round k each rank sends to the k-th rank behind it, so no link is ever shared.
+
+With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: (p-1) (a + M/(pB)).
+
+This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.collectives.exchange import exchange
+from simcluster.transport import Transport
+
+
+async def pairwise_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
+    """Tensor r of every rank's *tensors*, by rank, on rank r."""
+    size, rank = node.size, node.rank
+    found = {rank: tensors[rank]}
+    for step in range(1, size):
+        to, source = (rank + step) % size, (rank - step) % size
+        found[source] = (await exchange(node, to, source, f"{tag}/{step}", tensors[to])).tensor
+    return [found[source] for source in range(size)]
+
+
+async def pairwise_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
+    """Part r of the sum of every rank's *vector* (1-D, equal length), on rank r, summed in rank order."""
+    parts = await pairwise_all_to_all(node, vector.tensor_split(node.size), tag)
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total.add_(part)
+    return total

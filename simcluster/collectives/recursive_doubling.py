@@ -1,0 +1,72 @@
+"""Recursive doubling: partners exchange all they have, at distances 1, 2, 4, ... (Thakur, Rabenseifner and Gropp 2005).
+
+With p ranks, M bytes, latency a, bandwidth B and f = floor(lg p), on a full-duplex star: the all-reduce takes
+lg p (a + M/B) for p = 2^k, else (2+f) (a + M/B), with ranks folded away; the all-gather lg p a + (p-1)/p M/B for
+p = 2^k; the barrier lg p a, else (2+f) a. The fewest latencies there can be: for what is small.
+
+This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from simcluster.collectives.binomial import First
+from simcluster.collectives.exchange import exchange
+from simcluster.collectives.fold import Places, fold_sum, let_go, unfolded_start
+from simcluster.payload import pack
+from simcluster.transport import Transport
+
+
+async def doubling_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
+    """The sum of every rank's *vector*, the same bits on all of them: the lower partner's part comes first."""
+
+    async def inner(total: Tensor, place: int, places: Places) -> Tensor:
+        for bit in bits_in_order(places.bits, first):
+            peer = places.rank_at(place ^ 1 << bit)
+            theirs = (await exchange(node, peer, peer, f"{tag}/{bit}", total)).tensor
+            total = theirs.add_(total) if place >> bit & 1 else total.add_(theirs)
+        return total
+
+    return await fold_sum(node, vector, tag, inner)
+
+
+async def doubling_all_gather(node: Transport, tensor: Tensor, tag: str, *, first: First = "near") -> list[Tensor]:
+    """Everybody's *tensor* (of whatever shape each has), by rank."""
+    places = Places(node.size)
+    place = places.place_of(node.rank)
+    if place is None:
+        await node.send(node.rank - 1, f"{tag}/fold", tensor)
+        await let_go(node, tag, places)
+        others = list((await node.recv(node.rank - 1, f"{tag}/unfold")).tensors)
+        return [*others[: node.rank], tensor, *others[node.rank :]]
+    found = {node.rank: tensor}
+    folded = await unfolded_start(node, tag, places, place)
+    back = places.folded_into(place)
+    if back is not None and folded is not None:
+        found[back] = folded
+    seen = [place]
+    for bit in bits_in_order(places.bits, first):
+        peer = places.rank_at(place ^ 1 << bit)
+        message = await exchange(node, peer, peer, f"{tag}/{bit}", pack(*_in_order(found)))
+        theirs = sorted(rank for other in seen for rank in places.ranks_at(other ^ 1 << bit))
+        found.update(zip(theirs, message.tensors, strict=True))
+        seen += [other ^ 1 << bit for other in seen]
+    if back is not None:
+        await node.send(back, f"{tag}/unfold", pack(*_in_order({r: t for r, t in found.items() if r != back})))
+    return _in_order(found)
+
+
+async def doubling_barrier(node: Transport, tag: str, *, first: First = "near") -> None:
+    """An all-reduce of nothing."""
+    await doubling_all_reduce(node, torch.empty(0, dtype=torch.uint8), tag, first=first)
+
+
+def bits_in_order(bits: int, first: First) -> list[int]:
+    """The rounds' distances as powers of two."""
+    return list(range(bits)) if first == "near" else list(reversed(range(bits)))
+
+
+def _in_order(found: dict[int, Tensor]) -> list[Tensor]:
+    return [found[rank] for rank in sorted(found)]

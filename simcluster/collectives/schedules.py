@@ -1,0 +1,105 @@
+"""Which schedules each collective operation has, and by which names: for the operations, the command line and tests.
+
+This file knows functions by name. It must not know what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from simcluster.collectives import binomial, binomial_scatter, bruck, chain, hierarchical, naive, pairwise, ring
+from simcluster.collectives.bandwidth_aware import bandwidth_aware_all_reduce
+from simcluster.collectives.halving_doubling import halving_all_reduce, halving_reduce_scatter
+from simcluster.collectives.recursive_doubling import doubling_all_gather, doubling_all_reduce, doubling_barrier
+from simcluster.errors import Problem, UsageError, nearest
+
+Schedule = Callable[..., Any]
+
+SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
+    "all_gather": {
+        "naive": naive.naive_all_gather,
+        "ring": ring.ring_all_gather,
+        "recursive_doubling": doubling_all_gather,
+        "bruck": bruck.bruck_all_gather,
+    },
+    "all_reduce": {
+        "naive": naive.naive_all_reduce,
+        "direct": naive.direct_all_reduce,
+        "ring": ring.ring_all_reduce,
+        "binomial": binomial.binomial_all_reduce,
+        "recursive_doubling": doubling_all_reduce,
+        "halving_doubling": halving_all_reduce,
+        "hierarchical": hierarchical.hierarchical_all_reduce,
+        "bandwidth_aware": bandwidth_aware_all_reduce,
+    },
+    "all_to_all": {
+        "naive": naive.naive_all_to_all,
+        "pairwise": pairwise.pairwise_all_to_all,
+        "bruck": bruck.bruck_all_to_all,
+    },
+    "barrier": {
+        "naive": naive.naive_barrier,
+        "ring": ring.ring_barrier,
+        "binomial": binomial.binomial_barrier,
+        "recursive_doubling": doubling_barrier,
+        "bruck": bruck.bruck_barrier,
+    },
+    "broadcast": {
+        "naive": naive.naive_broadcast,
+        "ring": ring.ring_broadcast,
+        "chain": chain.chain_broadcast,
+        "binomial": binomial.binomial_broadcast,
+        "hierarchical": hierarchical.hierarchical_broadcast,
+    },
+    "gather": {"naive": naive.naive_gather, "binomial": binomial_scatter.binomial_gather},
+    "reduce": {
+        "naive": naive.naive_reduce,
+        "binomial": binomial.binomial_reduce,
+        "hierarchical": hierarchical.hierarchical_reduce,
+    },
+    "reduce_scatter": {
+        "naive": naive.naive_reduce_scatter,
+        "ring": ring.ring_reduce_scatter,
+        "pairwise": pairwise.pairwise_reduce_scatter,
+        "bruck": bruck.bruck_reduce_scatter,
+        "halving_doubling": halving_reduce_scatter,
+    },
+    "scatter": {"naive": naive.naive_scatter, "binomial": binomial_scatter.binomial_scatter},
+}
+"""Operation -> schedule -> what does it."""
+
+OTHER_NAMES: Final[Mapping[str, str]] = {
+    "binomial_tree": "binomial",
+    "direct": "naive",
+    "dissemination": "bruck",
+    "doubling": "recursive_doubling",
+    "halving": "halving_doubling",
+    "rabenseifner": "halving_doubling",
+    "recursive_halving": "halving_doubling",
+    "scatter_all_gather": "ring",
+    "tree": "binomial",
+}
+"""What a schedule is called elsewhere, where nothing here has that name."""
+
+
+def find(op: str, schedule: str) -> tuple[str, str, Schedule]:
+    """(name of the operation, name of the schedule, what does it), written with - or _ alike.
+
+    Raises UsageError for names that are none, or a schedule that the operation does not have.
+    """
+    op_name, name = op.replace("-", "_"), schedule.replace("-", "_")
+    if op_name not in SCHEDULES:
+        raise UsageError(Problem("op", repr(op), _expected(op_name, SCHEDULES)))
+    there_are = SCHEDULES[op_name]
+    if name not in there_are:
+        name = OTHER_NAMES.get(name, name)
+    if name not in there_are:
+        raise UsageError(Problem("schedule", f"{schedule!r} of {op_name}", f"one of {', '.join(sorted(there_are))}"))
+    return op_name, name, there_are[name]
+
+
+def _expected(word: str, names: Mapping[str, object]) -> str:
+    listed = f"one of {', '.join(sorted(names))}"
+    hint = nearest(word, names)
+    return listed if hint.startswith("one of") else f"{listed}; {hint}"

@@ -1,0 +1,81 @@
+"""Some ranks of a cluster, in an order of their own, as if they were all there is: any collective runs on them.
+
+The order of the list is the order of neighbours: in a ring each rank sends to the one behind it in the list.
+
+This file knows ranks. It must not know a backend, a schedule, or what is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from simcluster.collectives.exchange import exchange
+from simcluster.payload import Message, Sendable
+from simcluster.rng import NodeRandom
+from simcluster.transport import ANY, Any_, Cost, Transport
+
+T = TypeVar("T")
+
+
+def subgroup(node: Transport, ranks: Sequence[int]) -> Transport:
+    """*node* as one of *ranks*, which are numbered 0, 1, ... in this order. Every member must give the same list.
+
+    Messages of different groups must differ in their tags if a pair of ranks is in both. Raises ValueError for a rank
+    that does not exist or stands there twice, or if this node's own is missing.
+    """
+    ranks = list(ranks)
+    strange = sorted({rank for rank in ranks if not 0 <= rank < node.size or ranks.count(rank) > 1})
+    if strange:
+        raise ValueError(f"sub-group {ranks} of {node.size} ranks: {strange[0]} does not exist, or is there twice")
+    if node.rank not in ranks:
+        raise ValueError(f"sub-group {ranks}: rank {node.rank} is no member of it")
+    return node if ranks == list(range(node.size)) else Subgroup(node, ranks)
+
+
+class Subgroup:
+    """See `subgroup`. Everything but ranks is the node's own."""
+
+    def __init__(self, node: Transport, ranks: Sequence[int]) -> None:
+        self._node, self._ranks = node, list(ranks)
+        self._place = {rank: place for place, rank in enumerate(ranks)}
+        self.rank, self.size = self._place[node.rank], len(self._ranks)
+
+    @property
+    def name(self) -> str:
+        return self._node.name
+
+    @property
+    def rng(self) -> NodeRandom:
+        return self._node.rng
+
+    @property
+    def peers(self) -> list[int]:
+        return sorted(self._place[rank] for rank in self._node.peers if rank in self._place)
+
+    async def send(self, to: int, tag: str, content: Sendable) -> None:
+        await self._node.send(self._outside(to), tag, content)
+
+    async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
+        if isinstance(source, Any_):
+            raise ValueError("a sub-group cannot receive from ANY, which may be somebody outside: name the rank")
+        return self._seen_inside(await self._node.recv(self._outside(source), tag))
+
+    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        """See simcluster.collectives.exchange."""
+        return self._seen_inside(await exchange(self._node, self._outside(to), self._outside(source), tag, content))
+
+    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
+        return await self._node.compute(work, *args, cost=cost, **kwargs)
+
+    def record(self, *, step: int, **metrics: float) -> None:
+        self._node.record(step=step, **metrics)
+
+    def _outside(self, place: int) -> int:
+        if not 0 <= place < self.size:
+            raise ValueError(f"rank {place} is not in the sub-group {self._ranks}: expected 0 to {self.size - 1}")
+        return self._ranks[place]
+
+    def _seen_inside(self, message: Message) -> Message:
+        source = self._place[message.source]
+        return Message(source, message.tag, message.payload, message.size_bytes, message.arrival)
