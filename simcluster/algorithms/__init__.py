@@ -3,27 +3,35 @@
 from collections.abc import Callable
 from typing import Any
 
+from simcluster.algorithms.ad_psgd import ad_psgd
 from simcluster.algorithms.all_reduce_dp import all_reduce_dp
 from simcluster.algorithms.async_diloco import async_diloco
+from simcluster.algorithms.d_psgd import d_psgd
 from simcluster.algorithms.demo import demo
 from simcluster.algorithms.diloco import diloco
 from simcluster.algorithms.easgd import easgd
 from simcluster.algorithms.edp import edp
 from simcluster.algorithms.fedbuff import fedbuff
+from simcluster.algorithms.gradient_tracking import gradient_tracking
 from simcluster.algorithms.local_sgd import local_sgd
+from simcluster.algorithms.sgp import sgp
 from simcluster.algorithms.sparta import sparta
 from simcluster.algorithms.streaming_diloco import streaming_diloco
 from simcluster.algorithms.sync_ps import sync_ps
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
+    "ad_psgd": ad_psgd,
     "all_reduce_dp": all_reduce_dp,
     "async_diloco": async_diloco,
+    "d_psgd": d_psgd,
     "demo": demo,
     "diloco": diloco,
     "easgd": easgd,
     "edp": edp,
     "fedbuff": fedbuff,
+    "gradient_tracking": gradient_tracking,
     "local_sgd": local_sgd,
+    "sgp": sgp,
     "sparta": sparta,
     "streaming_diloco": streaming_diloco,
     "sync_ps": sync_ps,
@@ -32,14 +40,18 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
 
 __all__ = [
     "ALGORITHMS",
+    "ad_psgd",
     "all_reduce_dp",
     "async_diloco",
+    "d_psgd",
     "demo",
     "diloco",
     "easgd",
     "edp",
     "fedbuff",
+    "gradient_tracking",
     "local_sgd",
+    "sgp",
     "sparta",
     "streaming_diloco",
     "sync_ps",

@@ -59,11 +59,15 @@ def _placed(problem: Problem, reading: Reading, source: object) -> Problem:
     return replace(here, key=f"topology.{problem.key}", found=problem.found, expected=problem.expected)
 
 
-def read_algorithm(reading: Reading) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
-    """(the algorithm, its block resolved, its validated settings)."""
+def read_algorithm(
+    reading: Reading, cluster: Topology | None, seed: int
+) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
+    """(the algorithm, its block resolved, its validated settings), for a run on *cluster*, if that is known."""
     from simcluster.algorithms import ALGORITHMS
+    from simcluster.overlays import World
 
-    function, block, settings = _function(reading, "algorithm", ALGORITHMS)
+    world = World(reading.folder, tuple(cluster.workers), seed) if cluster is not None else None
+    function, block, settings = _function(reading, "algorithm", ALGORITHMS, {"world": world})
     if function is not None:
         reading.collect(lambda: check_algorithm(function, "algorithm"))
     return function, block, settings
@@ -89,7 +93,7 @@ def read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
 
 
 def _function(
-    reading: Reading, key: str, known: Mapping[str, Function]
+    reading: Reading, key: str, known: Mapping[str, Function], context: Mapping[str, Any] | None = None
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
     """(the function that block *key* names, the block resolved, its validated settings)."""
     block = reading.document.get((key,))
@@ -103,12 +107,12 @@ def _function(
     given = {name: value for name, value in block.items() if name not in ("name", "path")}
     if isinstance(given.get("data"), str):
         given["data"] = str((reading.folder / given["data"]).resolve())
-    checked = reading.collect(lambda: validate(function, given))
+    checked = reading.collect(lambda: validate(function, given, context))
     if checked is None:
         return function, {}, {}
     settings, wrong = checked
     for problem in wrong:
-        reading.bad((key, problem.name), problem.expected, problem.found or None, at_key=problem.unknown)
+        reading.bad((key, problem.name, *problem.inside), problem.expected, problem.found or None, at_key=problem.unknown)
     return function, identity | settings, settings
 
 

@@ -118,7 +118,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     numerics = _numerics(reading, backend)
     check_memory = _check_memory(reading)
     cluster = read_topology(reading, of_topology)
-    function, algorithm_block, settings = read_algorithm(reading)
+    function, algorithm_block, settings = read_algorithm(reading, cluster, seed)
     workload, workload_block = read_workload(reading)
     faults = read_faults(reading, cluster, seed)
     stop, time_s = read_stop(reading)

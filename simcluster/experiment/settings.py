@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
@@ -18,12 +18,16 @@ from simcluster.errors import UsageError, nearest
 
 @dataclass(frozen=True)
 class SettingProblem:
-    """One wrong setting: *name*, what was *found*, what was *expected*. *unknown* tells that the name is wrong."""
+    """One wrong setting: *name*, what was *found*, what was *expected*. *unknown* tells that the name is wrong.
+
+    Of a setting that is a mapping or a list, *inside* is the way to what is wrong in it, whose last name is then meant.
+    """
 
     name: str
     found: str
     expected: str
     unknown: bool = False
+    inside: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,13 @@ def settings_of(function: Callable[..., Any]) -> list[Setting]:
     ]
 
 
-def validate(function: Callable[..., Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[SettingProblem]]:
-    """(*given* completed by defaults and converted to the annotated types, everything that is wrong with it)."""
+def validate(
+    function: Callable[..., Any], given: Mapping[str, Any], context: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[SettingProblem]]:
+    """(*given* completed by defaults and converted to the annotated types, everything that is wrong with it).
+
+    *context* is told to types that check a value against the world it is for, as pydantic's validation context.
+    """
     keywords, hints = _keywords(function), _hints(function)
     values: dict[str, Any] = {}
     problems = [
@@ -62,15 +71,45 @@ def validate(function: Callable[..., Any], given: Mapping[str, Any]) -> tuple[di
             try:
                 adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(hints.get(name, Any))
                 # As JSON and strict: a list may become a tuple and text a Path, but text is no number.
-                values[name] = adapter.validate_json(json.dumps(given[name]), strict=True)
+                values[name] = adapter.validate_json(json.dumps(given[name]), strict=True, context=context)
             except pydantic.ValidationError as error:
-                reasons = dict.fromkeys(_reason(detail) for detail in error.errors())
-                problems.append(SettingProblem(name, repr(given[name]), " or ".join(reasons)))
+                problems += _problems(name, given[name], error)
         elif parameter.default is parameter.empty:
             problems.append(SettingProblem(name, "nothing", "a value: this setting has no default"))
         else:
             values[name] = parameter.default
     return values, problems
+
+
+def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[SettingProblem]:
+    """What is wrong with the value *given*, or with parts of it."""
+    reasons: dict[tuple[tuple[str | int, ...], bool], dict[str, None]] = {}
+    for detail in error.errors():
+        inside = _part_of(given, detail["loc"])
+        unknown = bool(inside) and detail["type"] == "extra_forbidden"
+        reasons.setdefault((inside, unknown), {})[_reason(detail)] = None
+    return [
+        SettingProblem(name, "" if unknown else repr(_at(given, inside)), " or ".join(why), unknown, inside)
+        for (inside, unknown), why in reasons.items()
+    ]
+
+
+def _part_of(given: Any, place: Sequence[str | int]) -> tuple[str | int, ...]:
+    """As much of *place* as there is in *given*: pydantic also names the members of unions, and keys that are missing."""
+    inside: list[str | int] = []
+    for part in place:
+        there = part in given if isinstance(given, dict) else isinstance(given, list) and isinstance(part, int)
+        if not there:
+            break
+        given = given[part]
+        inside.append(part)
+    return tuple(inside)
+
+
+def _at(given: Any, inside: Sequence[str | int]) -> Any:
+    for part in inside:
+        given = given[part]
+    return given
 
 
 def _instead(function: Callable[..., Any], name: str) -> str:

@@ -1,0 +1,32 @@
+"""Overlays: who talks with whom in a decentralized algorithm, whatever the network below looks like.
+
+A name, a mapping, a file or a networkx graph (setting.py) becomes an `Overlay` of neighbours and weights, which every
+rank works out for itself. This package knows graphs and one round of messages. It must not know algorithms or backends.
+"""
+
+from simcluster.overlays.consensus import everybodys_mean, squared_distance
+from simcluster.overlays.gossip import mix, swap
+from simcluster.overlays.graph_file import from_graph
+from simcluster.overlays.overlay import Overlay, Round, spectral_gap
+from simcluster.overlays.setting import KINDS, overlay_of
+from simcluster.overlays.types import AnyOverlay, BalancedOverlay, StaticOverlay, World, moving, overlay_for, unbalanced
+
+__all__ = [
+    "KINDS",
+    "AnyOverlay",
+    "BalancedOverlay",
+    "Overlay",
+    "Round",
+    "StaticOverlay",
+    "World",
+    "everybodys_mean",
+    "from_graph",
+    "mix",
+    "moving",
+    "overlay_for",
+    "overlay_of",
+    "spectral_gap",
+    "squared_distance",
+    "swap",
+    "unbalanced",
+]

@@ -1,0 +1,64 @@
+"""One round with the neighbours: everything to all of them, everything from all of them, and the mean by weights.
+
+With M bytes, latency a and bandwidth B, deg neighbours: a + deg M/B where a node has one link, a + M/B where it has one
+for each neighbour. This file knows ranks, tags and weights. It must not know graphs, nor what is averaged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from simcluster.errors import PeerLost
+from simcluster.payload import Message, Sendable
+from simcluster.transport import Transport
+
+
+@dataclass
+class Swapped:
+    """What came of a round: the *messages*, and the *losses* of those who sent none, or were not reached (*unsent*)."""
+
+    messages: dict[int, Message] = field(default_factory=dict)
+    losses: dict[int, PeerLost] = field(default_factory=dict)
+    unsent: set[int] = field(default_factory=set)
+
+
+async def swap(node: Transport, to: Collection[int], sources: Collection[int], tag: str, content: Sendable) -> Swapped:
+    """Sends *content* to each of *to* and receives from each of *sources*, all at the same time, under *tag*.
+
+    A neighbour that is lost keeps nobody from the others.
+    """
+    done = Swapped()
+
+    async def send(peer: int) -> None:
+        try:
+            await node.send(peer, tag, content)
+        except PeerLost as lost:
+            done.losses[peer] = lost
+            done.unsent.add(peer)
+
+    async def receive(peer: int) -> None:
+        try:
+            done.messages[peer] = await node.recv(peer, tag)
+        except PeerLost as lost:
+            done.losses[peer] = lost
+
+    async with asyncio.TaskGroup() as group:
+        for peer in to:
+            group.create_task(send(peer))
+        for peer in sources:
+            group.create_task(receive(peer))
+    return done
+
+
+def mix(weights: Mapping[int, float], tensors: Mapping[int, Sequence[Tensor]]) -> list[Tensor]:
+    """sum_j w_j x_j, tensor by tensor, in the order of the ranks."""
+    (first, weight), *rest = sorted(weights.items())
+    total = [tensor * weight for tensor in tensors[first]]
+    for rank, weight in rest:
+        for into, tensor in zip(total, tensors[rank], strict=True):
+            into.add_(tensor, alpha=weight)
+    return total

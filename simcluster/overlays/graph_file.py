@@ -1,0 +1,85 @@
+"""An overlay from a file, or from a networkx graph, as the mapping that lists its edges.
+
+This file knows GraphML, node-link JSON and labels. It must not know what the edges are for. Nodes of a graph are ranks
+or the names of workers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import networkx
+
+from simcluster.errors import nearest
+from simcluster.overlays.shapes import Graph, Misfit
+
+MOST_BYTES = 64 * 2**20
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    """The setting that says what the file at *path* does. Raises Misfit with what a file should have been."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise Misfit(f"a file of at most {MOST_BYTES // 2**20} MiB at {path}")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misfit(f"a file that can be read: {error}") from None
+    if path.suffix == ".json":
+        return from_graph(_node_link(text, path))
+    if path.suffix in (".graphml", ".xml"):
+        return from_graph(_graphml(text, path))
+    raise Misfit(f"GraphML (.graphml) or node-link JSON (.json), not {path.suffix or 'a file without a suffix'}")
+
+
+def from_graph(graph: Graph) -> dict[str, Any]:
+    """The setting that says what a networkx *graph* does: {kind: edges, ...}."""
+    pairs = [[_label(a), _label(b)] for a, b in graph.edges()]
+    return {"kind": "edges", "edges": pairs, "directed": graph.is_directed()}
+
+
+def ranks_of(edges: Sequence[Any], names: Sequence[str]) -> list[list[int]]:
+    """*edges* between ranks and *names* of workers, as pairs of ranks. Raises Misfit for a name that nobody has."""
+    numbers = {name: rank for rank, name in enumerate(names)}
+    pairs = []
+    for edge in edges:
+        if not isinstance(edge, (list, tuple)) or len(edge) != 2:
+            raise Misfit(f"edges of two ends, not {edge!r}")
+        pairs.append([_rank(end, numbers) for end in edge])
+    return pairs
+
+
+def _rank(label: Any, numbers: Mapping[str, int]) -> int:
+    if isinstance(label, str) and label in numbers:
+        return numbers[label]
+    if isinstance(label, int) and not isinstance(label, bool):
+        return label
+    if isinstance(label, str) and label.isdecimal():
+        return int(label)
+    raise Misfit(f"ranks or workers as ends of edges, not {label!r}: {nearest(str(label), numbers)}")
+
+
+def _label(node: Any) -> int | str:
+    return node if isinstance(node, int) and not isinstance(node, bool) else str(node)
+
+
+def _node_link(text: str, path: Path) -> Graph:
+    try:
+        data = json.loads(text)
+        edges = "edges" if "edges" in data else "links"
+        graph: Graph = networkx.node_link_graph(data, edges=edges)
+    except (ValueError, TypeError, KeyError, RecursionError, networkx.NetworkXError) as error:
+        raise Misfit(f"node-link JSON at {path} ({type(error).__name__}: {error})") from None
+    return graph
+
+
+def _graphml(text: str, path: Path) -> Graph:
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entities are how a small file becomes a large one
+        raise Misfit(f"plain GraphML at {path}, without a DOCTYPE or an entity")
+    try:
+        graph: Graph = networkx.parse_graphml(text)
+    except (networkx.NetworkXError, SyntaxError, KeyError, ValueError, StopIteration) as error:
+        raise Misfit(f"GraphML at {path} ({type(error).__name__}: {error})") from None
+    return graph

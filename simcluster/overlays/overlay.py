@@ -1,0 +1,189 @@
+"""Who talks with whom in each round, and with which weights: what every rank works out for itself, alike.
+
+This file knows graphs of ranks and weights. It must not know messages, settings or files. The order of ranks in all
+that it returns is theirs, so whatever is summed over neighbours is summed in one order everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import lru_cache
+
+import networkx
+import numpy as np
+import numpy.typing as npt
+
+from simcluster.overlays.shapes import Graph, Misfit
+
+Matrix = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Round:
+    """The edges of one round: *receivers*[i] are sent something by rank i, *senders*[i] send something to it."""
+
+    receivers: tuple[tuple[int, ...], ...]
+    senders: tuple[tuple[int, ...], ...]
+
+    @property
+    def symmetric(self) -> bool:
+        return self.receivers == self.senders
+
+    @property
+    def balanced(self) -> bool:
+        """Whether weights can be doubly stochastic by what a rank knows of its neighbours."""
+        return self.symmetric or len({len(ranks) for ranks in (*self.receivers, *self.senders)}) == 1
+
+
+class Overlay:
+    """*size* ranks whose edges in round 0, 1, ... are those of *graph_of*(round).
+
+    *window*: so many rounds together must connect everybody. *repeats*: whether the same rounds come again after these;
+    otherwise any two ranks may come to talk. *key_of*: rounds with equal keys have equal graphs. Raises Misfit unless
+    everybody can be reached from everybody.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        graph_of: Callable[[int], Graph],
+        *,
+        window: int = 1,
+        repeats: bool = True,
+        key_of: Callable[[int], int] = lambda round_: 0,
+    ) -> None:
+        self.size, self.window, self.repeats = size, window, repeats
+        self._key_of = key_of
+        self._drawn = lru_cache(maxsize=64)(lambda key: _round(graph_of(key), size))
+        self._first = [self.round(number) for number in range(window)]
+        _check_connected(size, self._first)
+
+    @property
+    def changing(self) -> bool:
+        return self.window > 1 or not self.repeats
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every round has doubly stochastic weights: goes both ways, or has one in- and out-degree."""
+        return all(each.balanced for each in self._first)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether whoever sends to another receives from it, in every round."""
+        return all(each.symmetric for each in self._first)
+
+    def round(self, number: int) -> Round:
+        """The edges of round *number*, from 0."""
+        return self._drawn(self._key_of(number))
+
+    def receivers(self, rank: int, number: int = 0) -> tuple[int, ...]:
+        """Whom *rank* sends to in round *number*."""
+        return self.round(number).receivers[rank]
+
+    def senders(self, rank: int, number: int = 0) -> tuple[int, ...]:
+        """Who sends to *rank* in round *number*."""
+        return self.round(number).senders[rank]
+
+    def neighbours(self, rank: int) -> tuple[int, ...]:
+        """Whom *rank* ever exchanges anything with."""
+        if not self.repeats:
+            return tuple(other for other in range(self.size) if other != rank)
+        return tuple(sorted({other for each in self._first for other in each.senders[rank] + each.receivers[rank]}))
+
+    def weights(self, rank: int, number: int = 0, lost: Collection[int] = ()) -> dict[int, float]:
+        """Row *rank* of W in round *number*: what it takes of itself and of each rank that sends to it.
+
+        Metropolis weights (Xiao and Boyd 2004), 1 / (1 + the larger degree of the two), where edges go both ways;
+        uniform ones, 1 / (1 + degree), where all ranks have one in-degree and out-degree. The rest is its own. So W is
+        doubly stochastic. What neighbours that are *lost* would have had is its own, too: where edges go both ways, W
+        is still doubly stochastic among those that live. Raises ValueError where there are no such weights.
+        """
+        edges = self.round(number)
+        if not edges.balanced:
+            raise ValueError("a directed overlay of unequal degrees has no doubly stochastic weights: use shares")
+        degree = [len(ranks) for ranks in edges.senders]
+        row = {
+            other: 1.0 / (1 + max(degree[rank], degree[other])) for other in edges.senders[rank] if other not in lost
+        }
+        row[rank] = 1.0 - sum(row.values())
+        return dict(sorted(row.items()))
+
+    def share(self, rank: int, number: int = 0, lost: Collection[int] = ()) -> float:
+        """What *rank* gives to each of those that it sends to, and keeps as well: column *rank* of a matrix whose
+        columns sum to 1, whatever the graph."""
+        return 1.0 / (1 + sum(other not in lost for other in self.receivers(rank, number)))
+
+    def matrix(self, number: int = 0, lost: Collection[int] = ()) -> Matrix:
+        """W of round *number*, a row of `weights` for each rank; the rows and columns of those *lost* are 0."""
+        matrix = np.zeros((self.size, self.size))
+        for rank in range(self.size):
+            if rank not in lost:
+                for other, weight in self.weights(rank, number, lost).items():
+                    matrix[rank, other] = weight
+        return matrix
+
+    def push_matrix(self, number: int = 0, lost: Collection[int] = ()) -> Matrix:
+        """P of round *number*, a column of `share` for each rank."""
+        matrix = np.zeros((self.size, self.size))
+        for rank in range(self.size):
+            if rank not in lost:
+                for other in (rank, *self.receivers(rank, number)):
+                    if other not in lost:
+                        matrix[other, rank] = self.share(rank, number, lost)
+        return matrix
+
+    def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Two sides of the ranks, (who asks, who answers), such that the edges between them connect everybody.
+
+        Even against odd ranks if that will do, which halves a complete graph; else even against odd distance from rank
+        0, which a spanning tree crosses at every edge.
+        """
+        graph = _union(self.size, self._first).to_undirected()
+        distance = networkx.single_source_shortest_path_length(graph, 0)
+        for number in ({rank: rank for rank in graph}, distance):
+            across = networkx.Graph([(a, b) for a, b in graph.edges if (number[a] - number[b]) % 2])
+            across.add_nodes_from(graph)
+            if networkx.is_connected(across):
+                break
+        asking = tuple(sorted(rank for rank in graph if number[rank] % 2 == 0))
+        return asking, tuple(sorted(set(graph) - set(asking)))
+
+
+def spectral_gap(matrix: Matrix) -> float:
+    """1 - |lambda_2| of a stochastic *matrix*: 1 averages in one round, 0 never."""
+    if len(matrix) == 1:
+        return 1.0
+    return 1.0 - float(sorted(abs(np.linalg.eigvals(matrix)))[-2])
+
+
+def _round(graph: Graph, size: int) -> Round:
+    receivers: list[set[int]] = [set() for _ in range(size)]
+    senders: list[set[int]] = [set() for _ in range(size)]
+    for a, b in graph.edges():
+        for sender, receiver in [(a, b)] if graph.is_directed() else [(a, b), (b, a)]:
+            receivers[sender].add(receiver)
+            senders[receiver].add(sender)
+    return Round(tuple(tuple(sorted(ranks)) for ranks in receivers), tuple(tuple(sorted(ranks)) for ranks in senders))
+
+
+def _union(size: int, rounds: Collection[Round]) -> networkx.DiGraph[int]:
+    graph: networkx.DiGraph[int] = networkx.DiGraph()
+    graph.add_nodes_from(range(size))
+    graph.add_edges_from((a, b) for each in rounds for a, others in enumerate(each.receivers) for b in others)
+    return graph
+
+
+def _check_connected(size: int, rounds: Collection[Round]) -> None:
+    graph = _union(size, rounds)
+    parts = sorted((sorted(part) for part in networkx.weakly_connected_components(graph)), key=min)
+    if len(parts) > 1:
+        raise Misfit(f"a connected graph, not one of {len(parts)} parts: {_in_words(parts)}")
+    parts = sorted((sorted(part) for part in networkx.strongly_connected_components(graph)), key=min)
+    if len(parts) > 1:
+        raise Misfit(f"a way from everybody to everybody, which there is only within {_in_words(parts)}")
+
+
+def _in_words(parts: list[list[int]]) -> str:
+    shown = ["{" + ", ".join([*map(str, part[:8]), *(["..."] if len(part) > 8 else [])]) + "}" for part in parts[:6]]
+    return " ".join([*shown, *([f"and {len(parts) - 6} more"] if len(parts) > 6 else [])])

@@ -1,0 +1,188 @@
+"""An overlay as an experiment says it: a name (`ring`), or a mapping (`{kind: random_regular, degree: 3}`).
+
+    overlay: one_peer_exponential
+    overlay: {kind: torus, rows: 3}
+    overlay: {kind: erdos_renyi, probability: 0.3, seed: 1, every: 10}     # drawn anew every 10 rounds
+    overlay: {kind: edges, edges: [[0, 1], [1, 2], [pi4, pi5]], directed: false}
+    overlay: {kind: file, path: friends.graphml}                           # or node-link JSON
+    overlay: {kind: cycle, of: [ring, {kind: edges, edges: [[0, 2]]}]}     # one after the other
+
+This file knows names and settings, and which world they are for. It must not know weights or messages. What is drawn
+depends on the run's seed, or on the overlay's own, and on nothing else: every rank draws the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+import networkx
+import pydantic
+
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.overlays.graph_file import from_file, from_graph, ranks_of
+from simcluster.overlays.overlay import Overlay
+from simcluster.overlays.shapes import DRAWN, PLAIN, Graph, Misfit, hops, one_peer_exponential
+from simcluster.rng import numpy_stream
+
+OF_DRAWN: Final = ("seed", "every")
+OTHERS: Final = ("cycle", "file", "one_peer_exponential")
+KINDS: Final = tuple(sorted((*PLAIN, *DRAWN, *OTHERS)))
+DRAWS: Final = 100
+"""A graph that is drawn is drawn again until it is connected, so often at most."""
+
+Setting = str | Mapping[str, Any]
+
+
+def overlay_of(setting: Setting | Graph, size: int, seed: int) -> Overlay:
+    """The overlay that *setting*, or a networkx graph of ranks, says for *size* ranks of a run with *seed*.
+
+    Raises UsageError if there is none.
+    """
+    try:
+        if isinstance(setting, networkx.Graph):
+            setting = from_graph(setting)
+        return _known(json.dumps(resolved(setting)), size, seed)
+    except Misfit as misfit:
+        shown = setting if isinstance(setting, str) else dict(setting)
+        raise UsageError(Problem("overlay", repr(shown), str(misfit))) from None
+
+
+def resolved(setting: Setting, folder: Path | None = None, names: Sequence[str] = ()) -> Setting:
+    """*setting* without files and names of workers: it means the same anywhere. Raises Misfit with all that is wrong.
+
+    *folder* is where relative paths start, *names* are the workers' by rank.
+    """
+    if isinstance(setting, str):
+        if setting in ("cycle", "file"):
+            raise Misfit(f"a mapping {{kind: {setting}, {'of' if setting == 'cycle' else 'path'}: ...}}")
+        _arguments({"kind": setting})
+        return setting
+    if setting.get("kind") == "file":
+        _refuse_unknown(setting, ("path",))
+        if not isinstance(setting.get("path"), str):
+            raise Misfit("path: a file of GraphML or node-link JSON")
+        setting = from_file((folder or Path()) / setting["path"])
+    if setting.get("kind") == "cycle":
+        _refuse_unknown(setting, ("of",))
+        of = setting.get("of")
+        if not isinstance(of, list) or not of or not all(isinstance(each, (str, dict)) for each in of):
+            raise Misfit("of: a list of overlays")
+        return {"kind": "cycle", "of": [resolved(each, folder, names) for each in of]}
+    if setting.get("kind") == "edges" and isinstance(setting.get("edges"), list):
+        setting = {**setting, "edges": ranks_of(setting["edges"], names)}
+    _arguments(setting)
+    return dict(setting)
+
+
+@lru_cache(maxsize=16)
+def _known(setting_json: str, size: int, seed: int) -> Overlay:
+    """Worked out once a process: a simulator has hundreds of ranks in one."""
+    return _make(json.loads(setting_json), size, seed)
+
+
+def _make(setting: Setting, size: int, seed: int) -> Overlay:
+    given = {"kind": setting} if isinstance(setting, str) else dict(setting)
+    kind, arguments = given["kind"], _arguments(given)
+    if size == 1:
+        return Overlay(1, lambda key: networkx.empty_graph(1))
+    if kind == "cycle":
+        return _cycle([_graphs(each, size, seed) for each in arguments["of"]], size)
+    graph_of, window, repeats, key_of = _graphs(setting, size, seed)
+    return Overlay(size, graph_of, window=window, repeats=repeats, key_of=key_of)
+
+
+_Graphs = tuple[Callable[[int], Graph], int, bool, Callable[[int], int]]
+"""(graph of a key, rounds that make a whole, whether they repeat, key of a round)."""
+
+
+def _graphs(setting: Setting, size: int, seed: int) -> _Graphs:
+    given = {"kind": setting} if isinstance(setting, str) else dict(setting)
+    kind, arguments = given["kind"], _arguments(given)
+    if kind == "one_peer_exponential":
+        window = hops(size)
+        return partial(one_peer_exponential, size), window, True, lambda round_: round_ % window
+    if kind == "cycle":
+        raise Misfit("no cycle within a cycle")
+    if kind in PLAIN:
+        graph = PLAIN[kind](size, **arguments)
+        return lambda key: graph, 1, True, lambda round_: 0
+    own_seed, every = arguments.pop("seed"), arguments.pop("every")
+    draw = partial(_draw, kind, arguments, size, seed if own_seed is None else own_seed)
+    draw(0)  # raises where there is no such graph
+    if every is None:
+        return draw, 1, True, lambda round_: 0
+    return draw, 1, False, lambda round_: round_ // every
+
+
+def _cycle(parts: list[_Graphs], size: int) -> Overlay:
+    """Of *parts* one after the other, each going on from where it was."""
+    count = len(parts)
+
+    def graph_of(round_: int) -> Graph:
+        graph, _, _, key_of = parts[round_ % count]
+        return graph(key_of(round_ // count))
+
+    window = count * max(window for _, window, _, _ in parts)
+    return Overlay(
+        size, graph_of, window=window, repeats=all(repeats for _, _, repeats, _ in parts), key_of=lambda round_: round_
+    )
+
+
+def _draw(kind: str, arguments: Mapping[str, Any], size: int, seed: int, number: int) -> Graph:
+    """Draw *number*: the first of at most DRAWS graphs that is connected, or the last."""
+    for attempt in range(DRAWS):
+        rng = numpy_stream(seed, "overlay", kind, str(number), str(attempt))
+        graph: Graph = DRAWN[kind](size, rng, **arguments)
+        if networkx.is_connected(graph):
+            break
+    return graph
+
+
+def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of one kind, completed by defaults. Raises Misfit with everything that is wrong with them."""
+    kind = given.get("kind")
+    if kind not in KINDS:
+        raise Misfit(f"a kind of overlay: {nearest(str(kind), KINDS)}" if kind else f"a kind: {', '.join(KINDS)}")
+    if kind == "cycle":
+        return {"of": given["of"]}
+    types, defaults = _settings(str(kind))
+    _refuse_unknown(given, tuple(types))
+    arguments, wrong = dict(defaults), []
+    for name, type_ in types.items():
+        if name in given:
+            try:
+                adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(type_)
+                arguments[name] = adapter.validate_json(json.dumps(given[name]), strict=True)
+            except pydantic.ValidationError as error:
+                wrong.append(f"{name}: {error.errors()[0]['msg'].removeprefix('Input should be ')}")
+        elif name not in defaults:
+            wrong.append(f"{name}: a value, since it has no default")
+    if wrong:
+        raise Misfit("; ".join(wrong))
+    return arguments
+
+
+def _settings(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(types, defaults) of a kind's settings."""
+    if kind in OTHERS:
+        return {}, {}
+    make = PLAIN.get(kind) or DRAWN[kind]
+    hints = get_type_hints(make, include_extras=True)
+    own = {n: p for n, p in inspect.signature(make).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    types: dict[str, Any] = {name: hints[name] for name in own}
+    defaults = {name: p.default for name, p in own.items() if p.default is not p.empty}
+    if kind in DRAWN:
+        types |= {"seed": pydantic.NonNegativeInt | None, "every": pydantic.PositiveInt | None}
+        defaults |= dict.fromkeys(OF_DRAWN)
+    return types, defaults
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    wrong = [f"{key!r}: {nearest(str(key), ['kind', *known])}" for key in given if key not in ("kind", *known)]
+    if wrong:
+        raise Misfit("known keys: " + "; ".join(wrong))

@@ -1,0 +1,151 @@
+"""The graphs that an overlay may have, by name: who is joined to whom, as edges between ranks.
+
+This file knows networkx and arithmetic. It must not know weights, messages or files. A shape is a function of the world
+size and, if it is drawn, of a generator; its keyword arguments are its settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import networkx
+import numpy as np
+from pydantic import Field, PositiveInt
+
+if TYPE_CHECKING:
+    Graph: TypeAlias = networkx.Graph[Any]
+else:
+    Graph = networkx.Graph  # knows no parameters at run time
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class Misfit(ValueError):
+    """No such graph of so many nodes; the text is what was expected."""
+
+
+def ring(size: int) -> Graph:
+    graph: Graph = networkx.cycle_graph(size) if size > 2 else line(size)
+    return graph
+
+
+def line(size: int) -> Graph:
+    graph: Graph = networkx.path_graph(size)
+    return graph
+
+
+def star(size: int) -> Graph:
+    """Rank 0 in the middle."""
+    graph: Graph = networkx.star_graph(size - 1)
+    return graph
+
+
+def complete(size: int) -> Graph:
+    graph: Graph = networkx.complete_graph(size)
+    return graph
+
+
+def torus(size: int, *, rows: PositiveInt | None = None) -> Graph:
+    """A grid whose rows and columns are rings, row by row: as square as can be, or of so many *rows*."""
+    rows = rows or max(d for d in range(1, int(size**0.5) + 1) if size % d == 0)
+    columns, rest = divmod(size, rows)
+    if rest or min(rows, columns) < 2:
+        raise Misfit(f"a number of workers that makes at least 2 rows and 2 columns, which {size} does not")
+    grid = networkx.grid_2d_graph(rows, columns, periodic=True)
+    return networkx.relabel_nodes(grid, {(row, column): row * columns + column for row, column in grid})
+
+
+def hypercube(size: int) -> Graph:
+    """Ranks whose numbers differ in one bit."""
+    if size & (size - 1):
+        raise Misfit(f"a power of two of workers, not {size}")
+    graph = _empty(size)
+    graph.add_edges_from((rank, rank ^ (1 << bit)) for bit in range(hops(size)) for rank in range(size))
+    return graph
+
+
+def exponential(size: int) -> Graph:
+    """Directed, to the ranks 1, 2, 4, ... further on (Assran et al. 2019; Ying et al. 2021)."""
+    graph: Graph = networkx.DiGraph()
+    graph.add_nodes_from(range(size))
+    graph.add_edges_from((rank, (rank + 2**hop) % size) for hop in range(hops(size)) for rank in range(size))
+    return graph
+
+
+def one_peer_exponential(size: int, round_: int) -> Graph:
+    """Of `exponential` one edge a round: in round t to the rank 2^(t mod log2 n) further on."""
+    graph: Graph = networkx.DiGraph()
+    graph.add_nodes_from(range(size))
+    distance = 2 ** (round_ % hops(size))
+    graph.add_edges_from((rank, (rank + distance) % size) for rank in range(size))
+    return graph
+
+
+def hops(size: int) -> int:
+    """log2 of *size*, rounded up; 1 at least."""
+    return max(1, (size - 1).bit_length())
+
+
+def random_regular(size: int, rng: np.random.Generator, *, degree: PositiveInt) -> Graph:
+    if degree >= size:
+        raise Misfit(f"degree below the number of workers, {size}")
+    if degree * size % 2:
+        raise Misfit(f"an even number of ends of edges, which {size} workers of degree {degree} do not have")
+    graph: Graph = networkx.random_regular_graph(degree, size, seed=_seed(rng))
+    return graph
+
+
+def small_world(size: int, rng: np.random.Generator, *, degree: PositiveInt, rewire: Probability = 0.1) -> Graph:
+    """A ring joined to *degree* nearest neighbours, of whose edges the share *rewire* ends elsewhere (Watts and
+    Strogatz 1998)."""
+    if degree >= size or degree % 2:
+        raise Misfit(f"an even degree below the number of workers, {size}")
+    graph: Graph = networkx.watts_strogatz_graph(size, degree, rewire, seed=_seed(rng))
+    return graph
+
+
+def erdos_renyi(size: int, rng: np.random.Generator, *, probability: Probability) -> Graph:
+    """Every pair is joined with this *probability*."""
+    graph: Graph = networkx.gnp_random_graph(size, probability, seed=_seed(rng))
+    return graph
+
+
+def edges(size: int, *, edges: list[tuple[int, int]], directed: bool = False) -> Graph:
+    """Pairs of ranks, of sender and receiver if *directed*."""
+    graph: Graph = networkx.DiGraph() if directed else _empty(size)
+    graph.add_nodes_from(range(size))
+    for pair in edges:
+        for rank in pair:
+            if not 0 <= rank < size:
+                raise Misfit(f"edges between ranks 0 to {size - 1}, not {rank}")
+        if pair[0] != pair[1]:
+            graph.add_edge(*pair)
+    return graph
+
+
+def _empty(size: int) -> Graph:
+    graph: Graph = networkx.Graph()
+    graph.add_nodes_from(range(size))
+    return graph
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**32))
+
+
+PLAIN: Final[Mapping[str, Callable[..., Any]]] = {
+    "complete": complete,
+    "edges": edges,
+    "exponential": exponential,
+    "hypercube": hypercube,
+    "line": line,
+    "ring": ring,
+    "star": star,
+    "torus": torus,
+}
+DRAWN: Final[Mapping[str, Callable[..., Any]]] = {
+    "erdos_renyi": erdos_renyi,
+    "random_regular": random_regular,
+    "small_world": small_world,
+}

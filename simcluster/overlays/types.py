@@ -1,0 +1,75 @@
+"""The types of an algorithm's setting `overlay`: checked with the experiment, before anything moves.
+
+This file knows pydantic and what a reader of experiments tells of the world. It must not know algorithms. Without a
+world, only names and types are checked; the algorithm meets the rest at its first line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import AfterValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from simcluster.errors import UsageError
+from simcluster.overlays.overlay import Overlay
+from simcluster.overlays.setting import Setting, overlay_of, resolved
+from simcluster.overlays.shapes import Misfit
+
+
+@dataclass(frozen=True)
+class World:
+    """What a setting may be checked against, as pydantic's validation context: {"world": World(...)}."""
+
+    folder: Path
+    names: tuple[str, ...]
+    seed: int
+
+
+def overlay_for(setting: Any, size: int, seed: int, refuse: Callable[[Overlay], str] = lambda overlay: "") -> Overlay:
+    """See `overlay_of`; also raises UsageError if *refuse* has something against it."""
+    overlay = overlay_of(setting, size, seed)
+    if against := refuse(overlay):
+        raise UsageError(f"overlay {setting!r}: expected {against}")
+    return overlay
+
+
+def unbalanced(overlay: Overlay) -> str:
+    """Against an overlay without doubly stochastic weights."""
+    return (
+        "" if overlay.balanced else "as many edges out as in, the same number everywhere, or undirected ones (or sgp)"
+    )
+
+
+def moving(overlay: Overlay) -> str:
+    """Against an overlay that changes."""
+    return "a graph that does not change" if overlay.changing else ""
+
+
+def _checked(refuse: Callable[[Overlay], str]) -> Callable[[Setting, ValidationInfo], Setting]:
+    def check(setting: Setting, info: ValidationInfo) -> Setting:
+        context: Mapping[str, Any] = info.context or {}
+        world: World | None = context.get("world")
+        try:
+            if world is None:
+                return resolved(setting)
+            known = resolved(setting, world.folder, world.names)
+            if against := refuse(overlay_of(known, len(world.names), world.seed)):
+                raise Misfit(against)
+        except (Misfit, UsageError) as wrong:
+            reason = wrong.problems[0].expected if isinstance(wrong, UsageError) else str(wrong)
+            raise PydanticCustomError("overlay", "{reason}", {"reason": reason}) from None
+        return known
+
+    return check
+
+
+AnyOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(lambda overlay: ""))]
+"""Any overlay that connects everybody."""
+BalancedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(unbalanced))]
+"""One whose weights are doubly stochastic."""
+StaticOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(moving))]
+"""One that does not change."""
