@@ -2,7 +2,8 @@
 
 Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling": delayed Nesterov (algorithm 3) and dynamic
 local updates (algorithm 4). Momentum at every arrival makes stale changes worse; so its buffer is brought up to date
-every N arrivals, with their mean. A worker that is k times as slow as the fastest makes a k-th of the steps a round.
+every N arrivals, with their mean. A worker that is k times as slow as the fastest makes a k-th of the steps a round,
+rounded (the paper rounds down, which a clock that is not quite exact would make a step less for the fastest).
 Rank 0 serves and trains as well.
 
 This file knows the server's and the workers' halves of one protocol. It must not know a backend or a file; the loop's
@@ -78,7 +79,7 @@ async def _serve(
         theta, m, gathered = await timed(node, _delayed_nesterov, theta, m, gathered, delta, due, *outer)
         node.record(step=version, staleness=staleness, applied=version)
         step_s[rank] = took_s
-        return max(int(interval * min(step_s.values()) / took_s), 1) if dynamic and took_s else interval
+        return max(round(interval * min(step_s.values()) / took_s), 1) if dynamic and took_s else interval
 
     async def train() -> None:
         """The server's own changes go through the same rules as everyone's."""

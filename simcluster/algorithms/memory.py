@@ -41,7 +41,9 @@ def _all_reduce_dp(rank: int, size: int, settings: Settings) -> float:
 
 def _of_a_sum(size: int, settings: Settings) -> float:
     """Beside what is summed and its sum: chunks out and in; or small forms, at most half as large, of and to all."""
-    return (2.0 / size if size > 1 else 0.0) if settings["compression"] == "none" else size - 0.5
+    if settings["compression"] != "none":
+        return size - 0.5
+    return 2.0 / size if size > 1 else 0.0
 
 
 def _local_sgd(rank: int, size: int, settings: Settings) -> float:
@@ -55,7 +57,7 @@ def _diloco(rank: int, size: int, settings: Settings) -> float:
 
 def _streaming_diloco(rank: int, size: int, settings: Settings) -> float:
     # theta, m, the weights in one piece; at the end every fragment is under way, and one makes its step.
-    return 5.0 + _of_a_sum(size, settings) + 2.0 / settings["fragments"]
+    return 5.0 + _of_a_sum(size, settings) + 2.0 / float(settings["fragments"])
 
 
 def _fedbuff(rank: int, size: int, settings: Settings) -> float:
@@ -81,7 +83,7 @@ def _sparta(rank: int, size: int, settings: Settings) -> float:
 
 def _demo(rank: int, size: int, settings: Settings) -> float:
     # Momentum before and after, gradients in one piece, Q; everybody's coefficients with their places.
-    share = min(settings["top_k"] / settings["chunk"], 1.0)
+    share = min(float(settings["top_k"]) / float(settings["chunk"]), 1.0)
     return 4.0 + 1.5 * share * (2.0 * (size - 1) + 1.0)
 
 
