@@ -21,11 +21,12 @@ if TYPE_CHECKING:
         SimclusterError,
         UsageError,
     )
-    from simcluster.experiment import run
     from simcluster.experiment.fault_plan import faults
+    from simcluster.experiment.run import run
     from simcluster.payload import Message, Payload, pack
     from simcluster.results.folder import Run, load_run
     from simcluster.transport import ANY, FREE, Cost, Transport
+    from simcluster.verify import verify as verify
     from simcluster.workloads import Replica, Workload
 
 _HOME = {
@@ -72,10 +73,13 @@ __all__ = [
     "load_run",
     "pack",
     "run",
+    "verify",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "verify":  # a package that can be called: it must stay what `import simcluster.verify` finds here
+        return importlib.import_module("simcluster.verify")
     if name not in _HOME:
         raise AttributeError(f"module 'simcluster' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f"simcluster.{_HOME[name]}"), name)

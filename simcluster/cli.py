@@ -21,6 +21,7 @@ from simcluster.cli_run import run
 from simcluster.cli_show import wrapped
 from simcluster.cli_simulator import bench_app, flows
 from simcluster.cli_topology import topology_app
+from simcluster.cli_verify import verify
 from simcluster.errors import Problem, RunError, UsageError
 
 app = typer.Typer(
@@ -193,3 +194,4 @@ def key(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to writ
 
 app.command()(calibrate)
 app.command()(flows)
+app.command()(verify)

@@ -44,8 +44,12 @@ def prepare(config_json: str) -> None:
     replica.apply_cost()
 
 
-async def run_node(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
+async def run_node(
+    node: Transport, recorder: Recorder, config_json: str, *, keep_weights: bool = False
+) -> NodeRecord:
     """Runs the experiment in *config_json* as *node*; returns the filled record of *recorder*.
+
+    With *keep_weights* the record holds this node's final weights even if nobody evaluates them.
 
     Whatever the algorithm raises is raised here, a lone exception freed of the groups around it; the record then holds
     what happened until then.
@@ -84,7 +88,7 @@ async def run_node(node: Transport, recorder: Recorder, config_json: str) -> Nod
                 await evaluations.finish(finished_s)
         finally:
             record = recorder.finish(replica.weights_sha256(), finished_s)
-            if node.rank == OBSERVED_RANK and experiment.numerics == "real":
+            if (keep_weights or node.rank == OBSERVED_RANK) and experiment.numerics == "real":
                 record.weights = to_safetensors(replica.names, replica.parameters)
     return recorder.record
 

@@ -78,7 +78,8 @@ class Claim:
     - *settings*: those that all checks start from, where the defaults will not do.
     - *order_free*: the result does not depend on which message arrives first. Then simulator and sockets must give the
       same weights to the bit; else both must keep the same invariants.
-    - *reference*: N ranks against one process, to rounding (float64).
+    - *reference*: N ranks against one process, to rounding (float64); with the claimed settings, and with those of
+      *reference_for* on top.
     - *variants*: setting -> another value, or a `Variant`, with which the trace of events or the final weights must
       differ. A setting without an entry fails the check.
     - *identities*: pairs of settings that must agree.
@@ -97,6 +98,7 @@ class Claim:
     settings: Settings = field(default_factory=dict)
     order_free: bool = True
     reference: Reference | None = None
+    reference_for: Sequence[Settings] = ()
     variants: Mapping[str, Any] = field(default_factory=dict)
     identities: Sequence[Identity] = ()
     payload_bytes: Callable[[int, int, int, Settings], int] | None = None

@@ -1,0 +1,19 @@
+"""Runs the experiment on standard input once more, in the simulator, and prints its digests: for determinism.
+
+This file knows one experiment. It must not know what it is compared with.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import torch
+
+from simcluster.experiment.read import read_experiment
+from simcluster.verify.checks.determinism import digests
+from simcluster.verify.running import run_plan
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(digests(run_plan(read_experiment(json.load(sys.stdin), backend="sim"))))

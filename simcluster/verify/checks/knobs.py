@@ -1,0 +1,91 @@
+"""Every setting changes something: the trace of events, or the weights.
+
+This file knows settings and their types. It must not know what a setting means.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from itertools import product
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from simcluster.errors import UsageError
+from simcluster.experiment.settings import Setting, settings_of
+from simcluster.verify.claim import Variant
+from simcluster.verify.subject import Subject
+from simcluster.verify.tell import failed, held, listed, not_claimed, shown
+from simcluster.verify.verdict import Check
+
+NAME = "every setting changes something"
+
+
+def knobs(subject: Subject) -> Iterator[Check]:
+    """One line for each setting."""
+    if not subject.several:
+        yield not_claimed(NAME, "one rank alone shows nothing")
+        return
+    function = subject.runner.plan(subject.request()).algorithm
+    settings = settings_of(function)
+    if not settings:
+        yield held(NAME, "there is none")
+    hints = get_type_hints(function, include_extras=True)
+    for setting in settings:
+        yield _check(subject, setting, hints.get(setting.name, Any))
+
+
+def _check(subject: Subject, setting: Setting, hint: Any) -> Check:
+    name = f"setting {setting.name}"
+    claimed = subject.claim.variants.get(setting.name) if subject.claim is not None else None
+    if subject.claim is not None and setting.name in subject.claim.variants:
+        variants = [claimed if isinstance(claimed, Variant) else Variant(claimed)]
+    else:
+        usual = subject.complete_settings()[setting.name]
+        values = [value for value in other_values(hint, usual) if value != usual]
+        variants = [Variant(value, uneven=uneven) for value, uneven in product(values, (False, True))]
+    tried: list[str] = []
+    for variant in variants:
+        size = max(subject.middle, 2)
+        given, with_it = dict(variant.given), {**variant.given, setting.name: variant.value}
+        try:
+            changed = subject.run(size, settings=with_it, uneven=variant.uneven)
+        except UsageError:
+            continue  # no value that it may have
+        plain = subject.run(size, settings=given, uneven=variant.uneven)
+        on = f"N = {size}{', one node slower' if variant.uneven else ''}"
+        if plain.error is not None or changed.error is not None:
+            return failed(name, f"{on}, {shown(with_it)}: {plain.failure or changed.failure}")
+        if changed.trace_sha256 != plain.trace_sha256 or not changed.same_weights(plain):
+            what = "the trace" if changed.same_weights(plain) else "the weights"
+            return held(name, f"{on}: {variant.value!r} in place of {_usual(subject, setting, given)!r} changes {what}")
+        tried.append(repr(variant.value) + (" with one node slower" if variant.uneven else ""))
+    if not tried:
+        return not_claimed(name, "no other value of it is known; a claim's variants could name one")
+    usual_value = _usual(subject, setting, {})
+    return failed(name, f"{listed(tried)} in place of {usual_value!r} changes neither trace nor weights")
+
+
+def _usual(subject: Subject, setting: Setting, given: dict[str, Any]) -> Any:
+    return subject.complete_settings(**given)[setting.name]
+
+
+def other_values(hint: Any, usual: Any) -> list[Any]:
+    """Values that a setting of this type may have, without knowing what it means; some may be refused."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return other_values(get_args(hint)[0], usual)
+    if origin is Literal:
+        return [value for value in get_args(hint) if value != usual]
+    if origin in (Union, types.UnionType):
+        return [value for part in get_args(hint) for value in other_values(part, usual)]
+    if hint is type(None):
+        return [] if usual is None else [None]
+    if hint is bool:
+        return [not usual] if isinstance(usual, bool) else [True, False]
+    if hint is int:
+        near = usual if isinstance(usual, int) else 1
+        return [near + 1, near * 3, max(near - 1, 0), 1, 0]
+    if hint is float:
+        number = float(usual) if isinstance(usual, (int, float)) else 1e-3
+        return [number / 2, number * 2, 1e-4, 1.0, 0.0]
+    return []

@@ -1,0 +1,113 @@
+"""N ranks compute what one process computes: by the claimed reference, or by training alone on the joined batches.
+
+This file knows weights. It must not know messages or backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from simcluster.verify.running import Done, far_apart
+from simcluster.verify.subject import Subject
+from simcluster.verify.tell import failed, held, listed, not_claimed
+from simcluster.verify.verdict import Check
+from simcluster.workloads import train_alone
+
+ALONE, JOINED, TUNED = "N = 1", "N = one process", "N = one process, with momentum and clipping"
+
+MOMENTUM_AND_CLIPPING = (
+    '{"name": "mnist_mlp", "hidden": 12, "batch_size": 8, "learning_rate": 0.05, "momentum": 0.9, "clip_norm": 0.5}'
+)
+
+
+def alone(subject: Subject) -> Iterator[Check]:
+    """One rank is ordinary training, or what its reference says that one rank does."""
+    if 1 not in subject.sizes:
+        yield not_claimed(ALONE, f"it is for {listed(subject.sizes)} ranks")
+        return
+    done = subject.run(1)
+    if done.error is not None:
+        yield failed(ALONE, f"one rank fails: {done.failure}")
+        return
+    apart = _apart(done, [train_alone(subject.model, 1, subject.seed, done.plan.steps)])
+    if apart <= subject.rounding:
+        yield held(ALONE, f"one rank is ordinary training: {apart:.1g} apart after {done.plan.steps} steps")
+        return
+    of_its_own = _apart(done, _reference(subject, done)) if _has_reference(subject) else apart
+    if of_its_own <= subject.rounding:
+        yield held(ALONE, f"one rank does what its reference does ({of_its_own:.1g} apart), not ordinary training")
+        return
+    yield failed(ALONE, f"one rank ends {apart:.2g} apart from ordinary training")
+
+
+def joined(subject: Subject) -> Iterator[Check]:
+    """Every rank that the reference speaks of ends where one process does, whatever N."""
+    if subject.claim is not None and not _has_reference(subject):
+        yield not_claimed(JOINED, "no reference is claimed")
+        return
+    worst = 0.0
+    runs: list[tuple[int, dict[str, object]]] = [(size, {}) for size in subject.several]
+    for settings in subject.claim.reference_for if subject.claim else ():
+        runs.append((subject.middle, dict(settings)))
+    for size, settings in runs:
+        done = subject.run(size, settings=settings)
+        where = f"N = {size}{_with(settings)}"
+        if done.error is not None:
+            yield failed(JOINED, f"{where}: {done.failure}")
+            return
+        apart = _apart(done, _reference(subject, done))
+        if apart > subject.rounding:
+            yield _differs(subject, done, where, apart)
+            return
+        worst = max(worst, apart)
+    what = "one process on the joined batches" if subject.claim is None else "its reference"
+    told = f"at most {worst:.1g} from {what} ({subject.rounding:g} is rounding)"
+    yield held(JOINED, f"N = {listed(subject.several)}: {told}")
+
+
+def tuned(subject: Subject) -> Iterator[Check]:
+    """Optimizers with a state and a limit on the gradient come to the same, too."""
+    if not _has_reference(subject) or subject.claim is None or subject.claim.workload is not None:
+        yield not_claimed(TUNED, "no reference is claimed" if not _has_reference(subject) else "for one workload only")
+        return
+    done = subject.run(workload=MOMENTUM_AND_CLIPPING)
+    if done.error is not None:
+        yield failed(TUNED, done.failure)
+        return
+    apart, size = _apart(done, _reference(subject, done)), len(done.nodes)
+    told = f"N = {size}, mnist_mlp with momentum 0.9 and clip_norm 0.5: {apart:.1g} apart"
+    yield (held if apart <= 2e-4 else failed)(TUNED, told)
+
+
+def _has_reference(subject: Subject) -> bool:
+    return subject.claim is not None and subject.claim.reference is not None
+
+
+def _reference(subject: Subject, done: Done) -> Sequence[Sequence[Tensor]]:
+    """What the weights of rank 0, 1, ... should be."""
+    plan, size = done.plan, len(done.nodes)
+    if subject.claim is None or subject.claim.reference is None:
+        return [train_alone(plan.workload, size, plan.seed, plan.steps)] * size
+    return subject.claim.reference(plan.workload, size, plan.seed, plan.steps, plan.algorithm_settings)
+
+
+def _apart(done: Done, expected: Sequence[Sequence[Tensor]]) -> float:
+    """How far the rank that is farthest is from what is expected of it."""
+    return max([far_apart(done.weights[rank] or [], weights) for rank, weights in enumerate(expected)], default=0.0)
+
+
+def _differs(subject: Subject, done: Done, where: str, apart: float) -> Check:
+    expected = _reference(subject, done)
+    ranks = [
+        rank for rank, weights in enumerate(expected) if far_apart(done.weights[rank] or [], weights) > subject.rounding
+    ]
+    told = f"{where}: rank {listed(ranks)} ends up to {apart:.2g} apart from "
+    if subject.claim is None:
+        return not_claimed(JOINED, told + "one process on the joined batches, and nothing is claimed")
+    return failed(JOINED, f"{told}its reference; rounding is {subject.rounding:g}")
+
+
+def _with(settings: dict[str, object]) -> str:
+    return " with " + ", ".join(f"{name}={value}" for name, value in settings.items()) if settings else ""

@@ -1,0 +1,39 @@
+"""The clusters that checks run on: equal devices, a piece of work takes each of them 1 ms; or the last one 4 ms.
+
+This file knows shapes and times. It must not know what runs there.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final, Literal, get_args
+
+from simcluster.topology.generators import chain, complete, ring, star
+
+Shape = Literal["star", "line", "ring", "complete"]
+SHAPES: Final[tuple[Shape, ...]] = get_args(Shape)
+
+WORK: Final = "1 ms"
+SLOWER: Final = 4.0
+"""How many times as long the last node of an uneven cluster takes."""
+
+_DEVICE: Final = {"flops": "1 PFLOP/s", "work_overhead": WORK}
+BANDWIDTH: Final = "1 Gbps"
+LATENCY: Final = "50 us"
+
+
+def cluster(shape: Shape, size: int, *, uneven: bool = False) -> dict[str, Any]:
+    """A topology as an experiment has it: workers n0, n1, ... A ring of one or two is a line."""
+    make = {"star": star, "line": chain, "ring": ring if size > 2 else chain, "complete": complete}[shape]
+    made = make(size, device=_DEVICE, bandwidth=BANDWIDTH, latency=LATENCY)
+    document = copy.deepcopy(dict(made.document))
+    if uneven:
+        document["nodes"][f"n{size - 1}"]["straggler"] = {"kind": "constant", "factor": SLOWER}
+    return document
+
+
+def islands(size: int) -> dict[str, Any]:
+    """A line of *size* whose last worker nothing leads to."""
+    document = cluster("line", size)
+    document["links"] = document["links"][:-1]
+    return document

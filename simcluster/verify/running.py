@@ -1,0 +1,243 @@
+"""Runs what is to be checked, each different run once, and never for ever.
+
+This file knows experiments and records. It imports no backend: the one line that turns a name into a module does so at
+run time, as for experiments. It must not know what is checked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from simcluster.errors import RunError
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.node import remember
+from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.results.record import NodeRecord, RunRecord
+from simcluster.verify import faults
+from simcluster.verify.cluster import Shape, cluster
+from simcluster.verify.probe import PROGRAM, TAKEN, TENSOR_BYTES
+
+LIMIT_S = 60.0
+"""What one run may take of wall time."""
+
+SOCKETS_LIMITS = {"stuck_s": 8.0, "limit_s": 40.0}
+
+Block = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run. *settings* and *workload* are JSON; an empty workload is the usual one. *again* tells equals apart."""
+
+    size: int
+    backend: str = "sim"
+    settings: str = "{}"
+    workload: str = ""
+    steps: int = 8
+    seed: int = 0
+    shape: Shape = "star"
+    uneven: bool = False
+    fault: str = ""
+    time: str = ""
+    again: int = 0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a run: *error* if it failed, what every node did, its weights (None if it left none)."""
+
+    plan: Experiment = field(repr=False)
+    error: BaseException | None
+    nodes: Sequence[NodeRecord] = field(repr=False)
+    weights: Sequence[list[Tensor] | None] = field(repr=False)
+    trace_sha256: str
+    lost: Mapping[str, str]
+    faults: Sequence[Mapping[str, Any]]
+
+    @property
+    def failure(self) -> str:
+        """The first line of what it failed of, or nothing."""
+        return "" if self.error is None else f"{type(self.error).__name__}: {self.error}".splitlines()[0]
+
+    def values(self, rank: int) -> dict[str, list[tuple[int, float]]]:
+        """What this rank recorded, name -> (step, value) in order."""
+        found: dict[str, list[tuple[int, float]]] = {}
+        for metric in self.nodes[rank].metrics:
+            if metric.name not in (TAKEN, TENSOR_BYTES):
+                found.setdefault(metric.name, []).append((metric.step, metric.value))
+        return found
+
+    def total(self, name: str) -> int:
+        """The sum over ranks of a count of the probe's."""
+        return int(sum(metric.value for node in self.nodes for metric in node.metrics if metric.name == name))
+
+    @property
+    def tensor_bytes(self) -> int:
+        return self.total(TENSOR_BYTES)
+
+    @property
+    def taken(self) -> int:
+        """Messages that the algorithm has received."""
+        return self.total(TAKEN)
+
+    @property
+    def sent(self) -> int:
+        return sum(node.messages_sent for node in self.nodes)
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(node.bytes_sent for node in self.nodes)
+
+    def same_weights(self, other: Done) -> bool:
+        """Whether every rank ended with the same bits."""
+        return [node.weights_sha256 for node in self.nodes] == [node.weights_sha256 for node in other.nodes]
+
+
+class TimeIsUp(KeyboardInterrupt):
+    """The wall time of a run is over. Both backends end everything on an interrupt."""
+
+
+class Runner:
+    """Runs *algorithm* and, by default, *workload*, as an experiment has these blocks."""
+
+    def __init__(self, algorithm: Block, workload: Block, limit_s: float = LIMIT_S) -> None:
+        self._algorithm, self._workload, self._limit_s = dict(algorithm), dict(workload), limit_s
+        self._done: dict[Request, Done] = {}
+        self._others: dict[str, Runner] = {}
+
+    def document(self, request: Request) -> dict[str, Any]:
+        """The experiment that *request* is."""
+        stop: dict[str, Any] = {"steps": request.steps} | ({"time": request.time} if request.time else {})
+        return {
+            "name": "verify",
+            "topology": cluster(request.shape, request.size, uneven=request.uneven),
+            "algorithm": {**self._algorithm, **json.loads(request.settings)},
+            "workload": json.loads(request.workload) if request.workload else self._workload,
+            "stop": stop,
+            "evaluate_every": request.steps,
+            "faults": [faults.plan_of(request.fault, request.backend)] if request.fault else [],
+            "seed": request.seed,
+            "check_memory": False,
+        }
+
+    def plan(self, request: Request) -> Experiment:
+        return read_experiment(self.document(request), backend=request.backend)
+
+    def run(self, request: Request) -> Done:
+        """What came of it. Raises UsageError for settings or a workload that are refused."""
+        if request not in self._done:
+            self._done[request] = self._run(request)
+        return self._done[request]
+
+    def run_on(self, topology: Block, request: Request) -> Done:
+        """The same on another *topology*: not kept."""
+        document = {**self.document(request), "topology": dict(topology)}
+        return run_plan(read_experiment(document, backend=request.backend), limit_s=self._limit_s)
+
+    def run_other(self, algorithm: Block, request: Request) -> Done:
+        """The same with another *algorithm*."""
+        name = json.dumps(algorithm, sort_keys=True)
+        if name not in self._others:
+            self._others[name] = Runner(algorithm, self._workload, self._limit_s)
+        return self._others[name].run(request)
+
+    def _run(self, request: Request) -> Done:
+        dead_s = faults.DEAD_S[request.backend] if request.fault else None
+        return run_plan(self.plan(request), dead_s, self._limit_s)
+
+
+def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIMIT_S) -> Done:
+    """What came of *plan*, with every node counting. Raises UsageError only."""
+    options: dict[str, Any] = {"threads": 1} if plan.backend == "sim" else dict(SOCKETS_LIMITS)
+    job = ClusterJob(
+        names=plan.topology.workers,
+        config_json=json.dumps(plan.document),
+        seed=plan.seed,
+        program=PROGRAM,
+        topology=plan.topology,
+        time_s=plan.time_s,
+        faults=plan.faults,
+        options=options if dead_s is None else {**options, "dead_s": dead_s},
+    )
+    remember(job.config_json, plan)
+    try:
+        with wall_limit(limit_s):
+            record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
+    except TimeIsUp:
+        return _broken(plan, RunError(f"did not end within {limit_s:g} s of wall time"))
+    except AssertionError as error:  # the simulator's own accounts do not agree
+        return _broken(plan, error)
+    weights = [None if node.weights is None else _tensors(node.weights, plan) for node in record.nodes]
+    return Done(
+        plan, record.error, record.nodes, weights, record.trace_sha256, record.extra["lost"], record.extra["faults"]
+    )
+
+
+def _broken(plan: Experiment, error: BaseException) -> Done:
+    nodes = [NodeRecord(rank, name) for rank, name in enumerate(plan.topology.workers)]
+    return Done(plan, error, nodes, [None] * len(nodes), "", {}, [])
+
+
+def _tensors(weights: bytes, plan: Experiment) -> list[Tensor]:
+    """In the order of the model."""
+    found = safetensors.torch.load(weights)
+    return [found[name] for name in names_of(plan)]
+
+
+def names_of(plan: Experiment) -> list[str]:
+    """The names of the model's parameters."""
+    return plan.workload.replica(0, 1, plan.seed, 1).names
+
+
+def as_json(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+def varied(request: Request, settings: Mapping[str, Any], **fields: Any) -> Request:
+    """*request* with these settings on top of its own."""
+    return replace(request, settings=as_json({**json.loads(request.settings), **settings}), **fields)
+
+
+@contextmanager
+def wall_limit(seconds: float) -> Iterator[None]:
+    """Interrupts the block after so long, where a process can: in its main thread, on systems that have alarms."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def far_apart(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """The largest distance of two elements, as a share of the largest element of their tensor."""
+    if len(found) != len(expected):
+        return float("inf")
+    worst = 0.0
+    for mine, other in zip(found, expected, strict=True):
+        if mine.shape != other.shape or not bool(torch.isfinite(mine).all()):
+            return float("inf")
+        if mine.numel():
+            scale = float(other.abs().max()) or 1.0
+            worst = max(worst, float((mine - other).abs().max()) / scale)
+    return worst
