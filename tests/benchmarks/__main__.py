@@ -14,8 +14,8 @@ def main() -> None:
     print("a simulated run over the same gradients in a plain torch loop")
     for case in overhead.measure():
         print(
-            f"  {case.algorithm:<14} batch {case.batch_size:>4}, {case.hidden} hidden units: {case.ratio.ratio:.2f}"
-            f"  ({case.gradient_ms:.2f} ms a gradient)"
+            f"  {case.workload}, {case.algorithm}: {case.one_core.ratio:.2f} on one core"
+            f" ({case.gradient_ms:.2f} ms a gradient), {case.two_cores:.2f} of the wall time on two"
         )
     print("\none message, sent and received over two idle links")
     for floats in (1, 1024, 100_000):

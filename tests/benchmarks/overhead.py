@@ -1,4 +1,5 @@
-"""What a simulated run costs beside its numerics: its time over that of the same gradients in a plain torch loop.
+"""What a simulated run costs beside its numerics: its time over that of the same gradients in a plain torch loop, on
+one core; and how long both take on two.
 
 This file knows experiments and torch. It must not know how the simulator works.
 """
@@ -14,52 +15,62 @@ import torch
 from backends.sim import run_cluster
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.read import Experiment, read_experiment
-from tests.benchmarks.timing import Ratio, compare
+from tests.benchmarks.timing import Ratio, compare, wall_s
 
 STEPS = 40
 ALGORITHMS = ("sync_ps", "all_reduce_dp", "edp")
-SIZES = ((32, 128), (128, 128), (512, 128), (512, 512))
-"""(batch size, hidden units); the first is the quickstart's."""
+WORKLOADS: dict[str, dict[str, object]] = {
+    f"mnist_mlp, batch {batch_size}, {hidden} hidden units": {
+        "name": "mnist_mlp",
+        "batch_size": batch_size,
+        "hidden": hidden,
+    }
+    for batch_size, hidden in ((32, 128), (128, 128), (512, 128), (512, 512))
+} | {"gpt, batch 16": {"name": "gpt"}}
+"""The first is the quickstart's."""
 
 
 class Case(NamedTuple):
+    """*gradient_ms* is what one gradient takes in the plain loop; *two_cores* is the ratio of wall times with two."""
+
+    workload: str
     algorithm: str
-    batch_size: int
-    hidden: int
     gradient_ms: float
-    ratio: Ratio
+    one_core: Ratio
+    two_cores: float
 
 
 def measure() -> Iterator[Case]:
-    """One case after the other; *gradient_ms* is what one gradient takes in the plain loop."""
-    for batch_size, hidden in SIZES:
+    """One case after the other."""
+    for workload, block in WORKLOADS.items():
         for algorithm in ALGORITHMS:
-            experiment = _plan(algorithm, batch_size, hidden)
-            ratio = compare(lambda plan=experiment: _simulate(plan), lambda plan=experiment: _plain_loop(plan))
-            gradients = STEPS * len(experiment.topology.workers)
-            yield Case(algorithm, batch_size, hidden, ratio.b_s / gradients * 1e3, ratio)
+            plan = _plan(algorithm, block)
+            one = compare(lambda plan=plan: _simulate(plan, 1), lambda plan=plan: _plain_loop(plan))
+            two = compare(lambda plan=plan: _simulate(plan, 2), lambda plan=plan: _plain_loop(plan), clock=wall_s)
+            gradients = STEPS * len(plan.topology.workers)
+            yield Case(workload, algorithm, one.b_s / gradients * 1e3, one, two.ratio)
 
 
-def _plan(algorithm: str, batch_size: int, hidden: int) -> Experiment:
-    """The quickstart with another algorithm and other sizes, evaluated at its end."""
+def _plan(algorithm: str, workload: dict[str, object]) -> Experiment:
+    """The quickstart with another algorithm and workload, evaluated at its end."""
     return read_experiment(
         "quickstart",
         {
             "algorithm": {"name": algorithm},
-            "workload.batch_size": batch_size,
-            "workload.hidden": hidden,
+            "workload": workload,
             "stop.steps": STEPS,
-            "evaluate_every": STEPS + 1,
+            "evaluate_every": 10**6,
         },
     )
 
 
-def _simulate(experiment: Experiment) -> None:
+def _simulate(experiment: Experiment, threads: int) -> None:
     job = ClusterJob(
         names=experiment.topology.workers,
         config_json=json.dumps(experiment.document),
         seed=experiment.seed,
         topology=experiment.topology,
+        options={"threads": threads},
     )
     assert run_cluster(job).error is None
 
