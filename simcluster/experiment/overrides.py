@@ -29,6 +29,7 @@ def apply_overrides(
         elif first not in keys:
             reading.problems.append(Problem(f"--set {key}", repr(key), f"a key: {nearest(first, keys)}"))
         else:
+            _write_out_kind(reading, tuple(key.split(".")))
             reading.collect(partial(reading.document.override, tuple(key.split(".")), value, "--set"))
             _write_out(reading)
     return of_topology
@@ -63,3 +64,11 @@ def _write_out(reading: Reading) -> None:
     for key in ("algorithm", "workload"):
         if isinstance(data.get(key), str):
             data[key] = {"name": data[key]}
+
+
+def _write_out_kind(reading: Reading, path: tuple[str, ...]) -> None:
+    """`compression: top_k` is short for `compression: {kind: top_k}`, if *path* goes on inside it."""
+    if len(path) > 2 and path[0] in ("algorithm", "workload"):
+        name = reading.document.get(path[:2])
+        if isinstance(name, str) and path[1] not in ("name", "path"):
+            reading.document.data[path[0]][path[1]] = {"kind": name}
