@@ -1,0 +1,175 @@
+"""Tries mutants: each in a process of its own, with a copy of the library in which one text is another.
+
+This file knows files and processes. It must not know any defect. It imports nothing of the library: what a process
+imports is to be the copy. The processes are forks of one that has imported the heavy packages.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+LIMIT_S = 90
+AT_ONCE = 2
+
+_HEAVY = (
+    "torch", "torch.utils.data", "torch.utils.flop_counter", "torch.nn.utils", "numpy", "networkx", "pydantic",
+    "msgspec", "simpy", "google_crc32c", "yaml", "safetensors.torch", "pandas", "importlib.metadata",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """*defect* number so-and-so of the list: in *file*, *old*, which is there once, becomes *new*.
+
+    *algorithm* shows it: its *check* must fail, in the simulator, with *settings* and on *nodes*.
+    """
+
+    number: str
+    defect: str
+    file: str
+    old: str
+    new: str
+    algorithm: str
+    check: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    nodes: tuple[int, ...] = (1, 2, 3)
+
+    def put_into(self, text: str) -> str:
+        """*text* with the defect. Raises ValueError if it cannot be put there."""
+        if text.count(self.old) != 1 or self.old == self.new:
+            raise ValueError(f"{self.file} has {text.count(self.old)} times, not once: {self.old!r}")
+        return text.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What `verify` said: the lines that fail, as [name, reason], or why it said nothing."""
+
+    failed: list[list[str]]
+    trouble: str = ""
+
+    @property
+    def caught(self) -> bool:
+        return bool(self.failed) and not self.trouble
+
+
+def try_all(mutants: Sequence[Mutant], *, mutated: bool = True) -> list[Found]:
+    """What is found of each; of the library as it is, if not *mutated*."""
+    _import_heavy()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as place:
+        trials = Trials(Path(place), mutants, mutated)
+        try:
+            return trials.run()
+        finally:
+            trials.end()
+
+
+class Trials:
+    """Some processes at once, each in a folder of its own below *place*."""
+
+    def __init__(self, place: Path, mutants: Sequence[Mutant], mutated: bool) -> None:
+        self._place, self._mutants, self._mutated = place, mutants, mutated
+        self._found: dict[int, Found] = {}
+        self._running: dict[int, tuple[int, float]] = {}
+
+    def run(self) -> list[Found]:
+        waiting = list(range(len(self._mutants)))
+        while waiting or self._running:
+            while waiting and len(self._running) < AT_ONCE:
+                self._start(waiting.pop(0))
+            time.sleep(0.02)
+            for number, (pid, began_s) in list(self._running.items()):
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    self._finish(number, _read(self._folder(number)))
+                elif time.monotonic() - began_s > LIMIT_S:
+                    self._kill(pid)
+                    self._finish(number, Found([], f"verify did not end within {LIMIT_S} s"))
+        return [self._found[number] for number in range(len(self._mutants))]
+
+    def end(self) -> None:
+        for pid, _ in self._running.values():
+            self._kill(pid)
+
+    def _start(self, number: int) -> None:
+        mutant, folder = self._mutants[number], self._folder(number)
+        try:
+            _copy(folder, mutant if self._mutated else None)
+        except ValueError as error:
+            self._found[number] = Found([], str(error))
+            return
+        self._running[number] = (_start(folder, mutant), time.monotonic())
+
+    def _finish(self, number: int, found: Found) -> None:
+        self._found[number] = found
+        del self._running[number]
+        shutil.rmtree(self._folder(number))
+
+    def _folder(self, number: int) -> Path:
+        return self._place / str(number)
+
+    def _kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _import_heavy() -> None:
+    assert not any(name.partition(".")[0] in ("simcluster", "backends") for name in sys.modules), "the copy comes first"
+    for name in _HEAVY:
+        importlib.import_module(name)
+
+
+def _copy(folder: Path, mutant: Mutant | None) -> None:
+    ignore = shutil.ignore_patterns("__pycache__")
+    for package in ("simcluster", "backends"):
+        shutil.copytree(ROOT / package, folder / package, ignore=ignore)
+    if mutant is not None:
+        file = folder / mutant.file
+        file.write_text(mutant.put_into(file.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _start(folder: Path, mutant: Mutant) -> int:
+    """A process that verifies the copy in *folder*, by its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        (folder / "found.json").write_text(json.dumps(_verify(folder, mutant)))
+    except BaseException:
+        with suppress(OSError):
+            (folder / "trouble.txt").write_text(traceback.format_exc())
+    finally:
+        os._exit(0)
+
+
+def _verify(folder: Path, mutant: Mutant) -> list[list[str]]:
+    sys.path.insert(0, str(folder))
+    import torch
+
+    torch.set_num_threads(1)
+    verify = importlib.import_module("simcluster.verify")
+    assert str(verify.__file__).startswith(str(folder)), verify.__file__
+    said = verify.verify(
+        mutant.algorithm, backend="sim", nodes=mutant.nodes, settings=mutant.settings, only=[mutant.check], quick=True
+    )
+    return [[check.name, check.reason] for check in said.failed]
+
+
+def _read(folder: Path) -> Found:
+    if (folder / "found.json").is_file():
+        return Found(json.loads((folder / "found.json").read_text()))
+    trouble = folder / "trouble.txt"
+    return Found([], trouble.read_text() if trouble.is_file() else "its process died")
