@@ -13,9 +13,12 @@ from typing import Annotated
 import typer
 
 from simcluster.cli_options import Json
+from simcluster.cli_sets import overrides
 
 bench_app = typer.Typer(
-    help="Measure what simulating costs on this machine.", no_args_is_help=True, rich_markup_mode=None
+    help="Time a collective operation, or what simulating costs here.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -72,3 +75,39 @@ def simulator(
     print(f"ring all-reduce of {size_bytes:,} bytes on {nodes} nodes: {result['elapsed_s']:.9g} s of virtual time")
     print(f"  {result['messages']:,} messages in {result['wall_s']:.2f} s of wall time: {per_message_us:.1f} us each")
     print(f"  peak memory {result['peak_rss_mb']:.0f} MB")
+
+
+@bench_app.command()
+def collective(
+    op: Annotated[str, typer.Option(metavar="NAME", help="all_reduce, all_gather, broadcast, barrier, ...")],
+    topology: Annotated[str, typer.Option(metavar="FILE", help="A topology file or name.")],
+    schedule: Annotated[
+        str, typer.Option(metavar="NAME", help="naive, ring, ...: docs/collectives.md has those of each operation.")
+    ] = "naive",
+    size_bytes: Annotated[int, typer.Option("--bytes", metavar="N", help="M of the formulas.")] = 1_000_000,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", help="order=near-first, far-first or a list; first, root, pieces."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Time a collective operation on a topology.
+
+    All its workers enter at once; nothing is computed, so devices do not matter.
+    """
+    from simcluster.bench_collective import bench_collective
+    from simcluster.topology import load
+
+    result = bench_collective(op, schedule, load(topology), size_bytes, overrides(sets or []), seed)
+    if as_json:
+        print(json.dumps(result))
+        return
+    print(
+        f"{result['op']} of {size_bytes:,} bytes by {result['schedule']} on {result['nodes']} nodes of "
+        f"{result['topology']}: {result['elapsed_s']:.9g} s of virtual time"
+    )
+    print(
+        f"  {result['messages']:,} messages with {result['bytes_sent']:,} bytes of tensors "
+        f"and {result['header_bytes']:,} bytes of headers"
+    )

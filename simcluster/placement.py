@@ -1,0 +1,133 @@
+"""What a schedule should know of a network: who is near whom, who stands together, whose links are slow.
+
+An algorithm cannot see the topology, so orders, sites and shares are worked out here and handed to it.
+
+This file knows topologies, ranks and shares of bytes. It must not know how anything is simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+from simcluster.collectives.bandwidth_aware import PIECES, shares
+from simcluster.topology import Hop, Topology
+
+Lane: TypeAlias = tuple[str, bool]
+Distance: TypeAlias = tuple[float, int]
+"""Seconds of a message, hops."""
+
+
+def near_order(topology: Topology, size_bytes: int) -> list[int]:
+    """All ranks, each followed by the nearest that is left: first rank 0; of equally near ones the lowest."""
+    return _walk(topology, size_bytes, min)
+
+
+def far_order(topology: Topology, size_bytes: int) -> list[int]:
+    """All ranks, each followed by the farthest that is left."""
+    return _walk(topology, size_bytes, max)
+
+
+def sites_of(topology: Topology, size_bytes: int) -> list[list[int]]:
+    """The ranks at each site, as the workers' `site` says; unless all have one, clusters of the nearest.
+
+    Whoever is as near to a rank as any other is in its cluster, and so on from there. Near is in what time a message of
+    *size_bytes* would be there, then over how few links.
+    """
+    named = [topology.nodes[name].site for name in topology.workers]
+    if all(named):
+        return [[rank for rank, its in enumerate(named) if its == site] for site in dict.fromkeys(named)]
+    ranks = range(len(named))
+    cluster = list(ranks)  # the lowest rank that is known to be in it
+    for rank in ranks:
+        distances = {other: distance(topology, rank, other, size_bytes) for other in ranks if other != rank}
+        least = min(distances.values(), default=None)
+        for other in (other for other, apart in distances.items() if apart == least):
+            joined, into = sorted((cluster[rank], cluster[other]), reverse=True)
+            cluster = [into if its == joined else its for its in cluster]
+    return [[rank for rank in ranks if cluster[rank] == lowest] for lowest in sorted(set(cluster))]
+
+
+def weights_of(topology: Topology, size_bytes: int, order: Sequence[int]) -> list[float]:
+    """The shares for a bandwidth-aware all-reduce, by rank; equal ones where others would not help.
+
+    They are those of a star whose links have the bandwidths with which each rank can send to all others at once. They
+    are equal ones if a ring in this *order* would be through earlier on the network as it is, by the bytes that each
+    link would have to carry: then the network is slow where no share can help, such as between two sites.
+    """
+    names = [topology.workers[rank] for rank in order]
+    size = len(names)
+    equal = [1.0 / size] * size
+    found = [0.0] * size
+    for rank, share in zip(order, shares([_sending_Bps(topology, name) for name in names]), strict=True):
+        found[rank] = share
+    if size < 3 or _sharing_s(topology, found, size_bytes) >= _ring_s(topology, names, size_bytes):
+        return equal
+    return found
+
+
+def distance(topology: Topology, rank: int, other: int, size_bytes: int) -> Distance:
+    """How far *other* is from *rank*."""
+    hops = topology.route(topology.workers[rank], topology.workers[other])
+    slowest_Bps = min(hop.link.bandwidth_Bps for hop in hops)
+    return math.fsum(hop.link.latency_s for hop in hops) + size_bytes / slowest_Bps, len(hops)
+
+
+def _walk(topology: Topology, size_bytes: int, choose: Callable[..., Distance]) -> list[int]:
+    order, left = [0], list(range(1, len(topology.workers)))
+    while left:
+        apart = {rank: distance(topology, order[-1], rank, size_bytes) for rank in left}
+        wanted = choose(apart.values())
+        order.append(next(rank for rank in left if apart[rank] == wanted))
+        left.remove(order[-1])
+    return order
+
+
+def _sending_Bps(topology: Topology, name: str) -> float:
+    """With which *name* can send the same to each of the others at once, over its own links."""
+    others = [other for other in topology.workers if other != name]
+    load = _load([(topology.route(name, other)[:1], 1.0) for other in others])
+    return len(others) / max(load.values(), default=1.0)
+
+
+def _sharing_s(topology: Topology, weights: Sequence[float], size_bytes: int) -> float:
+    """How long the busiest link takes, if i sends j the part that j sums, and the sum of its own."""
+    names = topology.workers
+    flows = [
+        (topology.route(a, b), (weights[i] + weights[j]) * size_bytes)
+        for i, a in enumerate(names)
+        for j, b in enumerate(names)
+        if i != j
+    ]
+    last_piece = 1.0 + 1.0 / PIECES if 0.0 in weights else 1.0
+    return 2.0 * max(_latency_s(hops) for hops, _ in flows) + last_piece * max(_load(flows).values())
+
+
+def _ring_s(topology: Topology, names: Sequence[str], size_bytes: int) -> float:
+    """How long a ring takes whose rounds are as long as their slowest message."""
+    flows = [(topology.route(a, b), size_bytes / len(names)) for a, b in pairwise([*names, names[0]])]
+    load = _load(flows)
+    slowest_s = max(_latency_s(hops) + max(load[_lane(hop)] for hop in hops) for hops, _ in flows)
+    return 2.0 * (len(names) - 1) * slowest_s
+
+
+def _latency_s(hops: Sequence[Hop]) -> float:
+    return math.fsum(hop.link.latency_s for hop in hops)
+
+
+def _load(flows: Sequence[tuple[Sequence[Hop], float]]) -> dict[Lane, float]:
+    """Seconds that each direction of a link takes for all *flows* of so many bytes."""
+    load: dict[Lane, float] = {}
+    for hops, size_bytes in flows:
+        for hop in hops:
+            seconds, before_s = size_bytes / hop.link.bandwidth_Bps, load.get(_lane(hop), 0.0)
+            load[_lane(hop)] = max(before_s, seconds) if hop.link.duplex == "free" else before_s + seconds
+    return load
+
+
+def _lane(hop: Hop) -> Lane:
+    """What flows share: one direction of a link, all of it if it is half duplex, or the medium that it is on."""
+    medium = hop.link.medium
+    return f"the medium {medium}" if medium else hop.link.name, hop.forward or hop.link.duplex == "half"
