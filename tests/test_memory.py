@@ -90,9 +90,14 @@ def test_every_algorithm_says_what_it_holds() -> None:
     assert sync(1, 5, {"polyak": 0.5}) == 2.0
     assert [edp(rank, 5, {"damping": "none"}) for rank in range(2)] == [8.0, 1.0]
     assert edp(0, 5, {"damping": "inverse"}) == 9.0
-    assert dp(0, 5, {"schedule": "naive"}) == 9.0
-    assert dp(0, 4, {"schedule": "ring"}) == 2.5
-    assert dp(0, 1, {"schedule": "ring"}) == 2.0
+    plain = {"compression": "none", "accumulate": 1, "staleness": 0}
+    assert dp(0, 5, plain | {"schedule": "naive"}) == 9.0
+    assert dp(0, 4, plain | {"schedule": "ring"}) == 2.5
+    assert dp(0, 1, plain | {"schedule": "ring"}) == 2.0
+    # Three steps under way at once, and the sum of the batches before.
+    assert dp(0, 4, plain | {"schedule": "ring", "staleness": 2, "accumulate": 2}) == 3 * 2.5 + 1
+    # A gradient, small forms of three ranks, and a residual of twice its size.
+    assert dp(0, 3, plain | {"schedule": "ring", "compression": {"kind": "top_k"}}) == 1 + 2.5 + 2
 
 
 # before a run

@@ -32,11 +32,18 @@ def _edp(rank: int, size: int, settings: Settings) -> float:
 
 
 def _all_reduce_dp(rank: int, size: int, settings: Settings) -> float:
-    if settings["schedule"] == "naive":
-        # One vector, everybody's, and frozen ones to everybody.
-        return 2.0 * (size - 1) + 1.0
-    # One vector and its sum, a chunk out and a chunk in.
-    return 2.0 + (2.0 / size if size > 1 else 0.0)
+    # Of each step under way one vector, its sum, and what is out and in meanwhile; beside them, what accumulates.
+    more = 1.0 if settings["accumulate"] > 1 else 0.0
+    if settings["compression"] != "none":
+        # A mean is made of small forms, at most half as large; a residual is kept in double precision.
+        return (1.0 + settings["staleness"]) * (1.0 + _of_a_sum(size, settings)) + 2.0 + more
+    if settings["schedule"] == "ring":
+        beside = 1.0 + (2.0 / size if size > 1 else 0.0)  # the sum, a chunk out and a chunk in
+    elif settings["schedule"] == "naive":
+        beside = 2.0 * (size - 1)  # everybody's, and frozen ones to everybody
+    else:
+        beside = 3.0  # the sum; as much out and as much in
+    return (1.0 + settings["staleness"]) * (1.0 + beside) + more
 
 
 def _of_a_sum(size: int, settings: Settings) -> float:

@@ -1,0 +1,113 @@
+"""Gradients that leave in buckets, the last layers' first, while the backward pass goes on to the layers before them.
+
+Li et al. 2020 (PyTorch Distributed, section 3.2.3): neighbouring parameters travel together, the last layers first, and
+a bucket is on its way as soon as its last gradient is there.
+
+This file knows layers, their costs and which parameters each has. It must not know what is done with a bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from simcluster.transport import FREE, Transport
+from simcluster.workloads import Batch, Replica
+
+Leave = Callable[[int, list[Tensor]], None]
+"""Told the number of a bucket and its gradients, in the order of its places."""
+
+
+@dataclass
+class Bucket:
+    """*places* are those of its parameters in `Replica.parameters`; *layers* are gone through backward to fill it.
+
+    Without layers, the bucket is the whole model, and its gradient one piece of work.
+    """
+
+    places: list[int] = field(default_factory=list)
+    layers: list[int] = field(default_factory=list)
+
+
+def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]:
+    """The buckets in the order in which they are filled: each ends with the layer that fills it to *bucket_bytes*.
+
+    A parameter that several layers share is complete with the first of them. None is one bucket, filled at once.
+    """
+    if bucket_bytes is None:
+        return [Bucket(list(range(len(replica.parameters))))]
+    layers = replica.layers()
+    shared = layers.shared()
+    buckets, size_bytes = [Bucket()], 0
+    for number in reversed(range(len(layers))):
+        complete = [place for place in layers[number].parameters if number == min(shared.get(place, [number]))]
+        if complete and size_bytes >= bucket_bytes:
+            buckets.append(Bucket())
+            size_bytes = 0
+        buckets[-1].layers.append(number)
+        buckets[-1].places += complete
+        size_bytes += sum(replica.parameters[place].nbytes for place in complete)
+    return buckets
+
+
+async def mean_gradient(
+    node: Transport, replica: Replica, batches: Sequence[Batch], buckets: Sequence[Bucket], leave: Leave
+) -> float:
+    """The mean loss of *batches*. While the last of them goes backward, *leave* is called for each bucket in turn, with
+    the mean gradient of all.
+    """
+    losses: list[float] = []
+    sums: list[Tensor] = []
+    for batch in batches[:-1]:
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        losses.append(loss)
+        sums = [total.add_(more) for total, more in zip(sums, gradients, strict=True)] if sums else gradients
+
+    def complete(number: int, gradients: list[Tensor]) -> None:
+        if sums:
+            for place, gradient in zip(buckets[number].places, gradients, strict=True):
+                gradient.add_(sums[place]).div_(len(batches))
+        leave(number, gradients)
+
+    losses.append(await _in_buckets(node, replica, batches[-1], buckets, complete))
+    return sum(losses) / len(losses)
+
+
+async def _in_buckets(
+    node: Transport, replica: Replica, batch: Batch, buckets: Sequence[Bucket], complete: Leave
+) -> float:
+    if not buckets[0].layers:
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        complete(0, gradients)
+        return loss
+    costs = replica.layer_costs(batch)
+    loss = await node.compute(_forward, replica, batch, cost=sum((cost.forward for cost in costs), start=FREE))
+    passing: dict[str, Tensor | None] = {"gradient": None}
+    gradients_of: dict[int, Tensor] = {}
+    for number, bucket in enumerate(buckets):
+        cost = sum((costs[layer].backward for layer in bucket.layers), start=FREE)
+        await node.compute(_backward, replica, bucket.layers, passing, gradients_of, cost=cost)
+        complete(number, [gradients_of.pop(place) for place in bucket.places])
+    return loss
+
+
+def _forward(replica: Replica, batch: Batch) -> float:
+    *inner, last = replica.layers()
+    value = batch.inputs
+    for layer in inner:
+        value = layer.forward(value)
+    return last.loss(value, batch.targets)
+
+
+def _backward(
+    replica: Replica, numbers: Sequence[int], passing: dict[str, Tensor | None], gradients_of: dict[int, Tensor]
+) -> None:
+    """Goes on from the gradient that is *passing* between layers; *gradients_of* parameters are added up by place."""
+    layers = replica.layers()
+    for number in numbers:
+        passing["gradient"], gradients = layers[number].backward(passing["gradient"])
+        for place, gradient in zip(layers[number].parameters, gradients, strict=True):
+            known = gradients_of.get(place)
+            gradients_of[place] = gradient if known is None else known.add_(gradient)
