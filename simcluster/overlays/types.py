@@ -40,7 +40,7 @@ def overlay_for(setting: Any, size: int, seed: int, refuse: Callable[[Overlay], 
 def unbalanced(overlay: Overlay) -> str:
     """Against an overlay without doubly stochastic weights."""
     return (
-        "" if overlay.balanced else "as many edges out as in, the same number everywhere, or undirected ones (or sgp)"
+        "" if overlay.balanced else "undirected edges, or one number of edges in and out everywhere; sgp takes others"
     )
 
 

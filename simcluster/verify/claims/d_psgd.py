@@ -1,0 +1,84 @@
+"""What is claimed of `d_psgd`: the loop over W and all ranks' models, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.overlays import overlay_of
+from simcluster.overlays.overlay import Matrix
+from simcluster.verify.claim import Claim, Identity, Outcome, Settings, Variant
+from simcluster.verify.matrices import mean_of_all, times
+from simcluster.verify.outcomes import TOGETHER
+from simcluster.workloads import Replica, Workload
+
+
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """X <- W X - eta G, or X <- W (X - eta G)."""
+    graph = overlay_of(settings["overlay"], size, seed)
+    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
+    for number, batches in enumerate(zip(*(replica.batches() for replica in replicas), strict=True)):
+        gradients = [replica.loss_and_gradients(batch)[1] for replica, batch in zip(replicas, batches, strict=True)]
+        if settings["order"] == "mix_then_step":
+            _mix(graph.matrix(number), replicas)
+        for replica, gradient in zip(replicas, gradients, strict=True):
+            replica.apply(gradient)
+        if settings["order"] == "step_then_mix":
+            _mix(graph.matrix(number), replicas)
+    models = [replica.parameters for replica in replicas]
+    return mean_of_all(models) if settings["output"] == "mean" else models
+
+
+def _mix(matrix: Matrix, replicas: Sequence[Replica]) -> None:
+    for replica, mixed in zip(replicas, times(matrix, [each.parameters for each in replicas]), strict=True):
+        replica.load(mixed)
+
+
+def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
+    """A model over every edge in every round; where all take the mean, a ring all-reduce."""
+    graph = overlay_of(settings["overlay"], size, seed=0)
+    edges = sum(len(graph.receivers(rank, number)) for number in range(steps) for rank in range(size))
+    looks = steps // settings["consensus_every"] if settings["consensus_every"] else 0
+    means = looks + (settings["output"] == "mean")
+    return edges * model_bytes + means * 2 * (size - 1) * model_bytes
+
+
+def mixing(size: int, number: int, settings: Settings) -> Matrix:
+    return overlay_of(settings["overlay"], size, seed=0).matrix(number)
+
+
+GOES_ON: dict[str, Outcome] = {
+    fault: "goes on" if outcome == "fails" else outcome for fault, outcome in TOGETHER.items()
+}
+"""Whoever is lost is done without, by whoever has a neighbour left."""
+
+CLAIM = Claim(
+    paper="Lian et al. 2017 (NeurIPS), algorithm 1",
+    reference=reference,
+    reference_for=[
+        {"overlay": "one_peer_exponential"},
+        {"overlay": "star", "order": "step_then_mix"},
+        {"output": "mean"},
+    ],
+    variants={
+        "overlay": "line",
+        "order": "step_then_mix",
+        "consensus_every": 2,
+        "output": Variant("mean"),
+    },
+    identities=[
+        Identity(
+            {"overlay": "complete", "order": "step_then_mix"},
+            "all_reduce_dp",
+            why="the mean of all models after equal ones took their steps",
+        ),
+        Identity({"overlay": "complete", "order": "step_then_mix"}, "one process"),
+        Identity(
+            {"order": "step_then_mix"}, "sgp", {"overlay": "ring"}, why="with doubly stochastic W, push-sum is gossip"
+        ),
+    ],
+    payload_bytes=payload_bytes,
+    mixing=mixing,
+    outcomes=GOES_ON,
+)
