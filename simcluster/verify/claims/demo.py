@@ -1,0 +1,70 @@
+"""What is claimed of DeMo, and what it does without a message."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from simcluster.verify.claim import Claim, Identity, Settings
+from simcluster.verify.naive import born, ended
+from simcluster.verify.outcomes import TOGETHER
+from simcluster.workloads import Workload
+
+
+def waves(size: int) -> list[Tensor]:
+    """The DCT-II's orthonormal basis, cosine by cosine."""
+    basis = []
+    for frequency in range(size):
+        wave = [math.cos(math.pi * frequency * (2 * place + 1) / (2 * size)) for place in range(size)]
+        length = math.sqrt(sum(value * value for value in wave))
+        basis.append(torch.tensor([value / length for value in wave], dtype=torch.float64))
+    return basis
+
+
+def fast_components(m: Tensor, basis: Sequence[Tensor], k: int) -> Tensor:
+    """The part of *m* that the *k* largest coefficients of each chunk make up."""
+    fast = []
+    for chunk in m.double().split(len(basis)):
+        whole = torch.cat([chunk, chunk.new_zeros(len(basis) - len(chunk))])
+        coefficients = [float(whole @ wave) for wave in basis]
+        largest = sorted(range(len(basis)), key=lambda index: -abs(coefficients[index]))[:k]
+        kept = sum((coefficients[index] * basis[index] for index in largest), torch.zeros_like(whole))
+        fast.append(kept[: len(chunk)])
+    return torch.cat(fast).to(m.dtype)
+
+
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """Every rank's momentum gives up its fast components, and all step along their mean or its signs."""
+    replicas = born(workload, size, seed, steps)
+    basis = waves(settings["chunk"])
+    momenta: list[Tensor | None] = [None] * size
+    for batches in zip(*(replica.batches() for replica in replicas), strict=True):
+        shared = []
+        for rank, (replica, batch) in enumerate(zip(replicas, batches, strict=True)):
+            gradient = torch.cat([part.flatten() for part in replica.loss_and_gradients(batch)[1]])
+            before = momenta[rank]
+            m = gradient if before is None else settings["momentum"] * before + gradient
+            shared.append(fast_components(m, basis, settings["top_k"]))
+            momenta[rank] = m - shared[-1]
+        Q = sum(shared[1:], shared[0]) / size
+        direction = Q.sign() if settings["update"] == "sign" else Q
+        for replica in replicas:
+            pieces = direction.split([parameter.numel() for parameter in replica.parameters])
+            replica.apply([p.view(like.shape) for p, like in zip(pieces, replica.parameters, strict=True)])
+    return ended(replicas)
+
+
+CLAIM = Claim(
+    paper="Peng, Quesnelle and Kingma 2024, algorithm 1",
+    reference=reference,
+    reference_for=({"update": "mean"}, {"chunk": 16, "top_k": 2}),
+    variants={"momentum": 0.5, "chunk": 16, "top_k": 2, "update": "mean"},
+    identities=(
+        Identity({"top_k": 64, "update": "mean"}, "one process", why="with k = s momentum keeps nothing back"),
+    ),
+    replicas_agree=True,
+    outcomes=TOGETHER,
+)

@@ -1,0 +1,58 @@
+"""What is claimed of DiLoCo, and what it does without a message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from simcluster.verify.claim import Claim, Identity, Settings
+from simcluster.verify.naive import born, descend, ended, outer_sgd, overwrite, rounds, vector, walk
+from simcluster.verify.outcomes import TOGETHER
+from simcluster.workloads import Workload
+
+
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """Replicas walk from theta; torch's own Nesterov moves theta along the mean of where they went."""
+    replicas = born(workload, size, seed, steps)
+    batches = [replica.batches() for replica in replicas]
+    theta, outer = outer_sgd(vector(replicas[0]), settings["outer_learning_rate"], settings["outer_momentum"])
+    for _ in range(0, steps, settings["interval"]):
+        for rank, replica in enumerate(replicas):
+            walk(replica, batches[rank], settings["interval"])
+        moved = torch.stack([theta.detach() - vector(replica) for replica in replicas])
+        descend(theta, outer, moved.mean(0))
+        for replica in replicas:
+            overwrite(replica, theta.detach())
+    return ended(replicas)
+
+
+def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
+    return 2 * (size - 1) * rounds(steps, settings["interval"]) * model
+
+
+CLAIM = Claim(
+    paper="Douillard et al. 2023, algorithm 1",
+    settings={"interval": 3},
+    reference=reference,
+    reference_for=({"interval": 1}, {"outer_momentum": 0.0}),
+    variants={"interval": 2, "outer_learning_rate": 0.5, "outer_momentum": 0.5, "compression": "int8"},
+    identities=(
+        Identity(
+            {"outer_learning_rate": 1.0, "outer_momentum": 0.0},
+            "local_sgd",
+            {"interval": 3},
+            why="plain outer SGD of rate 1 takes the mean",
+        ),
+        Identity(
+            {"interval": 1, "outer_learning_rate": 1.0, "outer_momentum": 0.0},
+            "one process",
+            why="plain steps, averaged one by one",
+        ),
+        Identity({}, "diloco", {"compression": {"kind": "top_k", "fraction": 1.0}}, why="top-100 % = dense"),
+    ),
+    payload_bytes=_bytes,
+    replicas_agree=True,
+    outcomes=TOGETHER,
+)

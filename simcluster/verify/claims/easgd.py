@@ -1,0 +1,61 @@
+"""What is claimed of elastic averaging, and what its two forms do that do not depend on who comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.verify.claim import Claim, Settings
+from simcluster.verify.naive import account, born, ended, overwrite, rounds, vector
+from simcluster.verify.outcomes import SERVED
+from simcluster.workloads import Workload, train_alone
+
+
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """Springs pulled all at once, or one after another; of the asynchronous form only what one rank does."""
+    if size == 1:
+        return [train_alone(workload, 1, seed, steps)]
+    if settings["form"] == "asynchronous":
+        return []
+    replicas = born(workload, size, seed, steps)
+    centre, alpha = vector(replicas[0]), settings["beta"] / size
+    all_batches = zip(*(replica.batches() for replica in replicas), strict=True)
+    for step, batches in enumerate(all_batches, start=1):
+        meets = step % settings["interval"] == 0 or step == steps
+        met = centre
+        for replica, batch in zip(replicas, batches, strict=True):
+            gradients = replica.loss_and_gradients(batch)[1]
+            if meets:
+                seen = centre if settings["form"] == "synchronous" else met
+                force = alpha * (vector(replica) - seen)
+                overwrite(replica, vector(replica) - force)
+                met = met + force
+            replica.apply(gradients)
+        centre = met
+    overwrite(replicas[0], centre)
+    return ended(replicas)
+
+
+def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
+    # Asynchronous: weights up and a force down; synchronous: a ring; round-robin: the centre to the next. Alone: none.
+    times = {"asynchronous": 2 * (size - 1), "synchronous": 2 * (size - 1), "round_robin": size if size > 1 else 0}
+    return times[settings["form"]] * rounds(steps, settings["interval"]) * model
+
+
+CLAIM = Claim(
+    paper="Zhang, Choromanska and LeCun 2015, algorithm 1; sections 2 and 3.3",
+    settings={"interval": 2},
+    order_free=False,
+    reference=reference,
+    reference_for=(
+        {"form": "synchronous"},
+        {"form": "round_robin"},
+        {"form": "synchronous", "interval": 1},
+        {"form": "round_robin", "interval": 3, "beta": 0.3},
+    ),
+    variants={"form": "synchronous", "interval": 1, "beta": 0.3},
+    payload_bytes=_bytes,
+    contributions=account,
+    outcomes=SERVED,
+)
