@@ -1,0 +1,97 @@
+"""What is claimed of `all_reduce_dp`: the loop over ranks and batches, in one process."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+from torch import Tensor
+
+from simcluster.verify.claim import Claim, Identity, Settings, Variant
+from simcluster.workloads import Workload
+
+
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """One model: the mean gradient of all ranks' batches, applied *staleness* steps late; nothing is compressed."""
+    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
+    alone, under_way = replicas[0], deque[list[Tensor]]()
+    streams = [replica.batches() for replica in replicas]
+    for _ in range(-(-steps // settings["accumulate"])):
+        of_ranks = [list(islice(stream, settings["accumulate"])) for stream in streams]
+        gradients = [alone.loss_and_gradients(batch)[1] for batches in of_ranks for batch in batches]
+        under_way.append([sum(parts[1:], start=parts[0]) / len(parts) for parts in zip(*gradients, strict=True)])
+        if len(under_way) > settings["staleness"]:
+            alone.apply(under_way.popleft())
+    for late in under_way:
+        alone.apply(late)
+    return [alone.parameters] * size
+
+
+def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
+    """Models sent by all ranks together: in every all-reduce, and where rank 0 sends its own to begin with."""
+    models = {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}[settings["schedule"]]
+    first = size - 1 if settings["initial_weights"] == "broadcast" else 0
+    updates: int = -(-steps // settings["accumulate"])
+    return (updates * models + first) * model_bytes
+
+
+ALL = {"kind": "top_k", "fraction": 1.0}
+
+CLAIM = Claim(
+    paper="Goyal et al. 2017, section 2; Li et al. 2020 (PyTorch Distributed), section 3.2",
+    reference=reference,
+    reference_for=(
+        {"staleness": 2},
+        {"accumulate": 3},
+        {"bucket_bytes": 16},
+        {"staleness": 1, "accumulate": 2, "bucket_bytes": 16, "schedule": "halving_doubling"},
+        {"schedule": "recursive_doubling"},
+        {"schedule": "binomial"},
+        {"schedule": "direct", "initial_weights": "broadcast"},
+        {"schedule": "naive", "compression": ALL},
+    ),
+    variants={
+        "schedule": "direct",
+        "initial_weights": "broadcast",
+        "compression": "int8",
+        "bucket_bytes": 16,
+        "accumulate": 2,
+        "staleness": Variant(2, uneven=True),
+    },
+    identities=(
+        Identity({}, "one process", why="the mean of the ranks' gradients is the gradient of the joined batch"),
+        Identity({}, "sync_ps", why="a server's mean is the ranks' mean"),
+        Identity(
+            {"schedule": "naive"},
+            "all_reduce_dp",
+            {"compression": ALL},
+            exact=True,
+            why="top-100 % = dense, to the bit",
+        ),
+        Identity(
+            {"schedule": "naive"},
+            "all_reduce_dp",
+            {"schedule": "naive", "bucket_bytes": 16},
+            exact=True,
+            why="where sums are by rank, buckets and overlap change no bit",
+        ),
+    ),
+    payload_bytes=payload_bytes,
+    replicas_agree=True,
+    outcomes={
+        "crash of a worker": "fails",
+        "restart of a worker": "fails",
+        "short hang": "ends well",
+        "long hang of a worker": "fails",
+        "slow-down": "ends well",
+        "short cut": "ends well",
+        "long cut of a worker": "fails",
+        "flap": "ends well",
+        "short partition": "ends well",
+        "long partition": "fails",
+        "latency": "ends well",
+        "bandwidth": "ends well",
+        "loss": "ends well",
+    },
+)
