@@ -14,6 +14,7 @@ from simcluster.algorithms.edp import edp
 from simcluster.algorithms.fedbuff import fedbuff
 from simcluster.algorithms.gradient_tracking import gradient_tracking
 from simcluster.algorithms.local_sgd import local_sgd
+from simcluster.algorithms.pipeline import pipeline
 from simcluster.algorithms.sgp import sgp
 from simcluster.algorithms.sparta import sparta
 from simcluster.algorithms.streaming_diloco import streaming_diloco
@@ -31,6 +32,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "fedbuff": fedbuff,
     "gradient_tracking": gradient_tracking,
     "local_sgd": local_sgd,
+    "pipeline": pipeline,
     "sgp": sgp,
     "sparta": sparta,
     "streaming_diloco": streaming_diloco,
@@ -51,6 +53,7 @@ __all__ = [
     "fedbuff",
     "gradient_tracking",
     "local_sgd",
+    "pipeline",
     "sgp",
     "sparta",
     "streaming_diloco",

@@ -94,6 +94,11 @@ def _demo(rank: int, size: int, settings: Settings) -> float:
     return 4.0 + 1.5 * share * (2.0 * (size - 1) + 1.0)
 
 
+def _pipeline(rank: int, size: int, settings: Settings) -> float:
+    # When weights are gathered: rank 0 holds everybody's, anybody else a frozen copy of its own.
+    return 1.0 if size > 1 else 0.0
+
+
 COPIES: Mapping[str, Copies] = {
     "all_reduce_dp": _all_reduce_dp,
     "async_diloco": _async_diloco,
@@ -103,6 +108,7 @@ COPIES: Mapping[str, Copies] = {
     "edp": _edp,
     "fedbuff": _fedbuff,
     "local_sgd": _local_sgd,
+    "pipeline": _pipeline,
     "sparta": _sparta,
     "streaming_diloco": _streaming_diloco,
     "sync_ps": _sync_ps,

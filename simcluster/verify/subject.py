@@ -32,6 +32,15 @@ USUAL: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 """84 elements, which 1, 2, 3, 4 and 7 divide; a rate that 7 ranks can be stale at."""
 SMALL: Final[Mapping[str, Mapping[str, Any]]] = {
+    "gpt": {
+        "layers": 2,
+        "width": 16,
+        "heads": 4,
+        "context": 8,
+        "batch_size": 4,
+        "optimizer": "sgd",
+        "learning_rate": 0.1,
+    },
     "mnist_mlp": {"hidden": 12, "batch_size": 8},
     "quadratic": {name: value for name, value in USUAL.items() if name != "name"},
 }

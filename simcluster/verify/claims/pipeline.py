@@ -1,0 +1,47 @@
+"""What is claimed of `pipeline`: one process on the batches of all ranks as one, however it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.verify.claim import Claim, Identity, Settings, Variant
+from simcluster.verify.outcomes import TOGETHER
+from simcluster.workloads import Workload, train_alone
+
+
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """One process that has never heard of layers; only rank 0 has all weights."""
+    return [train_alone(workload, size, seed, steps)]
+
+
+SPEEDS = {"flops_per_s": [1e9, 1e9, 2e9]}
+
+CLAIM = Claim(
+    paper="Huang et al. 2019, section 2; Narayanan et al. 2021, section 2.2",
+    reference=reference,
+    reference_for=({"schedule": "gpipe"}, {"schedule": "gpipe", "micro_batches": 1}),
+    variants={
+        "schedule": "gpipe",
+        "micro_batches": 6,
+        "chunks": Variant(1, {"schedule": "interleaved"}),
+        "cuts": [1, 2],
+        "flops_per_s": SPEEDS["flops_per_s"],
+        "bandwidth_Bps": Variant([1.0, 1.0, 1.0], SPEEDS),
+        "gather_interval": 3,
+    },
+    identities=(
+        Identity({}, "one process", why="micro-batches of one size: the sum of their shares is the batch's gradient"),
+        Identity({"schedule": "interleaved"}, "pipeline", {"schedule": "gpipe"}, why="another order", sizes=(1, 2, 3)),
+        Identity(
+            {"schedule": "interleaved", "chunks": 1},
+            "pipeline",
+            exact=True,
+            why="one chunk a rank leaves nothing to mix",
+        ),
+        Identity({}, "all_reduce_dp", why="both train on the batches of all ranks"),
+    ),
+    outcomes=TOGETHER,
+    workload="gpt",
+)
