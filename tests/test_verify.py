@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import simcluster
 from simcluster.errors import UsageError
 from simcluster.verify import verify
 from simcluster.verify.claim import Claim
@@ -74,7 +73,7 @@ def test_the_example_of_the_documentation_keeps_every_claim_of_its_own(tmp_path:
         ("step % interval == 0", "step % 2 == 0", "setting interval"),
         ("* 2 * (size - 1)", "* (size - 1)", "bytes = formula"),
         ("await node.compute(replica.apply, ", "await node.compute(lambda *_: None, ", "learns"),
-        ("replica.load(unflatten(total / node.size", "node.rank or replica.load(unflatten(total / node.size", "replicas agree"),
+        ("replica.load(unflatten(", "node.rank or replica.load(unflatten(", "replicas agree"),
         ('"interval": 1}, "one process"', '"interval": 2}, "one process"', "identity"),
         ('"crash of a worker": "fails"', '"crash of a worker": "goes on"', "fault: crash of a worker"),
         ('"short hang": "ends well"', '"short hang": "goes on"', "fault: short hang"),
@@ -192,7 +191,7 @@ def test_every_wrong_request_is_refused_with_what_is_wrong(tmp_path: Path) -> No
         with pytest.raises(UsageError, match=words):
             verify(**options)  # type: ignore[arg-type]
     wrong_claim = written(tmp_path, ALONE + "\nCLAIM = {'paper': 'mine'}\n", "wrong")
-    with pytest.raises(UsageError, match="a Claim, from simcluster.verify.claim"):
+    with pytest.raises(UsageError, match="a Claim, from"):
         verify(wrong_claim)
 
 
