@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test install lint fidelity bench clean
+.PHONY: demo test verify install lint fidelity bench clean
 
 install: $(STAMP)
 
@@ -21,6 +21,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+verify: $(STAMP)
+	$(BIN)/python -m tests.verify_all
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
