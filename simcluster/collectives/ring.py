@@ -88,10 +88,9 @@ async def ring_barrier(node: Transport, tag: str) -> None:
 
 
 async def _let_go(node: Transport, tag: str, root: int) -> None:
-    """Where the tree of the scatter is not full, the root's neighbours wait for it to be done with everybody.
+    """Where the tree of the scatter is not full, the root's neighbours wait until all has left it.
 
-    Sends are eager: what goes round early would compete with what is still scattered. A full tree needs no such word,
-    since nobody in it is that early.
+    So nothing that goes round competes with what is still scattered, as in a full tree, in which nobody is that early.
     """
     place, last = (node.rank - root) % node.size, (node.size - 1).bit_length()
     if node.size == 1 << last or place > last:
