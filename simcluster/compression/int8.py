@@ -34,7 +34,7 @@ class Int8(Compressor):
         padded = torch.cat([vector, vector[-1:].expand(missing)]) if missing else vector
         blocks = padded.view(-1, block)
         least, greatest = blocks.amin(1), blocks.amax(1)
-        step = greatest / STEPS - least / STEPS  # not of the difference, which may be infinite
+        step = (greatest - least) / STEPS
         divisor = torch.where(step > 0, step, torch.ones_like(step))
         codes = ((blocks - least.unsqueeze(1)) / divisor.unsqueeze(1)).round().clamp(0, STEPS)
         return [codes.to(torch.uint8).view(-1)[: len(vector)], least, step]
