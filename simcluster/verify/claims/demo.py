@@ -27,7 +27,7 @@ def waves(size: int) -> list[Tensor]:
 def fast_components(m: Tensor, basis: Sequence[Tensor], k: int) -> Tensor:
     """The part of *m* that the *k* largest coefficients of each chunk make up."""
     fast = []
-    for chunk in m.double().split(len(basis)):
+    for chunk in torch.split(m.double(), len(basis)):
         whole = torch.cat([chunk, chunk.new_zeros(len(basis) - len(chunk))])
         coefficients = [float(whole @ wave) for wave in basis]
         largest = sorted(range(len(basis)), key=lambda index: -abs(coefficients[index]))[:k]
@@ -52,7 +52,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
         Q = sum(shared[1:], shared[0]) / size
         direction = Q.sign() if settings["update"] == "sign" else Q
         for replica in replicas:
-            pieces = direction.split([parameter.numel() for parameter in replica.parameters])
+            pieces = torch.split(direction, [parameter.numel() for parameter in replica.parameters])
             replica.apply([p.view(like.shape) for p, like in zip(pieces, replica.parameters, strict=True)])
     return ended(replicas)
 
