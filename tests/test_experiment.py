@@ -33,6 +33,9 @@ def test_the_resolved_document_has_every_default_and_reads_back_to_the_same() ->
         "pull_interval": 1,
         "polyak": 1.0,
         "timeout_s": None,
+        "wait_for": None,
+        "cancel_late": False,
+        "server_trains": True,
     }
     assert plan.document["workload"]["learning_rate"] == 0.1
     assert plan.document["seed"] == 0
@@ -74,6 +77,9 @@ def test_an_algorithm_option_brings_its_own_defaults() -> None:
         "pull_interval": 1,
         "max_staleness": None,
         "damping": "none",
+        "push": "gradients",
+        "compression": "none",
+        "server_trains": True,
     }
 
 

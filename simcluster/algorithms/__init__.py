@@ -13,10 +13,14 @@ from simcluster.algorithms.easgd import easgd
 from simcluster.algorithms.edp import edp
 from simcluster.algorithms.fedbuff import fedbuff
 from simcluster.algorithms.gradient_tracking import gradient_tracking
+from simcluster.algorithms.k_async import k_async
+from simcluster.algorithms.k_sync import k_sync
 from simcluster.algorithms.local_sgd import local_sgd
 from simcluster.algorithms.pipeline import pipeline
 from simcluster.algorithms.sgp import sgp
+from simcluster.algorithms.softsync import softsync
 from simcluster.algorithms.sparta import sparta
+from simcluster.algorithms.ssp import ssp
 from simcluster.algorithms.streaming_diloco import streaming_diloco
 from simcluster.algorithms.sync_ps import sync_ps
 
@@ -31,10 +35,14 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "edp": edp,
     "fedbuff": fedbuff,
     "gradient_tracking": gradient_tracking,
+    "k_async": k_async,
+    "k_sync": k_sync,
     "local_sgd": local_sgd,
     "pipeline": pipeline,
     "sgp": sgp,
+    "softsync": softsync,
     "sparta": sparta,
+    "ssp": ssp,
     "streaming_diloco": streaming_diloco,
     "sync_ps": sync_ps,
 }
@@ -52,10 +60,14 @@ __all__ = [
     "edp",
     "fedbuff",
     "gradient_tracking",
+    "k_async",
+    "k_sync",
     "local_sgd",
     "pipeline",
     "sgp",
+    "softsync",
     "sparta",
+    "ssp",
     "streaming_diloco",
     "sync_ps",
 ]

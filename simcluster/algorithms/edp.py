@@ -2,9 +2,9 @@
 
 Downpour SGD (Dean et al. 2012, section 4.1), which SmolCluster calls EDP, elastic distributed parallelism. Staleness
 is the number of updates that the server made between a worker's download of the weights and the arrival of the gradient
-taken there (Zhang, Gupta, Lian and Liu 2016, section 2). Rank 0 serves and trains as well.
+taken there (Zhang, Gupta, Lian and Liu 2016, section 2). Rank 0 serves, and trains as well unless told not to.
 
-This file knows the server's and the workers' halves of one protocol. It must not know a backend, a file or a clock.
+This file knows both halves of one protocol. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.errors import PeerLost
+from simcluster.algorithms.parameter_server import SERVER, blended, reply_to, trainers
+from simcluster.compression import Codec, Compression
+from simcluster.errors import PeerLost, Problem, UsageError
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Replica
-
-SERVER = 0
 
 
 async def edp(
@@ -31,48 +31,77 @@ async def edp(
     pull_interval: PositiveInt = 1,
     max_staleness: NonNegativeInt | None = None,
     damping: Literal["none", "inverse"] = "none",
+    push: Literal["gradients", "weights"] = "gradients",
+    compression: Compression = "none",
+    server_trains: bool = True,
 ) -> None:
     """Every batch is a push; every *pull_interval*-th push asks for the server's weights.
 
-    Between pulls a worker takes its own gradient's step. *max_staleness*: the server rejects gradients staler than
-    this; None takes all. *damping*: `inverse` divides a gradient by its staleness, if that is above 1 (Zhang et al.
-    2016, section 3). A worker that is lost leaves the others to go on, and is welcome if it comes back before they end.
+    Between pulls a worker takes its own gradient's step. *max_staleness*: the server rejects what is staler than this;
+    None takes all. *damping*: `inverse` divides a gradient by its staleness, if that is above 1 (Zhang et al. 2016,
+    section 3). *push*: `weights` is SmolCluster's blend: after *pull_interval* steps of its own a worker pushes its
+    weights, of which the server takes the share 1 / (1 + staleness), and pulls what comes of it. *compression* is of
+    what is pushed. *server_trains*: false for a server that only serves. A worker that is lost leaves the others to go
+    on, and is welcome if it comes back before they end.
     """
+    trainers(node.size, server_trains)
+    if push == "weights" and compression != "none":
+        raise UsageError(Problem("compression", f"{compression!r} with push: weights", "push: gradients, or none"))
+    codec = Codec(compression, node.rng, "push", replica.parameters)
+    blend_interval = pull_interval if push == "weights" else None
     if node.rank == SERVER:
-        await _serve(node, replica, max_staleness, damping)
+        await _serve(node, replica, codec, max_staleness, damping, blend_interval, server_trains)
     else:
-        await _work(node, replica, pull_interval)
+        await _work(node, replica, codec, pull_interval, push == "weights")
 
 
-async def _serve(node: Transport, replica: Replica, max_staleness: int | None, damping: str) -> None:
-    version = rejected = 0
+async def _serve(
+    node: Transport,
+    replica: Replica,
+    codec: Codec,
+    max_staleness: int | None,
+    damping: str,
+    blend_interval: int | None,
+    server_trains: bool,
+) -> None:
+    """*blend_interval*: the steps between two pushes of weights; None for gradients."""
+    version = applied = rejected = 0
     updating = asyncio.Lock()
 
-    async def update(gradients: Sequence[Tensor], taken_at: int, loss: float) -> None:
-        """One push: judged, applied to the newest weights, recorded."""
-        nonlocal version, rejected
+    async def update(tensors: Sequence[Tensor], taken_at: int, loss: float, own: int = 0) -> None:
+        """One push: judged, applied to the newest weights, recorded. *own* counts the server's gradients."""
+        nonlocal version, applied, rejected
         staleness = version - taken_at
+        pushed = {"pushed": own} if own else {}
         if max_staleness is not None and staleness > max_staleness:
             rejected += 1
-            node.record(step=version, staleness=staleness, rejected=rejected)
+            node.record(step=version, staleness=staleness, rejected=rejected, **pushed)
             return
-        if damping == "inverse" and staleness > 1:
-            gradients = [gradient / staleness for gradient in gradients]
-        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
-        version += 1
-        node.record(step=version, loss=loss, staleness=staleness)
+        if blend_interval is not None and not own:
+            await node.compute(_blend, replica, tensors, 1 / (1 + staleness), cost=replica.apply_cost())
+        else:
+            if damping == "inverse" and staleness > 1:
+                tensors = [gradient / staleness for gradient in tensors]
+            await node.compute(replica.apply, tensors, cost=replica.apply_cost())
+        applied += 1
+        # As many steps of its own as are between a worker's pushes make the server one of equals: one version.
+        if blend_interval is None or not own or own % blend_interval == 0:
+            version += 1
+        node.record(step=version, loss=loss, staleness=staleness, applied=applied, **pushed)
 
     async def train() -> None:
         """The server's own gradients go through the same rules as everyone's."""
-        for batch in replica.batches():
+        for own, batch in enumerate(replica.batches(), start=1):
             taken_at = version
-            loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+            loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
             async with updating:
-                await update(own, taken_at, loss)
+                await update(gradients, taken_at, loss, own)
 
-    to_come = {rank: replica.steps for rank in range(node.size) if rank != SERVER}
+    pushes = replica.steps if blend_interval is None else -(-replica.steps // blend_interval)
+    to_come = {rank: pushes for rank in range(node.size) if rank != SERVER}
     async with asyncio.TaskGroup() as group:
-        group.create_task(train())
+        if server_trains:
+            group.create_task(train())
         while sum(to_come.values()):
             # Push: in order of arrival, which is what asynchronous means.
             try:
@@ -82,38 +111,39 @@ async def _serve(node: Transport, replica: Replica, max_staleness: int | None, d
                 to_come = {rank: left for rank, left in to_come.items() if rank in node.peers}
                 continue
             async with updating:
-                await update(push.tensors, push["version"], push["loss"])
+                await update(await codec.restore(node, push.tensors), push["version"], push["loss"])
                 # Pull: the weights as they are now, sent while the next push is judged.
                 if push["pull"]:
                     reply = pack(*replica.snapshot(), version=version)
-                    group.create_task(_reply(node, push.source, reply))
-            if push.source not in to_come:  # it was lost, and has come back: it begins from the beginning
-                to_come[push.source] = replica.steps
-            to_come[push.source] -= 1
+                    group.create_task(reply_to(node, push.source, "weights", reply))
+            to_come[push.source] = to_come.get(push.source, pushes) - 1  # one that was lost and is back begins again
 
 
-async def _reply(node: Transport, worker: int, reply: object) -> None:
-    try:
-        await node.send(worker, "weights", reply)  # type: ignore[arg-type]
-    except PeerLost:
-        return  # told to recv as well, where it is counted
-
-
-async def _work(node: Transport, replica: Replica, pull_interval: int) -> None:
-    version = 0
+async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: int, blend: bool) -> None:
+    version = pushed = 0
     for step, batch in enumerate(replica.batches(), start=1):
+        pull = step % pull_interval == 0 or (blend and step == replica.steps)
+        push = pull or not blend
+        pushed += push
         # Phase 1, compute.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        node.record(step=step, loss=loss)
+        node.record(step=step, loss=loss, pushed=pushed)
+        if blend:
+            await node.compute(replica.apply, gradients, cost=replica.apply_cost())
 
-        # Phase 2, push: the gradient and the version of the weights that it was taken at.
-        pull = step % pull_interval == 0
-        await node.send(SERVER, "push", pack(*gradients, version=version, loss=loss, pull=pull))
+        # Phase 2, push: the gradient, or the weights, and the version of the weights that it was taken at.
+        if push:
+            small = await codec.compress(node, replica.parameters if blend else gradients)
+            await node.send(SERVER, "push", pack(*small, version=version, loss=loss, pull=pull))
 
         # Phase 3, pull, or go on alone until the next pull.
         if pull:
             message = await node.recv(SERVER, "weights")
             replica.load(message.tensors)
             version = message["version"]
-        else:
+        elif not blend:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+
+
+def _blend(replica: Replica, weights: Sequence[Tensor], share: float) -> None:
+    replica.load(blended(replica.parameters, weights, share))

@@ -27,8 +27,26 @@ def _sync_ps(rank: int, size: int, settings: Settings) -> float:
 def _edp(rank: int, size: int, settings: Settings) -> float:
     if rank != SERVER:
         return 1.0
-    # Of every worker either its gradients, or its reply: a snapshot and the frozen copy. Damping makes one more.
-    return 2.0 * (size - 1) + (0.0 if settings["damping"] == "none" else 1.0)
+    # Of every worker either its gradients, or its reply: a snapshot and the frozen copy. Damping, a blend or what was
+    # restored from a small form is one more.
+    plain = settings["damping"] == "none" and settings.get("push") != "weights"
+    return 2.0 * (size - 1) + (0.0 if plain and settings.get("compression", "none") == "none" else 1.0)
+
+
+def _stale(rank: int, size: int, settings: Settings) -> float:
+    """ssp, softsync and k_async."""
+    if rank != SERVER:
+        return 1.0
+    # As edp's, and the server's own gradients, which may wait for others; those that damping divides are held twice.
+    return 2.0 * (size - 1) + 1.0 + (0.0 if settings.get("damping", "none") == "none" else float(size))
+
+
+def _k_sync(rank: int, size: int, settings: Settings) -> float:
+    if rank != SERVER:
+        return 2.0  # gradients on their way out, and weights that came meanwhile
+    # K gradients, one of every other rank that is too late, the server's own, and the replies.
+    k = settings["k"] or size
+    return 3.0 * (size - 1) + max(0.0, k - size) + 1.0
 
 
 def _all_reduce_dp(rank: int, size: int, settings: Settings) -> float:
@@ -107,9 +125,13 @@ COPIES: Mapping[str, Copies] = {
     "easgd": _easgd,
     "edp": _edp,
     "fedbuff": _fedbuff,
+    "k_async": _stale,
+    "k_sync": _k_sync,
     "local_sgd": _local_sgd,
     "pipeline": _pipeline,
+    "softsync": _stale,
     "sparta": _sparta,
+    "ssp": _stale,
     "streaming_diloco": _streaming_diloco,
     "sync_ps": _sync_ps,
 }

@@ -1,27 +1,27 @@
 """The synchronous parameter server: workers push gradients to rank 0 and wait there for each other.
 
 Li et al. 2014 (OSDI), section 2, with a barrier every step; the time-out for stragglers, the pull interval and the
-Polyak blend are SmolCluster's SyncPS. Rank 0 serves and trains as well, so one rank alone is ordinary training.
+Polyak blend are SmolCluster's SyncPS, backup workers those of Chen et al. 2016, section 3. Rank 0 serves, and trains as
+well unless told not to, so one rank alone is ordinary training.
 
-This file knows the server's and the workers' halves of one protocol: each push of a gradient gets exactly one reply.
-It must not know a backend, a file or a clock.
+This file knows both halves of one protocol: each push gets exactly one reply; if those who are late are to stop, so
+does each step. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Annotated
 
 from annotated_types import Gt, Le
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.parameter_server import SERVER, Replies, blended, mean, most_of, trainers, unless_told
+from simcluster.errors import PeerLost
 from simcluster.payload import Message, pack
-from simcluster.transport import ANY, Transport
+from simcluster.transport import ANY, FREE, Transport
 from simcluster.workloads import Replica
-
-SERVER = 0
 
 
 async def sync_ps(
@@ -31,97 +31,120 @@ async def sync_ps(
     pull_interval: PositiveInt = 1,
     polyak: Annotated[float, Gt(0), Le(1)] = 1.0,
     timeout_s: PositiveFloat | None = None,
+    wait_for: PositiveInt | None = None,
+    cancel_late: bool = False,
+    server_trains: bool = True,
 ) -> None:
     """One barrier and one step of the server's optimizer per batch.
 
     *pull_interval*: workers fetch weights every so many steps; on the others they take their own gradient's step
     (Dean et al. 2012, section 4.1). *polyak*: a pull moves a worker's weights this far towards the server's; 1 replaces
     them. *timeout_s*: seconds that the server waits for gradients once it has its own; those that come later are
-    rejected, and their workers are sent the weights of the step under way. None waits for everyone.
+    rejected, and their workers are sent the weights of the step under way. None waits for everyone. *wait_for*: K, the
+    first of N gradients, the server's own among them, that make a step; N - K ranks are the backup, and those that are
+    lost are not missed while K are left. *cancel_late*: whoever is late for a step is sent the weights of the next, and
+    drops the work in its hands. *server_trains*: false for a server that only serves.
     """
-    if node.rank == SERVER:
-        await _serve(node, replica, pull_interval, timeout_s)
-    else:
-        await _work(node, replica, polyak)
+    ranks = trainers(node.size, server_trains)
+    needed = most_of(ranks, "wait_for", wait_for) - server_trains
+    if node.rank != SERVER:
+        await _work(node, replica, polyak, cancel_late)
+        return
+    async with asyncio.TaskGroup() as group:
+        # A reply leaves while the server goes on: a slow link holds up its own worker only.
+        replies = Replies(node, group, "reply", bears_losses=wait_for is not None)
+        await _serve(node, replica, replies, pull_interval, timeout_s, needed, cancel_late, server_trains)
 
 
-async def _serve(node: Transport, replica: Replica, pull_interval: int, timeout_s: float | None) -> None:
-    workers = [rank for rank in range(node.size) if rank != SERVER]
+async def _serve(
+    node: Transport,
+    replica: Replica,
+    replies: Replies,
+    pull_interval: int,
+    timeout_s: float | None,
+    needed: int,
+    cancel_late: bool,
+    server_trains: bool,
+) -> None:
+    """*needed*: the gradients of workers that make a step."""
     on_time: dict[int, Message] = {}
+    applied = rejected = 0
 
-    # A reply leaves while the server goes on: a slow link holds up its own worker only.
-    async with asyncio.TaskGroup() as replies:
-        for step, batch in enumerate(replica.batches(), start=1):
-            # Phase 1, compute: the server's own gradient, while the workers' arrive.
-            loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-
-            # Phase 2, barrier: a gradient of this step from every worker, or from those in time.
-            on_time, late = {}, 0
+    async def collect(step: int, least: int) -> None:
+        """Receives until *least* workers have pushed a gradient of *step*; what is late is rejected."""
+        nonlocal rejected
+        while len(on_time) < least:
             try:
-                async with asyncio.timeout(timeout_s):
-                    while len(on_time) < len(workers):
-                        push = await node.recv(ANY, "gradients")
-                        if push["step"] == step:
-                            on_time[push.source] = push
-                        else:
-                            late += 1
-                            fresh = pack(*replica.snapshot(), step=step)
-                            replies.create_task(node.send(push.source, "reply", fresh))
-            except TimeoutError:
-                pass
+                push = await node.recv(ANY, "gradients")
+            except PeerLost as lost:
+                replies.lost(lost, enough=len({*on_time, *node.peers}) >= least)
+                continue
+            if push["step"] == step:
+                on_time[push.source] = push
+                continue
+            rejected += 1
+            if not replies.newer_than(push["step"], push.source):
+                replies.send(push.source, step, replica.snapshot())
 
-            # Phase 3, reduce and apply: by rank, divided by the number really summed.
-            pushes = [on_time[rank] for rank in sorted(on_time)]
-            mean = _mean([own, *(push.tensors for push in pushes)])
-            await node.compute(replica.apply, mean, cost=replica.apply_cost())
+    for step, batch in enumerate(replica.batches(), start=1):
+        # Phase 1, compute: the server's own gradient, while the workers' arrive.
+        own: list[tuple[float, list[Tensor]]] = []
+        if server_trains:
+            own = [await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))]
 
-            # Phase 4, reply to those that waited: with weights, if this is a step to pull on.
-            reply = pack(*(replica.snapshot() if step % pull_interval == 0 else ()), step=step + 1)
-            for push in pushes:
-                replies.create_task(node.send(push.source, "reply", reply))
-            losses = [loss, *(push["loss"] for push in pushes)]
-            node.record(step=step, loss=sum(losses) / len(losses), contributions=len(losses), late=late)
+        # Phase 2, barrier: the first K gradients of this step, or those in time, of which there is one at least.
+        on_time, before = {}, rejected
+        try:
+            async with asyncio.timeout(timeout_s):
+                await collect(step, needed)
+        except TimeoutError:
+            await collect(step, 1 - len(own))
 
-        # Whoever missed the last step is about to push, and still waits for a reply.
-        for rank in workers:
-            if rank not in on_time:
-                await node.recv(rank, "gradients")
-                final = pack(*replica.snapshot(), step=replica.steps + 1)
-                replies.create_task(node.send(rank, "reply", final))
+        # Phase 3, reduce and apply: by rank, divided by the number really summed.
+        pushes = [on_time[rank] for rank in sorted(on_time)]
+        total = mean([gradients for _, gradients in own] + [push.tensors for push in pushes])
+        await node.compute(replica.apply, total, cost=replica.apply_cost())
+
+        # Phase 4, reply to those that waited, with weights if it is a step to pull on; tell those who are late to stop.
+        pull = replica.snapshot() if step % pull_interval == 0 else ()
+        for push in pushes:
+            replies.send(push.source, step + 1, pull)
+        for rank in node.peers if cancel_late else ():
+            if rank not in on_time and not replies.under_way_to(rank):
+                replies.send(rank, step + 1, pull or replica.snapshot())
+
+        losses = [*(loss for loss, _ in own), *(push["loss"] for push in pushes)]
+        applied += len(losses)
+        counts = {"late": rejected - before, "applied": applied, "rejected": rejected, "pushed": step * server_trains}
+        node.record(step=step, loss=sum(losses) / len(losses), contributions=len(losses), **counts)
+
+    # Whoever missed the last step is about to push, and waits for a reply; or has pushed, and was told since.
+    rejected += await replies.see_off("gradients", replica, only_behind=not cancel_late)
+    node.record(step=replica.steps, rejected=rejected)
 
 
-async def _work(node: Transport, replica: Replica, polyak: float) -> None:
-    step = 1
+async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: bool) -> None:
+    step, pushed = 1, 0
     for batch in replica.batches():
-        # Phase 1, compute.
-        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        node.record(step=step, loss=loss)
+        # Phase 1, compute, unless the next step's weights come unasked.
+        work = node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        done = await unless_told(node, "reply", work) if cancel_late else await work
 
         # Phase 2, push, and wait at the barrier.
-        await node.send(SERVER, "gradients", pack(*gradients, step=step, loss=loss))
-        reply = await node.recv(SERVER, "reply")
+        if not isinstance(done, Message):
+            loss, gradients = done
+            pushed += 1
+            node.record(step=step, loss=loss, pushed=pushed)
+            await node.send(SERVER, "gradients", pack(*gradients, step=step, loss=loss))
+        reply = done if isinstance(done, Message) else await node.recv(SERVER, "reply")
 
         # Phase 3, pull, or go on alone until the next pull.
         if reply.tensors:
-            replica.load(_blend(replica.parameters, reply.tensors, polyak))
+            weights = blended(replica.parameters, reply.tensors, polyak)
+            # On a real device work that was dropped may still run, and read the weights: they change behind it.
+            await node.compute(replica.load, weights, cost=FREE) if cancel_late else replica.load(weights)
         else:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
         step = reply["step"]
         if step > replica.steps:
             break
-
-
-def _mean(contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """The mean of each gradient over *contributions*, summed in the order given; the first one is overwritten."""
-    total = list(contributions[0])
-    for gradients in contributions[1:]:
-        for into, gradient in zip(total, gradients, strict=True):
-            into.add_(gradient)
-    return [tensor.div_(len(contributions)) for tensor in total]
-
-
-def _blend(own: Sequence[Tensor], server: Sequence[Tensor], polyak: float) -> list[Tensor]:
-    """(1 - polyak) own + polyak server, tensor by tensor."""
-    if polyak == 1:
-        return list(server)
-    return [mine.lerp(theirs, polyak) for mine, theirs in zip(own, server, strict=True)]

@@ -1,0 +1,137 @@
+"""K-async and K-batch-async: the server updates on the first K gradients, and nobody's work is thrown away.
+
+Dutta et al. 2018 (AISTATS), section 2. K-async gathers from K different ranks; those wait for the update, the others
+go on with what they had, so their gradients are stale when they come. K-batch-async gathers any K gradients, and every
+rank goes on at once with the weights as they are. K = 1 is the asynchronous parameter server; K-async with K = P, all
+that train, is the synchronous one. Rank 0 serves, and trains as well unless told not to.
+
+This file knows the server's and the workers' halves of one protocol. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from pydantic import PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.parameter_server import SERVER, mean, most_of, reply_to, trainers
+from simcluster.errors import PeerLost
+from simcluster.payload import pack
+from simcluster.transport import ANY, Transport
+from simcluster.workloads import Replica
+
+
+class Gradient(NamedTuple):
+    """One rank's gradient, the version of the weights that it was taken at, and how its rank is told of new ones."""
+
+    rank: int
+    tensors: Sequence[Tensor]
+    taken_at: int
+    loss: float
+    answer: Callable[[], None]
+
+
+async def k_async(
+    node: Transport, replica: Replica, *, k: PositiveInt | None = None, batch: bool = False, server_trains: bool = True
+) -> None:
+    """Every batch is a push, *k* pushes are an update: of the mean, at the weights as they are by then.
+
+    *k*: None is P. *batch*: false is K-async, true K-batch-async. *server_trains*: false for a server that only serves.
+    Where fewer than *k* are left that train, by the end of their batches or because they are lost, an update takes what
+    those have.
+    """
+    ranks = trainers(node.size, server_trains)
+    if node.rank == SERVER:
+        await _serve(node, replica, ranks, most_of(ranks, "k", k), batch)
+    else:
+        await _work(node, replica)
+
+
+async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int, batch: bool) -> None:
+    version = applied = 0
+    pending: list[Gradient] = []
+    to_come = dict.fromkeys(ranks, replica.steps)
+    updating = asyncio.Lock()
+
+    async def update() -> None:
+        """One step with the mean of what is there: by rank, divided by the number really summed."""
+        nonlocal version, applied
+        gradients = sorted(pending, key=lambda gradient: gradient.rank)
+        pending.clear()
+        total = mean([gradient.tensors for gradient in gradients])
+        await node.compute(replica.apply, total, cost=replica.apply_cost())
+        version += 1
+        applied += len(gradients)
+        for gradient in gradients:
+            staleness = version - 1 - gradient.taken_at
+            node.record(step=version, loss=gradient.loss, staleness=staleness, applied=applied)
+            if not batch:
+                gradient.answer()
+
+    async def update_if_due() -> None:
+        """When there are K; when nobody is left to come; of K-async, when all who are left wait."""
+        left = {rank for rank, steps in to_come.items() if steps}
+        waiting = {gradient.rank for gradient in pending}
+        if pending and (len(pending) == k or (not left if batch else left <= waiting)):
+            await update()
+
+    async def take(gradient: Gradient) -> None:
+        """A push. One that came back begins with all of its batches."""
+        pending.append(gradient)
+        to_come[gradient.rank] = to_come.get(gradient.rank, replica.steps) - 1
+        await update_if_due()
+        if batch:
+            gradient.answer()
+
+    async def train() -> None:
+        """The server's own gradients go through the same rules as everyone's."""
+        for step, data in enumerate(replica.batches(), start=1):
+            taken_at, answered = version, asyncio.Event()
+            loss, own = await node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
+            node.record(step=version, pushed=step)
+            async with updating:
+                await take(Gradient(SERVER, own, taken_at, loss, answered.set))
+            await answered.wait()
+
+    async with asyncio.TaskGroup() as group:
+
+        def answer(worker: int, taken_at: int) -> None:
+            weights = replica.snapshot() if version > taken_at else ()
+            group.create_task(reply_to(node, worker, "weights", pack(*weights, version=version)))
+
+        if SERVER in ranks:
+            group.create_task(train())
+        while any(steps for rank, steps in to_come.items() if rank != SERVER):
+            # Push: in order of arrival.
+            try:
+                push = await node.recv(ANY, "push")
+            except PeerLost:
+                async with updating:
+                    for rank in [rank for rank in to_come if rank != SERVER and rank not in node.peers]:
+                        del to_come[rank]
+                    await update_if_due()
+                continue
+            reply = partial(answer, push.source, push["version"])
+            async with updating:
+                await take(Gradient(push.source, push.tensors, push["version"], push["loss"], reply))
+
+
+async def _work(node: Transport, replica: Replica) -> None:
+    version = 0
+    for step, data in enumerate(replica.batches(), start=1):
+        # Phase 1, compute.
+        loss, gradients = await node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
+        node.record(step=step, loss=loss, pushed=step)
+
+        # Phase 2, push.
+        await node.send(SERVER, "push", pack(*gradients, version=version, loss=loss))
+
+        # Phase 3, pull: at once, or when K have pushed.
+        message = await node.recv(SERVER, "weights")
+        if message.tensors:
+            replica.load(message.tensors)
+        version = message["version"]

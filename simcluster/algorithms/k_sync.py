@@ -1,0 +1,143 @@
+"""K-sync and K-batch-sync: the server takes the first K gradients of a step, and the rest of the work is cancelled.
+
+Dutta et al. 2018 (AISTATS), section 2. In K-sync every rank computes one gradient at the step's weights and the first K
+of P make the step; in K-batch-sync a rank that is done computes another one, and the first K gradients make the step,
+whosever they are. Either way all begin the next step together, with its weights. K-sync with K = P is the synchronous
+parameter server. Rank 0 serves, and trains as well unless told not to.
+
+This file knows both halves of one protocol. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pydantic import PositiveInt
+
+from simcluster.algorithms.parameter_server import SERVER, Replies, endless, mean, most_of, trainers, unless_told
+from simcluster.errors import PeerLost
+from simcluster.payload import Message, pack
+from simcluster.transport import ANY, FREE, Transport
+from simcluster.workloads import Replica
+
+
+async def k_sync(
+    node: Transport, replica: Replica, *, k: PositiveInt | None = None, batch: bool = False, server_trains: bool = True
+) -> None:
+    """One step of the server's optimizer for every *k* gradients; as many steps as a rank has batches.
+
+    *k*: None is P. *batch*: false is K-sync; true is K-batch-sync, for which *k* may be any number. *server_trains*:
+    false for a server that only serves. A gradient behind the K-th is rejected. The run goes on without ranks that are
+    lost while K are left, or, of K-batch-sync, one. A rank that has used up its batches begins them again.
+    """
+    ranks = trainers(node.size, server_trains)
+    needed = k if batch and k is not None else most_of(ranks, "k", k)
+    if node.rank != SERVER:
+        await _work(node, replica, batch)
+        return
+    async with asyncio.TaskGroup() as group:
+        # Weights leave while the server goes on: a slow link holds up its own worker only.
+        replies = Replies(node, group, "weights", bears_losses=True)
+        await _serve(node, replica, group, replies, needed, batch, server_trains)
+
+
+async def _serve(
+    node: Transport,
+    replica: Replica,
+    group: asyncio.TaskGroup,
+    replies: Replies,
+    k: int,
+    batch: bool,
+    server_trains: bool,
+) -> None:
+    arrived: asyncio.Queue[Message | PeerLost] = asyncio.Queue()
+    applied = rejected = pushed = 0
+    batches = endless(replica)
+
+    async def train(step: int) -> None:
+        """The server's own worker, for one step."""
+        nonlocal pushed
+        for data in batches:
+            loss, own = await node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
+            pushed += 1
+            arrived.put_nowait(Message(SERVER, "push", pack(*own, step=step, loss=loss), 0))
+            if not batch:
+                return
+
+    async def collect(step: int) -> list[Message]:
+        """The first K gradients of *step*; those of earlier ones are rejected."""
+        nonlocal rejected
+        first: list[Message] = []
+        while len(first) < k:
+            push = await arrived.get()
+            if isinstance(push, PeerLost):
+                left = {*node.peers, *([SERVER] if server_trains else [])}
+                here = left | {one.source for one in first}
+                replies.lost(push, enough=bool(left) if batch else len(here) >= k)
+            elif push["step"] == step:
+                first.append(push)
+            else:
+                rejected += 1
+                if push.source != SERVER and not replies.newer_than(push["step"], push.source):
+                    replies.send(push.source, step, replica.snapshot())
+        return first
+
+    listening = group.create_task(_listen(node, arrived))
+    for step in range(1, replica.steps + 1):
+        # Phase 1, compute: everybody, at the weights of this step; the first K gradients are enough.
+        own = group.create_task(train(step)) if server_trains else None
+        first = await collect(step)
+        if own is not None:
+            own.cancel()
+
+        # Phase 2, apply: by rank, divided by the number really summed.
+        first.sort(key=lambda push: push.source)
+        total = mean([push.tensors for push in first])
+        await node.compute(replica.apply, total, cost=replica.apply_cost())
+        applied += k
+        loss = sum(push["loss"] for push in first) / k
+        node.record(step=step, loss=loss, applied=applied, rejected=rejected, pushed=pushed)
+
+        # Phase 3, all go on: whoever is still at work drops it, unless older weights are still on their way there.
+        for rank in node.peers:
+            if not replies.under_way_to(rank):
+                replies.send(rank, step + 1, replica.snapshot())
+
+    # What was pushed too late for the last step is rejected, too.
+    listening.cancel()
+    rejected += sum(isinstance(arrived.get_nowait(), Message) for _ in range(arrived.qsize()))
+    rejected += await replies.see_off("push", replica)
+    node.record(step=replica.steps, rejected=rejected, pushed=pushed)
+
+
+async def _listen(node: Transport, arrived: asyncio.Queue[Message | PeerLost]) -> None:
+    """Pushes in order of arrival, and news of losses."""
+    while node.peers:
+        try:
+            arrived.put_nowait(await node.recv(ANY, "push"))
+        except PeerLost as lost:
+            arrived.put_nowait(lost)
+
+
+async def _work(node: Transport, replica: Replica, batch: bool) -> None:
+    step, pushed = 1, 0
+    for data in endless(replica):
+        # Phase 1, compute, unless the next step's weights are here first.
+        work = node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
+        news = await unless_told(node, "weights", work)
+
+        # Phase 2, push; then wait, or compute another one at the same weights.
+        if not isinstance(news, Message):
+            loss, gradients = news
+            pushed += 1
+            node.record(step=step, loss=loss, pushed=pushed)
+            await node.send(SERVER, "push", pack(*gradients, step=step, loss=loss))
+            if batch:
+                continue
+            news = await node.recv(SERVER, "weights")
+
+        # Phase 3, pull. On a real device work that was dropped may still run: the weights change behind it.
+        await node.compute(replica.load, news.tensors, cost=FREE)
+        step = news["step"]
+        if step > replica.steps:
+            return

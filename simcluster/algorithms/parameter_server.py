@@ -1,0 +1,133 @@
+"""What the pages of the parameter servers share: who trains, the mean of gradients, replies, and work that news ends.
+
+This file knows ranks and one protocol's ends: workers push to SERVER, and each of them has at most one reply on its
+way. It must not know which pushes are applied, or when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from simcluster.errors import ENDED, PeerLost, Problem, UsageError
+from simcluster.payload import Message, Payload, pack
+from simcluster.transport import Transport
+from simcluster.workloads import Batch, Replica
+
+T = TypeVar("T")
+
+SERVER = 0
+
+
+def trainers(size: int, server_trains: bool) -> list[int]:
+    """The ranks that compute gradients. Raises UsageError if there are none."""
+    ranks = [rank for rank in range(size) if server_trains or rank != SERVER]
+    if not ranks:
+        found = "false in a world of one rank, which is the server: nobody trains"
+        raise UsageError(Problem("server_trains", found, "true, or a world of at least two ranks"))
+    return ranks
+
+
+def most_of(ranks: Sequence[int], setting: str, value: int | None) -> int:
+    """*value* of *setting*, a number of *ranks*; all of them for None. Raises UsageError if there are not so many."""
+    if value is not None and value > len(ranks):
+        raise UsageError(Problem(setting, f"{value}", f"at most {len(ranks)}, as many as there are ranks that train"))
+    return len(ranks) if value is None else value
+
+
+def mean(contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """The mean of each gradient over *contributions*, summed in the order given; the first one is overwritten."""
+    total = list(contributions[0])
+    for gradients in contributions[1:]:
+        for into, gradient in zip(total, gradients, strict=True):
+            into.add_(gradient)
+    return [tensor.div_(len(contributions)) for tensor in total]
+
+
+def blended(own: Sequence[Tensor], theirs: Sequence[Tensor], share: float) -> list[Tensor]:
+    """(1 - share) own + share theirs, tensor by tensor."""
+    if share == 1:
+        return list(theirs)
+    return [mine.lerp(other, share) for mine, other in zip(own, theirs, strict=True)]
+
+
+def endless(replica: Replica) -> Iterator[Batch]:
+    """The replica's batches, from the beginning again when they are used up."""
+    while True:
+        yield from replica.batches()
+
+
+async def reply_to(node: Transport, worker: int, tag: str, content: Payload) -> None:
+    """Sends *content*; that a worker is lost is told to the server's recv as well, where it is dealt with."""
+    try:
+        await node.send(worker, tag, content)
+    except PeerLost:
+        return
+
+
+class Replies:
+    """Replies under *tag* that leave while the server goes on: a slow link holds up its own worker only.
+
+    Each one says at which *step* its receiver is to work. That a receiver is lost is raised in *group*, unless
+    *bears_losses*: the server's recv is told as well.
+    """
+
+    def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str, *, bears_losses: bool) -> None:
+        self._node, self._group, self._tag, self._bears_losses = node, group, tag, bears_losses
+        self._told: dict[int, int] = {}
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+
+    def send(self, worker: int, step: int, weights: Sequence[Tensor]) -> None:
+        send = partial(reply_to, self._node) if self._bears_losses else self._node.send
+        self._told[worker] = step
+        self._under_way[worker] = self._group.create_task(send(worker, self._tag, pack(*weights, step=step)))
+
+    def newer_than(self, step: int, worker: int) -> bool:
+        """Whether *worker*, which has pushed what it did at *step*, has been sent a later one, and need only look."""
+        return self._told.get(worker, 0) > step
+
+    def under_way_to(self, worker: int) -> bool:
+        """Whether the last one to *worker* has not left yet: another one would only be queued behind it."""
+        return worker in self._under_way and not self._under_way[worker].done()
+
+    def lost(self, loss: PeerLost, *, enough: bool = True) -> None:
+        """A worker is lost; if it comes back it knows of nothing. Raises *loss* if that is not to be borne, or not
+        *enough* of them are left. One that has ended was done.
+        """
+        self._told.pop(loss.rank, None)
+        if not enough or not (self._bears_losses or loss.reason == ENDED):
+            raise loss
+
+    async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:
+        """After the last step: what workers still push, until they end, is received and counted; it is too late.
+
+        Whoever has not been told that it is the end is sent the final weights; *only_behind*: nobody else can push.
+        """
+        late = 0
+        for worker in range(1, self._node.size):
+            try:
+                while not (only_behind and self.newer_than(replica.steps, worker)):
+                    push = await self._node.recv(worker, tag)
+                    late += 1
+                    if not self.newer_than(push["step"], worker):
+                        self.send(worker, replica.steps + 1, replica.snapshot())
+            except PeerLost as lost:
+                self.lost(lost)
+        return late
+
+
+async def unless_told(node: Transport, tag: str, work: Coroutine[Any, Any, T]) -> T | Message:
+    """What *work* returns, or the message under *tag* from the server, if that is here first: *work* is cancelled then.
+
+    On a real device cancelled work may still run, and read the weights: load them as a piece of work behind it.
+    """
+    async with asyncio.TaskGroup() as group:
+        doing, news = group.create_task(work), group.create_task(node.recv(SERVER, tag))
+        await asyncio.wait((doing, news), return_when=asyncio.FIRST_COMPLETED)
+        told = news.done()
+        (doing if told else news).cancel()
+    return news.result() if told else doing.result()

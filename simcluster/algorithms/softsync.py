@@ -1,0 +1,127 @@
+"""n-softsync: an asynchronous parameter server that gathers lambda/n gradients, whosever they are, for each update.
+
+Zhang, Gupta, Lian and Liu 2016 (IJCAI), section 2, with the staleness-aware learning rate of section 3. Of lambda
+ranks that train, n = 1 gathers as many gradients for an update as a synchronous server, but waits for no one in
+particular; n = lambda is the asynchronous server. With one gradient in flight on each rank the mean staleness is
+(lambda - 1)/K for K = lambda/n, which is n, nearly. Rank 0 serves, and trains as well unless told not to.
+
+This file knows the server's and the workers' halves of one protocol. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from pydantic import PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.parameter_server import SERVER, mean, most_of, reply_to, trainers
+from simcluster.errors import PeerLost
+from simcluster.payload import pack
+from simcluster.transport import ANY, Transport
+from simcluster.workloads import Replica
+
+
+class Gradient(NamedTuple):
+    """One rank's gradient, and the version of the weights that it was taken at."""
+
+    rank: int
+    tensors: Sequence[Tensor]
+    taken_at: int
+    loss: float
+
+
+async def softsync(
+    node: Transport,
+    replica: Replica,
+    *,
+    n: PositiveInt = 1,
+    damping: Literal["none", "inverse"] = "none",
+    server_trains: bool = True,
+) -> None:
+    """Every batch is a push, answered at once: with the weights, if there are newer ones.
+
+    *n*: the splitting parameter; an update takes K = lambda // n gradients, those left at the end one with fewer.
+    *damping*: `inverse` divides each gradient by its staleness, if that is above 1. *server_trains*: false for a server
+    that only serves. A worker that is lost leaves the others to go on, with K as it was.
+    """
+    ranks = trainers(node.size, server_trains)
+    gathered = len(ranks) // most_of(ranks, "n", n)
+    if node.rank == SERVER:
+        await _serve(node, replica, ranks, gathered, damping)
+    else:
+        await _work(node, replica)
+
+
+async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gathered: int, damping: str) -> None:
+    version = applied = 0
+    pending: list[Gradient] = []
+    updating = asyncio.Lock()
+
+    async def update() -> None:
+        """Phase 3: one step with the mean of what is there; by rank, divided by the number really summed."""
+        nonlocal version, applied
+        pending.sort(key=lambda gradient: gradient.rank)
+        stale = [version - gradient.taken_at for gradient in pending]
+        divisors = [max(1, staleness) if damping == "inverse" else 1 for staleness in stale]
+        parts = [
+            gradient.tensors if divisor == 1 else [tensor / divisor for tensor in gradient.tensors]
+            for gradient, divisor in zip(pending, divisors, strict=True)
+        ]
+        await node.compute(replica.apply, mean(parts), cost=replica.apply_cost())
+        version += 1
+        applied += len(pending)
+        for gradient, staleness in zip(pending, stale, strict=True):
+            node.record(step=version, loss=gradient.loss, staleness=staleness, applied=applied)
+        pending.clear()
+
+    async def take(gradient: Gradient) -> None:
+        pending.append(gradient)
+        if len(pending) == gathered:
+            await update()
+
+    async def train() -> None:
+        """The server's own gradients go through the same rules as everyone's."""
+        for step, batch in enumerate(replica.batches(), start=1):
+            taken_at = version
+            loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+            node.record(step=version, pushed=step)
+            async with updating:
+                await take(Gradient(SERVER, own, taken_at, loss))
+
+    to_come = {rank: replica.steps for rank in ranks if rank != SERVER}
+    async with asyncio.TaskGroup() as group:
+        if SERVER in ranks:
+            group.create_task(train())
+        while sum(to_come.values()):
+            # Push: in order of arrival.
+            try:
+                push = await node.recv(ANY, "push")
+            except PeerLost:
+                to_come = {rank: left for rank, left in to_come.items() if rank in node.peers}
+                continue
+            async with updating:
+                await take(Gradient(push.source, push.tensors, push["version"], push["loss"]))
+                # Pull: the weights, if they are others than those that the gradient was taken at.
+                weights = replica.snapshot() if version > push["version"] else ()
+                group.create_task(reply_to(node, push.source, "weights", pack(*weights, version=version)))
+            to_come[push.source] = to_come.get(push.source, replica.steps) - 1  # one that came back begins again
+    if pending:
+        await update()
+
+
+async def _work(node: Transport, replica: Replica) -> None:
+    version = 0
+    for step, batch in enumerate(replica.batches(), start=1):
+        # Phase 1, compute.
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        node.record(step=step, loss=loss, pushed=step)
+
+        # Phase 2, push and pull.
+        await node.send(SERVER, "push", pack(*gradients, version=version, loss=loss))
+        message = await node.recv(SERVER, "weights")
+        if message.tensors:
+            replica.load(message.tensors)
+        version = message["version"]

@@ -1,0 +1,135 @@
+"""Stale-synchronous parallel: fast workers run ahead of the slowest, by a bounded number of clocks and no further.
+
+Ho et al. 2013 (NIPS), section 2. A worker's clock c counts the gradients that it has pushed. It may read the weights,
+and begin the next one, while c - min c <= s; so the fastest leads the slowest by s + 1 clocks at most, always. With
+s = 0 all wait for all, which is the synchronous parameter server; with s infinite nobody waits, the asynchronous one.
+Rank 0 serves, and trains as well unless told not to.
+
+This file knows both halves of one protocol, and clocks that are counters. It must not know a backend, a file or time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pydantic import NonNegativeInt
+from torch import Tensor
+
+from simcluster.algorithms.parameter_server import SERVER, mean, reply_to, trainers
+from simcluster.errors import PeerLost
+from simcluster.payload import pack
+from simcluster.transport import ANY, Transport
+from simcluster.workloads import Replica
+
+
+class Update(NamedTuple):
+    """A gradient that nobody could have read yet, and the version of the weights that it was taken at."""
+
+    gradients: Sequence[Tensor]
+    taken_at: int
+    loss: float
+
+
+async def ssp(
+    node: Transport, replica: Replica, *, staleness: NonNegativeInt | None = 3, server_trains: bool = True
+) -> None:
+    """Every batch is a clock: a push, and a read that is answered when the bound allows.
+
+    *staleness*: the bound s; None is infinite. *server_trains*: false for a server that only serves. What was pushed is
+    applied when somebody reads: as one step, of the mean over what has come since. The clock of a worker that is lost
+    holds nobody up; one that comes back starts at the slowest one's clock.
+    """
+    ranks = trainers(node.size, server_trains)
+    if node.rank == SERVER:
+        await _serve(node, replica, ranks, staleness)
+    else:
+        await _work(node, replica)
+
+
+async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int | None) -> None:
+    version = applied = 0
+    clock = dict.fromkeys(ranks, 0)  # of those who have not ended
+    unread: dict[int, Update] = {}
+    waiting: dict[int, bool] = {}  # who would read, and whether that is the last time
+    own_turn = asyncio.Event()
+    updating = asyncio.Lock()
+
+    async def tick(rank: int, update: Update, last: bool) -> None:
+        """A push: the worker's clock moves on, and it waits to read."""
+        unread[rank], waiting[rank] = update, last
+        clock[rank] = clock.get(rank, min(clock.values(), default=0)) + 1
+        node.record(step=version, lead=max(clock.values()) - min(clock.values()))
+        await release()
+
+    async def release() -> None:
+        """Answers those whom the bound holds up no longer, all with the same weights."""
+        while free := [rank for rank in sorted(waiting) if s is None or clock[rank] - min(clock.values()) <= s]:
+            await fold()
+            for rank in free:
+                if waiting.pop(rank):
+                    del clock[rank]
+                if rank == SERVER:
+                    own_turn.set()
+                else:
+                    group.create_task(reply_to(node, rank, "weights", pack(*replica.snapshot(), version=version)))
+
+    async def fold() -> None:
+        """One step with the mean of what is unread: by rank, divided by the number really summed."""
+        nonlocal version, applied
+        updates = [unread.pop(rank) for rank in sorted(unread)]
+        if not updates:
+            return
+        total = mean([update.gradients for update in updates])
+        await node.compute(replica.apply, total, cost=replica.apply_cost())
+        applied += len(updates)
+        version += 1
+        for update in updates:
+            node.record(step=version, loss=update.loss, staleness=version - 1 - update.taken_at, applied=applied)
+
+    async def train() -> None:
+        """The server's own gradients tick a clock like everyone's."""
+        for step, batch in enumerate(replica.batches(), start=1):
+            taken_at = version
+            loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+            node.record(step=version, pushed=step)
+            own_turn.clear()
+            async with updating:
+                await tick(SERVER, Update(own, taken_at, loss), last=step == replica.steps)
+            await own_turn.wait()
+
+    async with asyncio.TaskGroup() as group:
+        if SERVER in ranks:
+            group.create_task(train())
+        while any(rank != SERVER for rank in clock):
+            # Push: in order of arrival.
+            try:
+                push = await node.recv(ANY, "push")
+            except PeerLost:
+                async with updating:
+                    for rank in [rank for rank in clock if rank != SERVER and rank not in node.peers]:
+                        del clock[rank]
+                        waiting.pop(rank, None)
+                    await release()
+                continue
+            async with updating:
+                await tick(push.source, Update(push.tensors, push["version"], push["loss"]), push["last"])
+    await fold()  # of a worker that was lost behind its last push
+
+
+async def _work(node: Transport, replica: Replica) -> None:
+    version = 0
+    for step, batch in enumerate(replica.batches(), start=1):
+        # Phase 1, compute.
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        node.record(step=step, loss=loss, pushed=step)
+
+        # Phase 2, push: the clock ticks.
+        last = step == replica.steps
+        await node.send(SERVER, "push", pack(*gradients, version=version, loss=loss, last=last))
+
+        # Phase 3, read: answered when the slowest is near enough.
+        message = await node.recv(SERVER, "weights")
+        replica.load(message.tensors)
+        version = message["version"]
