@@ -283,7 +283,7 @@ def test_signs_alone_are_stuck_where_error_feedback_descends(compression: dict[s
 def test_power_sgd_finds_a_matrix_of_its_rank_and_then_the_best_of_any() -> None:
     low = normal(30, 2) @ normal(2, 20, seed=1)
     torch.testing.assert_close(once({"kind": "power_sgd", "rank": 2}, low), low, rtol=1e-4, atol=1e-4)
-    # Of the same matrix again and again, a warm start goes to the best approximation of rank 2 there is (Eckart, Young).
+    # Of the same matrix again and again, a warm start goes to the best that rank 2 can do (Eckart, Young).
     matrix = normal(30, 20)
     u, s, v = torch.linalg.svd(matrix, full_matrices=False)
     best = (u[:, :2] * s[:2]) @ v[:2]

@@ -42,13 +42,18 @@ def compressor(compression: str | Mapping[str, Any]) -> Compressor | None:
     given = {"kind": compression} if isinstance(compression, str) else compression
     if not isinstance(given, Mapping):
         raise _error([((), "name_or_mapping", f"a kind ({', '.join([NONE, *KINDS])}), or a mapping with one", given)])
-    kind = given.get("kind")
-    place = ("kind",) if not isinstance(compression, str) and "kind" in given else ()
-    if kind == NONE and len(given) == 1:
+    if "kind" not in given:
+        raise _error([((), "kind", f"a key kind: {', '.join([NONE, *KINDS])}", given)])
+    kind = given["kind"]
+    if kind == NONE:
+        if len(given) > 1:
+            raise _error(
+                [((key,), "none", f"nothing beside kind: {NONE}", given[key]) for key in given if key != "kind"]
+            )
         return None
     if not isinstance(kind, str) or kind not in KINDS:
-        key = "" if place or isinstance(compression, str) else " under the key kind"
-        raise _error([(place, "kind", f"a kind of compression{key}: {nearest(str(kind), [NONE, *KINDS])}", kind)])
+        place = () if isinstance(compression, str) else ("kind",)
+        raise _error([(place, "kind", f"a kind of compression: {nearest(str(kind), [NONE, *KINDS])}", kind)])
     of_kind = KINDS[kind]
     try:
         return of_kind.model_validate_json(json.dumps(dict(given)), strict=True)
