@@ -16,9 +16,9 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, blended, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, blended, check_push, reply_to, trainers
 from simcluster.compression import Codec, Compression
-from simcluster.errors import PeerLost, Problem, UsageError
+from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Replica
@@ -45,8 +45,7 @@ async def edp(
     on, and is welcome if it comes back before they end.
     """
     trainers(node.size, server_trains)
-    if push == "weights" and compression != "none":
-        raise UsageError(Problem("compression", f"{compression!r} with push: weights", "push: gradients, or none"))
+    check_push(push, compression)
     codec = Codec(compression, node.rng, "push", replica.parameters)
     blend_interval = pull_interval if push == "weights" else None
     if node.rank == SERVER:

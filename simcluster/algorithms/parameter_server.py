@@ -39,6 +39,12 @@ def most_of(ranks: Sequence[int], setting: str, value: int | None) -> int:
     return len(ranks) if value is None else value
 
 
+def check_push(push: str, compression: object) -> None:
+    """Compressors are made for gradients; what error feedback keeps of weights would have no meaning."""
+    if push == "weights" and compression != "none":
+        raise UsageError(Problem("compression", f"{compression!r} with push: weights", "none, or push: gradients"))
+
+
 def mean(contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """The mean of each gradient over *contributions*, summed in the order given; the first one is overwritten."""
     total = list(contributions[0])

@@ -64,12 +64,21 @@ def read_algorithm(
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
     """(the algorithm, its block resolved, its validated settings), for a run on *cluster*, if that is known."""
     from simcluster.algorithms import ALGORITHMS
+    from simcluster.algorithms.worlds import CHECKS
     from simcluster.overlays import World
 
+    before = len(reading.problems)
     world = World(reading.folder, tuple(cluster.workers), seed) if cluster is not None else None
     function, block, settings = _function(reading, "algorithm", ALGORITHMS, {"world": world})
     if function is not None:
         reading.collect(lambda: check_algorithm(function, "algorithm"))
+    check = CHECKS.get(block.get("name", ""))
+    if check is not None and cluster is not None and len(reading.problems) == before:
+        try:
+            check(len(cluster.workers), settings)
+        except UsageError as error:
+            for problem in error.problems:
+                reading.bad(("algorithm", problem.key), problem.expected, problem.found)
     return function, block, settings
 
 
@@ -112,7 +121,9 @@ def _function(
         return function, {}, {}
     settings, wrong = checked
     for problem in wrong:
-        reading.bad((key, problem.name, *problem.inside), problem.expected, problem.found or None, at_key=problem.unknown)
+        reading.bad(
+            (key, problem.name, *problem.inside), problem.expected, problem.found or None, at_key=problem.unknown
+        )
     return function, identity | settings, settings
 
 
