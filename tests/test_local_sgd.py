@@ -66,8 +66,8 @@ def test_with_equal_curvatures_the_mean_does_not_depend_on_the_interval() -> Non
 
 def test_with_different_curvatures_it_ends_where_the_formula_says_farther_off_the_longer_it_is_alone() -> None:
     # In H steps rank i goes the share K_i = I - (I - eta A_i)^H of its way to x_i*; the mean stands still at
-    # (sum K_i)^-1 sum K_i x_i*. With H = 1 the way there shrinks by 1 - 0.5 (1.5 + 0.5 + 1) / 3 = 0.5 a step; with H = 16
-    # to a mean of 0.75^16 / 3 a round, of which there are 6.
+    # (sum K_i)^-1 sum K_i x_i*. With H = 1 the way there shrinks by 1 - 0.5 (1.5 + 0.5 + 1) / 3 = 0.5 a step; with
+    # H = 16 by at most 0.75^16 = 0.01 a round, of which there are 6.
     unit = torch.eye(2, dtype=torch.float64)
     pairs = [(A.double(), x.double()) for A, x in zip(CURVATURES, MINIMA, strict=True)]
     optimum = torch.linalg.solve(sum(A for A, _ in pairs), sum(A @ x for A, x in pairs))
