@@ -37,7 +37,7 @@ async def ad_psgd(
     mean of all is needed. A rank that answers does so until all that may ask it have ended.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, moving)
-    asking, answering = graph.sides()
+    asking, answering = graph.sides
     others = answering if node.rank in asking else asking
     partners = [rank for rank in graph.neighbours(node.rank) if rank in others]
 

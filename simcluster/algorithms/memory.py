@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from simcluster.overlays import overlay_of
+
 Settings = Mapping[str, Any]
 Copies = Callable[[int, int, Settings], float]
 """(rank, world size, the algorithm's settings) -> copies held at once, at the most crowded moment."""
@@ -117,18 +119,49 @@ def _pipeline(rank: int, size: int, settings: Settings) -> float:
     return 1.0 if size > 1 else 0.0
 
 
+def _degree(rank: int, size: int, settings: Settings) -> int:
+    """How many neighbours *rank* sends to and receives from in a round, of the first ones the most."""
+    overlay = overlay_of(settings["overlay"], size, seed=0)
+    rounds = range(min(overlay.window, 16))
+    return max(len(overlay.receivers(rank, number)) + len(overlay.senders(rank, number)) for number in rounds)
+
+
+def _d_psgd(rank: int, size: int, settings: Settings) -> float:
+    # A frozen copy to every neighbour and a message from each; then their mean.
+    return 1.0 + _degree(rank, size, settings)
+
+
+def _sgp(rank: int, size: int, settings: Settings) -> float:
+    return 2.0 + _degree(rank, size, settings)  # as above, of its own share of x
+
+
+def _gradient_tracking(rank: int, size: int, settings: Settings) -> float:
+    # All of it twice, of weights and estimates; the estimate and the last gradient beside.
+    return 2.0 * (1.0 + _degree(rank, size, settings)) + 2.0
+
+
+def _ad_psgd(rank: int, size: int, settings: Settings) -> float:
+    # x, x^ and a new x; of whoever asks or is asked a message and an answer.
+    asking, answering = overlay_of(settings["overlay"], size, seed=0).sides
+    return 3.0 + 2.0 * (len(asking) if rank in answering else 1)
+
+
 COPIES: Mapping[str, Copies] = {
+    "ad_psgd": _ad_psgd,
     "all_reduce_dp": _all_reduce_dp,
     "async_diloco": _async_diloco,
+    "d_psgd": _d_psgd,
     "demo": _demo,
     "diloco": _diloco,
     "easgd": _easgd,
     "edp": _edp,
     "fedbuff": _fedbuff,
+    "gradient_tracking": _gradient_tracking,
     "k_async": _stale,
     "k_sync": _k_sync,
     "local_sgd": _local_sgd,
     "pipeline": _pipeline,
+    "sgp": _sgp,
     "softsync": _stale,
     "sparta": _sparta,
     "ssp": _stale,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import networkx
 import numpy as np
@@ -133,6 +133,7 @@ class Overlay:
                         matrix[other, rank] = self.share(rank, number, lost)
         return matrix
 
+    @cached_property
     def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Two sides of the ranks, (who asks, who answers), such that the edges between them connect everybody.
 
