@@ -43,12 +43,14 @@ def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]
     buckets, size_bytes = [Bucket()], 0
     for number in reversed(range(len(layers))):
         complete = [place for place in layers[number].parameters if number == min(shared.get(place, [number]))]
-        if complete and size_bytes >= bucket_bytes:
+        if size_bytes >= bucket_bytes:
             buckets.append(Bucket())
             size_bytes = 0
         buckets[-1].layers.append(number)
         buckets[-1].places += complete
         size_bytes += sum(replica.parameters[place].nbytes for place in complete)
+    if not buckets[-1].places:  # the first layers of all have no parameters, but something to forget
+        buckets[-2].layers += buckets.pop().layers
     return buckets
 
 
