@@ -1,0 +1,56 @@
+"""What is claimed of `edp`, and what it does that does not depend on who comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.verify.claim import Claim, Identity, Settings, Variant
+from simcluster.verify.naive import account, rounds
+from simcluster.verify.outcomes import SERVED
+from simcluster.workloads import Workload, train_alone
+
+
+def one_worker(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """One rank alone is ordinary training; so is one worker, pulling every time, whose server does not train."""
+    if size == 1:
+        return [train_alone(workload, 1, seed, steps)]
+    if size > 2 or settings["server_trains"] or settings.get("pull_interval", 1) > 1:
+        return []
+    worker = workload.replica(1, size, seed, steps)
+    for batch in worker.batches():
+        worker.apply(worker.loss_and_gradients(batch)[1])
+    return [worker.parameters] * 2
+
+
+def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
+    """Gradients up with every batch, weights down on some of them; or weights up and down once a round."""
+    if settings["push"] == "weights":
+        return 2 * (size - 1) * rounds(steps, settings["pull_interval"]) * model_bytes
+    pulls: int = steps // settings["pull_interval"]
+    return (size - 1) * (steps + pulls) * model_bytes
+
+
+CLAIM = Claim(
+    paper="Dean et al. 2012, section 4.1; Zhang, Gupta, Lian and Liu 2016, sections 2 and 3",
+    order_free=False,
+    reference=one_worker,
+    variants={
+        "pull_interval": 3,
+        "max_staleness": 0,
+        "damping": "inverse",
+        "push": Variant("weights", given={"pull_interval": 2}),
+        "compression": "int8",
+        "server_trains": False,
+    },
+    identities=(
+        Identity({"max_staleness": 10**6}, "edp", exact=True, why="a bound that nobody meets"),
+        Identity({}, "ssp", {"staleness": None}, exact=True, why="no bound on the lead"),
+        Identity({}, "softsync", {"n": 3}, exact=True, why="one gradient an update", sizes=(3,)),
+        Identity({}, "k_async", {"k": 1}, exact=True, why="one gradient an update"),
+    ),
+    payload_bytes=payload_bytes,
+    contributions=account,
+    outcomes=SERVED,
+)

@@ -1,0 +1,43 @@
+"""What is claimed of `k_async`, which with its default, K = P, is a barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.verify.claim import Claim, Identity, Settings, Variant
+from simcluster.verify.claims import edp, sync_ps
+from simcluster.verify.naive import account
+from simcluster.verify.outcomes import SERVED
+from simcluster.workloads import Workload
+
+
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """All together, each once a step; or one after another."""
+    if settings["k"] is None and not settings["batch"]:
+        return sync_ps.reference(workload, size, seed, steps, {**settings, "pull_interval": 1, "polyak": 1.0})
+    return edp.one_worker(workload, size, seed, steps, settings)
+
+
+def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
+    """A gradient up and, once it is applied, weights down, for every batch of every worker."""
+    return 2 * (size - 1) * steps * model_bytes
+
+
+CLAIM = Claim(
+    paper="Dutta et al. 2018, section 2",
+    reference=reference,
+    reference_for=({"server_trains": False},),
+    variants={"k": 2, "batch": Variant(True, given={"k": 2}), "server_trains": False},
+    identities=(
+        Identity({}, "sync_ps", exact=True, why="K = P"),
+        Identity({"k": 1}, "edp", exact=True, why="K = 1"),
+        Identity({"k": 1, "batch": True}, "edp", exact=True, why="K = 1"),
+        Identity({"k": 1, "batch": True}, "softsync", {"n": 3}, exact=True, why="K = lambda / n", sizes=(3,)),
+    ),
+    payload_bytes=payload_bytes,
+    contributions=account,
+    replicas_agree=True,
+    outcomes=SERVED,
+)

@@ -1,0 +1,66 @@
+"""What is claimed of `sync_ps`: a loop over steps and ranks, in one process, with everybody's weights side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.verify.claim import Claim, Identity, Settings, Variant
+from simcluster.verify.naive import account, born, ended
+from simcluster.verify.outcomes import TOGETHER
+from simcluster.workloads import Workload
+
+
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """The server's step with the mean gradient; then every worker moves towards it, or takes a step of its own."""
+    replicas = born(workload, size, seed, steps)
+    server, workers = replicas[0], replicas[1:]
+    trained = replicas if settings["server_trains"] else workers
+    for step, batches in enumerate(zip(*(replica.batches() for replica in trained), strict=True), start=1):
+        gradients = [replica.loss_and_gradients(batch)[1] for replica, batch in zip(trained, batches, strict=True)]
+        server.apply([sum(parts[1:], start=parts[0]) / len(parts) for parts in zip(*gradients, strict=True)])
+        for worker, own in zip(workers, gradients[len(trained) - len(workers) :], strict=True):
+            if step % settings["pull_interval"]:
+                worker.apply(own)
+            else:
+                pairs = zip(worker.parameters, server.parameters, strict=True)
+                share = settings["polyak"]
+                worker.load([(1 - share) * mine + share * new for mine, new in pairs])
+    return ended(replicas)
+
+
+def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
+    """A gradient up every step, weights down on those to pull on."""
+    pulls: int = steps // settings["pull_interval"]
+    return (size - 1) * (steps + pulls) * model_bytes
+
+
+CLAIM = Claim(
+    paper="Li et al. 2014, section 2; Chen et al. 2016, section 3",
+    reference=reference,
+    reference_for=(
+        {"pull_interval": 3},
+        {"polyak": 0.25},
+        {"pull_interval": 2, "polyak": 0.5},
+        {"server_trains": False},
+    ),
+    variants={
+        "pull_interval": 3,
+        "polyak": 0.5,
+        "timeout_s": Variant(1e-4, uneven=True),
+        "wait_for": Variant(2, uneven=True),
+        "cancel_late": Variant(True, given={"wait_for": 2}, uneven=True),
+        "server_trains": False,
+    },
+    identities=(
+        Identity({}, "one process", why="the mean of the ranks' gradients is the gradient of the joined batch"),
+        Identity({"timeout_s": 1e6}, "sync_ps", exact=True, why="a time-out that nobody meets"),
+        Identity({"cancel_late": True}, "sync_ps", exact=True, why="nobody is late"),
+        Identity({"wait_for": 3}, "sync_ps", exact=True, why="K = N", sizes=(3,)),
+    ),
+    payload_bytes=payload_bytes,
+    contributions=account,
+    replicas_agree=True,
+    outcomes=TOGETHER,
+)
