@@ -39,8 +39,8 @@ def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -
     """A model over every edge in every round; where all take the mean, a ring all-reduce."""
     graph = overlay_of(settings["overlay"], size, seed=0)
     edges = sum(len(graph.receivers(rank, number)) for number in range(steps) for rank in range(size))
-    looks = steps // settings["consensus_every"] if settings["consensus_every"] else 0
-    means = looks + (settings["output"] == "mean")
+    every = int(settings["consensus_every"])
+    means = (steps // every if every else 0) + int(settings["output"] == "mean")
     return edges * model_bytes + means * 2 * (size - 1) * model_bytes
 
 
