@@ -99,8 +99,9 @@ def test_of_a_fraction_of_the_ranks_only_those_chosen_train() -> None:
 
 def test_a_small_form_travels_and_comes_close_to_the_dense_one() -> None:
     dense, small = (train("local_sgd", 3, interval=3, compression=kind) for kind in ("none", "fp16"))
-    # To 2 peers 6 numbers of 2 bytes in one message, where a ring sends 2 numbers of 8 bytes in each of 4.
-    assert len(small.sizes("average")) == 4 * 3 * 2
+    # In each of 4 rounds 3 ranks send a third of 6 numbers 4 times: 2 bytes each in place of 8, but for tags.
+    saved = sum(dense.sizes("average")) - sum(small.sizes("average"))
+    assert 0 <= saved - 4 * 3 * 4 * 2 * (8 - 2) <= 4 * 3 * 4
     assert small.vectors[0].dtype == torch.float64
     assert not torch.equal(small.vectors[0], dense.vectors[0])
     torch.testing.assert_close(small.vectors[0], dense.vectors[0], rtol=2e-3, atol=2e-3)

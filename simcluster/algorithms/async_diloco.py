@@ -24,7 +24,7 @@ from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, outer_gradient
 from simcluster.algorithms.serving import SERVER, answer, next_push
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import flatten
+from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
 from simcluster.payload import pack
 from simcluster.transport import Transport
@@ -49,7 +49,7 @@ async def async_diloco(
     every arrival. *spread*: how much of the momentum is applied before the N-th arrival rather than at it, evenly (c N
     in the paper). *compression*: of the changes that workers send. A worker that is lost leaves the others to go on.
     """
-    codec = Codec(compression, node.rng, "push", [flatten(replica.parameters)])
+    codec = Codec(compression, node.rng, "push", replica.parameters)
     if node.rank == SERVER:
         outer = outer_learning_rate, outer_momentum, delay or node.size, spread
         await _serve(node, replica, interval, dynamic, outer, codec)
@@ -100,7 +100,7 @@ async def _serve(
     async with asyncio.TaskGroup() as group:
         group.create_task(train())
         while (push := await next_push(node, training)) is not None:
-            (delta,) = await codec.restore(node, push.tensors)
+            delta = flatten(await codec.restore(node, push.tensors))
             async with updating:
                 steps = await take(delta, push["version"], push.source, push["step_s"])
                 answer(group, node, push.source, pack(theta, version=version, steps=steps))
@@ -118,7 +118,7 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
 
         # Phase 2, push: what they changed, from which version of theta on, and how long each of them took.
         delta = await timed(node, outer_gradient, theta, replica.parameters)
-        small = await codec.compress(node, [delta])
+        small = await codec.compress(node, unflatten(delta, replica.parameters))
         last = done == replica.steps
         await node.send(SERVER, "push", pack(*small, version=version, step_s=took_s, last=last))
         pushed += 1

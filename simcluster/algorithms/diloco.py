@@ -17,9 +17,8 @@ from pydantic import PositiveFloat, PositiveInt
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, nesterov, outer_gradient
 from simcluster.algorithms.timed import timed
-from simcluster.algorithms.total import Total
-from simcluster.collectives import flatten
-from simcluster.compression import Compression
+from simcluster.collectives import flatten, ring_all_reduce, unflatten
+from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -39,7 +38,7 @@ async def diloco(
     """
     theta = flatten(replica.parameters)
     m = torch.zeros_like(theta)
-    outer = Total(node, compression, "outer gradient", theta)
+    mean = Mean(compression, node, "outer gradient", replica.parameters, ring_all_reduce)
     batches, step = replica.batches(), 0
 
     while step < replica.steps:
@@ -48,8 +47,7 @@ async def diloco(
 
         # Phase 2, outer gradient: Delta = 1/k sum_i (theta - theta_i).
         moved = await timed(node, outer_gradient, theta, replica.parameters)
-        total = await outer.over_ranks(moved, f"outer/{step}")
-        delta = await timed(node, torch.div, total, node.size)
+        delta = flatten(await mean(unflatten(moved, replica.parameters), f"outer/{step}"))
 
         # Phase 3, outer step: the same bits everywhere, from which all go on.
         theta, m = await timed(node, nesterov, theta, m, delta, outer_learning_rate, outer_momentum)

@@ -20,7 +20,7 @@ from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, outer_gradient
 from simcluster.algorithms.serving import SERVER, answer, next_push
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import flatten
+from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
 from simcluster.payload import pack
 from simcluster.transport import Transport
@@ -45,7 +45,7 @@ async def fedbuff(
     server rejects changes staler than this; None takes all. *compression*: of the changes that workers send. What is in
     the buffer when nobody trains any more is a last, smaller step. A worker that is lost leaves the others to go on.
     """
-    codec = Codec(compression, node.rng, "push", [flatten(replica.parameters)])
+    codec = Codec(compression, node.rng, "push", replica.parameters)
     if node.rank == SERVER:
         await _serve(node, replica, interval, buffer, server_learning_rate, damping, max_staleness, codec)
     else:
@@ -104,7 +104,7 @@ async def _serve(
     async with asyncio.TaskGroup() as group:
         group.create_task(train())
         while (push := await next_push(node, training)) is not None:
-            (delta,) = await codec.restore(node, push.tensors)
+            delta = flatten(await codec.restore(node, push.tensors))
             async with updating:
                 await take(delta, push["version"])
                 answer(group, node, push.source, pack(w, version=version))
@@ -124,7 +124,7 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
 
         # Phase 2, push: what they changed, and the version of the weights that they began from.
         delta = await timed(node, outer_gradient, w, replica.parameters)
-        small = await codec.compress(node, [delta])
+        small = await codec.compress(node, unflatten(delta, replica.parameters))
         await node.send(SERVER, "push", pack(*small, version=version, last=done == replica.steps))
         pushed += 1
         node.record(step=done, loss=loss, pushed=pushed)

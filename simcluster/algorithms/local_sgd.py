@@ -21,9 +21,8 @@ from torch import Tensor
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt
 from simcluster.algorithms.timed import timed
-from simcluster.algorithms.total import Total
-from simcluster.collectives import flatten, ring_all_reduce
-from simcluster.compression import Compression
+from simcluster.collectives import flatten, ring_all_reduce, unflatten
+from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -46,7 +45,7 @@ async def local_sgd(
     n = await _samples(node, replica) if weighting == "samples" else [1] * node.size
     chosen_ranks = max(round(participation * node.size), 1)
     x = flatten(replica.parameters)
-    changes = Total(node, compression, "change", x)
+    mean = Mean(compression, node, "change", replica.parameters, ring_all_reduce)
     batches, step = replica.batches(), 0
 
     while step < replica.steps:
@@ -61,9 +60,10 @@ async def local_sgd(
         else:
             step += len(list(islice(batches, interval)))
 
-        # Phase 3, average: x + sum over S of n_k / n (x_k - x), the same bits everywhere.
-        change = await timed(node, _change, x, replica.parameters, share)
-        x = await timed(node, torch.add, x, await changes.over_ranks(change, f"average/{step}"))
+        # Phase 3, average: x + sum over S of n_k / n (x_k - x), as a mean over all ranks, the same bits everywhere.
+        change = await timed(node, _change, x, replica.parameters, share * node.size)
+        changes = await mean(unflatten(change, replica.parameters), f"average/{step}")
+        x = await timed(node, torch.add, x, flatten(changes))
         await timed(node, adopt, replica.parameters, x)
         node.record(step=step, contributions=len(chosen), **({"loss": loss} if share else {}))
 
@@ -75,5 +75,5 @@ async def _samples(node: Transport, replica: Replica) -> list[int]:
     return [int(size) for size in (await ring_all_reduce(node, own, "samples")).tolist()]
 
 
-def _change(x: Tensor, parameters: Sequence[Tensor], share: float) -> Tensor:
-    return (flatten(parameters) - x) * share
+def _change(x: Tensor, parameters: Sequence[Tensor], weight: float) -> Tensor:
+    return (flatten(parameters) - x) * weight

@@ -67,9 +67,9 @@ def _all_reduce_dp(rank: int, size: int, settings: Settings) -> float:
 
 
 def _of_a_sum(size: int, settings: Settings) -> float:
-    """Beside what is summed and its sum: chunks out and in; or small forms, at most half as large, of and to all."""
+    """Beside what is averaged and its mean: chunks out and in; or small forms, at most half as large, of and to all."""
     if settings["compression"] != "none":
-        return size - 0.5
+        return 2.0 + 0.5 * (size - 1)
     return 2.0 / size if size > 1 else 0.0
 
 
@@ -146,6 +146,11 @@ def _ad_psgd(rank: int, size: int, settings: Settings) -> float:
     return 3.0 + 2.0 * (len(asking) if rank in answering else 1)
 
 
+def _one_bit_adam(rank: int, size: int, settings: Settings) -> float:
+    # m and v, and m anew; an all-reduce of the warm-up, or later a residual in double precision and bits.
+    return 3.0 + max(2.0 + (2.0 / size if size > 1 else 0.0), 4.0)
+
+
 COPIES: Mapping[str, Copies] = {
     "ad_psgd": _ad_psgd,
     "all_reduce_dp": _all_reduce_dp,
@@ -163,6 +168,7 @@ COPIES: Mapping[str, Copies] = {
     "pipeline": _pipeline,
     "sgp": _sgp,
     "softsync": _stale,
+    "one_bit_adam": _one_bit_adam,
     "sparta": _sparta,
     "ssp": _stale,
     "streaming_diloco": _streaming_diloco,

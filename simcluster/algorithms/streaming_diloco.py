@@ -19,9 +19,8 @@ from torch import Tensor
 
 from simcluster.algorithms.outer import adopt, nesterov
 from simcluster.algorithms.timed import timed
-from simcluster.algorithms.total import Total
-from simcluster.collectives import flatten
-from simcluster.compression import Compression
+from simcluster.collectives import flatten, ring_all_reduce
+from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -46,20 +45,18 @@ async def streaming_diloco(
     """
     theta = list(flatten(replica.parameters).tensor_split(fragments))
     m = [torch.zeros_like(piece) for piece in theta]
-    outer = [Total(node, compression, f"fragment {p}", piece) for p, piece in enumerate(theta)]
-    under_way: dict[int, tuple[int, asyncio.Task[Tensor]]] = {}
+    mean = [Mean(compression, node, f"fragment {p}", [piece], ring_all_reduce) for p, piece in enumerate(theta)]
+    under_way: dict[int, tuple[int, asyncio.Task[list[Tensor]]]] = {}
 
     async def begin(p: int, step: int) -> None:
-        """Fragment p's outer gradient is taken now, and summed while training goes on."""
+        """Fragment p's outer gradient is taken now, and averaged while training goes on."""
         moved = await timed(node, _moved, theta[p], replica.parameters, fragments, p)
-        under_way[p] = step + overlap, group.create_task(outer[p].over_ranks(moved, f"fragment{p}/{step}"))
+        under_way[p] = step + overlap, group.create_task(mean[p]([moved], f"fragment{p}/{step}"))
 
     async def end(p: int, alpha: float) -> None:
         """Fragment p's outer step, and alpha of what the replica has become meanwhile."""
-        total = await under_way.pop(p)[1]
-        theta[p], m[p] = await timed(
-            node, _outer_step, theta[p], m[p], total, node.size, outer_learning_rate, outer_momentum
-        )
+        (delta,) = await under_way.pop(p)[1]
+        theta[p], m[p] = await timed(node, nesterov, theta[p], m[p], delta, outer_learning_rate, outer_momentum)
         await timed(node, _blend, replica.parameters, theta[p], fragments, p, alpha)
 
     async with asyncio.TaskGroup() as group:
@@ -83,10 +80,6 @@ async def streaming_diloco(
 
 def _moved(theta: Tensor, parameters: list[Tensor], fragments: int, p: int) -> Tensor:
     return theta - flatten(parameters).tensor_split(fragments)[p]
-
-
-def _outer_step(theta: Tensor, m: Tensor, total: Tensor, size: int, lr: float, mu: float) -> tuple[Tensor, Tensor]:
-    return nesterov(theta, m, total / size, lr, mu)
 
 
 def _blend(parameters: list[Tensor], theta: Tensor, fragments: int, p: int, alpha: float) -> None:
