@@ -17,12 +17,14 @@ from simcluster.algorithms.k_async import k_async
 from simcluster.algorithms.k_sync import k_sync
 from simcluster.algorithms.local_sgd import local_sgd
 from simcluster.algorithms.pipeline import pipeline
+from simcluster.algorithms.one_bit_adam import one_bit_adam
 from simcluster.algorithms.sgp import sgp
 from simcluster.algorithms.softsync import softsync
 from simcluster.algorithms.sparta import sparta
 from simcluster.algorithms.ssp import ssp
 from simcluster.algorithms.streaming_diloco import streaming_diloco
 from simcluster.algorithms.sync_ps import sync_ps
+from simcluster.algorithms.zero import zero
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     "ad_psgd": ad_psgd,
@@ -39,12 +41,14 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "k_sync": k_sync,
     "local_sgd": local_sgd,
     "pipeline": pipeline,
+    "one_bit_adam": one_bit_adam,
     "sgp": sgp,
     "softsync": softsync,
     "sparta": sparta,
     "ssp": ssp,
     "streaming_diloco": streaming_diloco,
     "sync_ps": sync_ps,
+    "zero": zero,
 }
 """By name, as in `algorithm: sync_ps`; the settings of each are its keyword arguments."""
 
@@ -64,10 +68,12 @@ __all__ = [
     "k_sync",
     "local_sgd",
     "pipeline",
+    "one_bit_adam",
     "sgp",
     "softsync",
     "sparta",
     "ssp",
     "streaming_diloco",
     "sync_ps",
+    "zero",
 ]

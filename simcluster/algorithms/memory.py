@@ -151,6 +151,13 @@ def _one_bit_adam(rank: int, size: int, settings: Settings) -> float:
     return 3.0 + max(2.0 + (2.0 / size if size > 1 else 0.0), 4.0)
 
 
+def _zero(rank: int, size: int, settings: Settings) -> float:
+    # A copy of what it updates; of each step under way the gradient in one piece, its sum, and what is out and in
+    # meanwhile; weights on their way. What is parted is not taken off, since it depends on how large a layer is.
+    own = 1.0 / size if settings["stage"] else 1.0
+    return own + 3.0 * (1.0 + settings["staleness"]) + 1.0
+
+
 COPIES: Mapping[str, Copies] = {
     "ad_psgd": _ad_psgd,
     "all_reduce_dp": _all_reduce_dp,
@@ -173,5 +180,6 @@ COPIES: Mapping[str, Copies] = {
     "ssp": _stale,
     "streaming_diloco": _streaming_diloco,
     "sync_ps": _sync_ps,
+    "zero": _zero,
 }
 """By the algorithm's name. Of one's own algorithms nothing is known."""

@@ -28,6 +28,7 @@ from simcluster.workloads.layers import Layers
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.part import Part, count_part
 from simcluster.workloads.partition import Indices
+from simcluster.workloads.pieces import Pieces, make_pieces
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.steps import Loss, differentiate, separate, take_step, trainable_of
 from simcluster.workloads.streams import joined, stream
@@ -194,6 +195,10 @@ class Replica:
         costs = count_part(parameters, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
         step = partial(take_step, self._optimizer, parameters, clip_norm=None)
         return Part(places, [self.parameters[place] for place in places], self._clip_norm, step, costs)
+
+    def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
+        """*vectors*, cut out of parameters in any way, with an optimizer of their own: not the replica's."""
+        return make_pieces(vectors, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
 
     def layers(self) -> Layers:
         """The live model, layer by layer; always the same layers. Raises UsageError if the model does not say.

@@ -21,6 +21,7 @@ from simcluster.workloads.layer_costs import LayerCost, count_layers
 from simcluster.workloads.memory import Memory, count_memory
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.part import Part, count_part
+from simcluster.workloads.pieces import Pieces, count_pieces
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.steps import Loss, differentiate, take_step, trainable_of
 
@@ -48,6 +49,7 @@ class Sketch:
         self._costs: dict[Hashable, Cost] = {}
         self._layers: dict[Hashable, list[LayerCost]] = {}
         self._parts: dict[Hashable, tuple[Cost, Cost]] = {}
+        self._pieces: dict[Hashable, tuple[Cost, Cost, int]] = {}
         self._outputs: dict[Hashable, Tensor] = {}
         self.model = self._without_values("the model", lambda: make_model().train())
         named = trainable_of(self.model)
@@ -105,6 +107,16 @@ class Sketch:
             self._parts[key] = self._without_values("the optimizer", count)
         parameters = [self.parameters[place].detach() for place in places]
         return Part(places, parameters, self._clip_norm, lambda _: None, self._parts[key], device="meta")
+
+    def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
+        """What `Replica.pieces` says; a step with them does nothing."""
+        key = tuple((vector.shape, vector.dtype) for vector in vectors)
+        if key not in self._pieces:
+            kind = kind_of(self._name, "apply")
+            fake = self._without_values("the optimizer", lambda: [_fake(vector) for vector in vectors])
+            count = partial(count_pieces, fake, self._make_optimizer, self._clip_norm, kind)
+            self._pieces[key] = self._without_values("the optimizer", count)
+        return Pieces(vectors, self._clip_norm, lambda _: None, self._pieces[key], device="meta")
 
     def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
         """What `count_memory` says of the model, such a batch and *data*."""

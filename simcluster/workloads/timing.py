@@ -17,6 +17,7 @@ from simcluster.unknown import UNKNOWN
 from simcluster.workloads.layer_costs import LayerCost
 from simcluster.workloads.layers import Layers
 from simcluster.workloads.part import Part
+from simcluster.workloads.pieces import Pieces
 from simcluster.workloads.replica import Replica, check_shapes
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.sketch import Sketch
@@ -87,6 +88,9 @@ class TimingReplica(Replica):
 
     def part(self, places: Sequence[int]) -> Part:
         return self._sketch.part(places)
+
+    def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
+        return self._sketch.pieces(vectors)
 
     def layers(self) -> Layers:
         if self._layers is None:

@@ -1,0 +1,91 @@
+"""What is claimed of `zero`: plain data parallelism with a delay, in one process; and what each stage sends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.verify.claim import Claim, Identity, Settings, Variant
+from simcluster.workloads import Workload
+
+
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """One model: the mean gradient of all ranks' batches, applied *staleness* steps late. Nothing is parted."""
+    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
+    alone, under_way = replicas[0], deque[list[Tensor]]()
+    for batches in zip(*(replica.batches() for replica in replicas), strict=True):
+        gradients = [alone.loss_and_gradients(batch)[1] for batch in batches]
+        under_way.append([sum(parts[1:], start=parts[0]) / size for parts in zip(*gradients, strict=True)])
+        if len(under_way) > settings["staleness"]:
+            alone.apply(under_way.popleft())
+    for late in under_way:
+        alone.apply(late)
+    return [alone.parameters] * size
+
+
+def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
+    """(N_d - 1)/N_d models from each of N_d ranks in every reduce-scatter and every all-gather.
+
+    Stages 0 to 2: one of each a step. Stage 3: a second all-gather. The first pass forward is spared one, since all have
+    drawn the same weights; for that the whole model is gathered at the end, and whenever somebody wants to judge it.
+    """
+    times = steps * (3 if settings["stage"] == 3 else 2)
+    interval = settings["gather_interval"]
+    if settings["stage"] == 3 and interval is not None:
+        times += (steps - 1) // interval
+    return times * (size - 1) * model_bytes
+
+
+CLAIM = Claim(
+    paper="Rajbhandari et al. 2020, section 5",
+    reference=reference,
+    reference_for=(
+        {"stage": 0},
+        {"stage": 2},
+        {"stage": 3},
+        {"stage": 3, "reduce": "direct", "gather": "broadcast", "prefetch": 0},
+        {"stage": 2, "staleness": 2},
+        {"stage": 3, "staleness": 1},
+    ),
+    variants={
+        "stage": 3,
+        "reduce": "direct",
+        "gather": "broadcast",
+        "prefetch": Variant(0, given={"stage": 3}),
+        "staleness": 1,
+        "gather_interval": Variant(1, given={"stage": 3}),
+    },
+    identities=(
+        Identity({}, "one process", why="the mean of the ranks' gradients is the gradient of the joined batch"),
+        *(
+            Identity({"stage": 0}, "zero", {"stage": stage}, exact=True, why=f"ZeRO 0 = {stage}, to the bit")
+            for stage in (1, 2, 3)
+        ),
+        Identity(
+            {"stage": 3, "reduce": "direct"},
+            "all_reduce_dp",
+            {"schedule": "naive"},
+            why="parted or not, sums by rank are sums by rank",
+        ),
+        Identity({"staleness": 2}, "all_reduce_dp", {"staleness": 2}, why="late by as many steps is late by as many"),
+    ),
+    payload_bytes=payload_bytes,
+    replicas_agree=True,
+    outcomes={
+        "crash of a worker": "fails",
+        "restart of a worker": "fails",
+        "short hang": "ends well",
+        "long hang of a worker": "fails",
+        "slow-down": "ends well",
+        "short cut": "ends well",
+        "long cut of a worker": "fails",
+        "flap": "ends well",
+        "short partition": "ends well",
+        "long partition": "fails",
+        "latency": "ends well",
+        "bandwidth": "ends well",
+        "loss": "ends well",
+    },
+)
