@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from simcluster.experiment.fault_plan import faults
     from simcluster.experiment.run import run
+    from simcluster.experiment.sweep import sweep as sweep
     from simcluster.payload import Message, Payload, pack
     from simcluster.results.folder import Run, load_run
     from simcluster.transport import ANY, FREE, Cost, Transport
@@ -50,6 +51,7 @@ _HOME = {
     "load_run": "results.folder",
     "pack": "payload",
     "run": "experiment",
+    "sweep": "experiment.sweep",
 }
 
 __all__ = [

@@ -20,6 +20,7 @@ from simcluster.cli_options import Json, names_of
 from simcluster.cli_run import run
 from simcluster.cli_show import wrapped
 from simcluster.cli_simulator import bench_app, flows
+from simcluster.cli_sweep import sweep
 from simcluster.cli_topology import topology_app
 from simcluster.cli_verify import verify
 from simcluster.errors import Problem, RunError, UsageError
@@ -103,6 +104,7 @@ def _root(
 
 
 app.command()(run)
+app.command()(sweep)
 
 
 @app.command()

@@ -170,3 +170,10 @@ def test_an_experiment_without_a_name_has_its_files(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("{topology: star-8-gigabit, algorithm: edp, workload: quadratic, stop: {steps: 1}}")
     assert read_experiment(path).name == "mine"
+
+
+def test_the_mapping_that_was_given_is_left_as_it_was() -> None:
+    read_experiment(GOOD, {"stop.steps": 3, "workload.batch_size": 4}, seed=2)
+    assert GOOD["stop"] == {"steps": 10}
+    assert GOOD["workload"] == {"name": "quadratic", "batch_size": 8}
+    assert "seed" not in GOOD

@@ -6,6 +6,7 @@ command lines; a value that a command line sets comes in as an override.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,7 +93,8 @@ def read_experiment(
 
 def _open(source: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
     if isinstance(source, Mapping):
-        return Document(dict(source)), Path.cwd()
+        # A copy through and through: overrides are put into it, and the mapping is its owner's.
+        return Document(copy.deepcopy(dict(source))), Path.cwd()
     if not isinstance(source, (str, Path)):
         raise UsageError(Problem("experiment", repr(source), "a file, the name of a shipped one, or a mapping of keys"))
     path = Path(source)

@@ -1,0 +1,170 @@
+"""Runs what has not run yet of a sweep, and makes its table.
+
+This file knows points, folders and engines. It must not know what an experiment means. Points are kept by what they
+depend on (their digest), so a finished run is never run twice, whoever asks for it: an interrupted sweep goes on, and a
+larger one has the smaller one's runs already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from simcluster.errors import Problem, UsageError
+from simcluster.experiment.own_code import refuse_while_loading
+from simcluster.experiment.sweep.axes import Axis, read_axes
+from simcluster.experiment.sweep.engines import default_jobs, engine
+from simcluster.experiment.sweep.points import Point, Source, read_points
+from simcluster.experiment.sweep.table import table, write_table
+from simcluster.experiment.sweep.work import DIED, is_complete, note
+from simcluster.results.folder import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SWEEP, POINTS, LOGS = "sweep.yaml", "points", "logs"
+
+Progress = Callable[[int, int, int], None]
+"""Called with (points done, points in all, points that had run before)."""
+
+
+class Sweep:
+    """A finished sweep: its *folder*, *points*, and *table* (pandas), one row a point."""
+
+    def __init__(self, folder: Path, points: Sequence[Point], target: Mapping[str, float] | None = None) -> None:
+        self.folder, self.points = folder, list(points)
+        self._target = target
+
+    @property
+    def folders(self) -> list[Path]:
+        """Of each point's run; equal points share one."""
+        return [self.folder / POINTS / point.digest for point in self.points]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        return table(self.points, self.folders, self._target)
+
+    @cached_property
+    def runs(self) -> list[Run | None]:
+        """The run of each point; None where there is none."""
+        return [Run(folder) if (folder / "summary.json").is_file() else None for folder in self.folders]
+
+    @property
+    def failed(self) -> int:
+        """Points whose run failed or was never had."""
+        return int((self.table["status"] != "done").sum())
+
+    def __repr__(self) -> str:
+        return f"Sweep({str(self.folder)!r}: {len(self.points)} points, {self.failed} failed)"
+
+
+def sweep(
+    experiment: Source,
+    values: Mapping[str, Any] | None = None,
+    *,
+    sets: Sequence[str] = (),
+    pairs: Sequence[str] = (),
+    seeds: int = 1,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    engine_name: str = "local",
+    target: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    **replaced: Any,
+) -> Sweep:
+    """Runs *experiment* at every combination of *values*: `sweep("quickstart", {"algorithm.pull_interval": [1, 4]})`.
+
+    *values* map dotted keys to lists; *sets* and *pairs* are texts as the command line has them. *seeds*: so many at
+    each combination. *jobs* processes run at once, by default one a core. *out*, by default below `runs/`, keeps every
+    run that was ever made there. *target*, such as {"accuracy": 0.9}, adds the time it took to the table. *replaced*
+    are topology, algorithm and backend, as `run` has them; *options* are the backend's.
+
+    Raises UsageError, before anything is written, with what is wrong at any point. A run that fails is a row.
+    """
+    refuse_while_loading()
+    fixed, axes = read_axes(sets, pairs, seed or 0)
+    axes = [*_given(values or {}), *axes]
+    points = read_points(experiment, axes, fixed, seeds=seeds, seed=seed, **replaced)
+    if jobs is not None and jobs < 1:
+        raise UsageError(Problem("--jobs", str(jobs), "at least 1"))
+    _check_target(target)
+    folder = Path(out) if out is not None else Path("runs") / f"{points[0].document['name']}-sweep"
+    _check_folder(folder)
+    done = Sweep(folder, points, target)
+    _write_head(folder, axes, fixed, points)
+    _run_missing(done, jobs or default_jobs(), engine_name, dict(options or {}), progress)
+    write_table(done.table, folder)
+    return done
+
+
+def _run_missing(done: Sweep, jobs: int, engine_name: str, options: dict[str, Any], progress: Progress | None) -> None:
+    """Runs every point whose folder is not complete."""
+    wanted = dict(zip([point.digest for point in done.points], done.points, strict=True))
+    folders = {digest: done.folder / POINTS / digest for digest in wanted}
+    missing = [digest for digest in wanted if not is_complete(folders[digest])]
+    before = count = len(wanted) - len(missing)
+    if progress is not None:
+        progress(count, len(wanted), before)
+    if not missing:
+        return
+    with engine(engine_name, jobs, done.folder / LOGS) as run_all:
+        calls = [(wanted[digest].document, str(folders[digest]), options) for digest in missing]
+        for number, error in run_all(calls):
+            folder = folders[missing[number]]
+            if error is not None and not is_complete(folder):
+                note(folder, DIED, error)
+            count += 1
+            if progress is not None:
+                progress(count, len(wanted), before)
+
+
+def _given(values: Mapping[str, Any]) -> list[Axis]:
+    problems = [
+        Problem(key, repr(found), "a list of values")
+        for key, found in values.items()
+        if isinstance(found, (str, bytes, Mapping)) or not hasattr(found, "__iter__") or not list(found)
+    ]
+    if problems:
+        raise UsageError(problems)
+    return [Axis((key,), tuple((value,) for value in found)) for key, found in values.items()]
+
+
+def _check_target(target: Mapping[str, float] | None) -> None:
+    for name, value in (target or {}).items():
+        if name not in ("loss", "accuracy") or isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UsageError(Problem("--target", f"{name}={value!r}", "accuracy=NUMBER or loss=NUMBER"))
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(Problem("--out", f"the file {folder}", "a folder, or a name that is free"))
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / SWEEP).is_file():
+        raise UsageError(
+            Problem("--out", f"{folder} with other things in it", "a sweep's folder, an empty or a new one")
+        )
+
+
+def _write_head(folder: Path, axes: Sequence[Axis], fixed: Mapping[str, Any], points: Sequence[Point]) -> None:
+    """Writes what is swept: enough to read the table by."""
+    head = {
+        "experiment": points[0].document["name"],
+        "axes": [{key: [values[i] for values in axis.values] for i, key in enumerate(axis.keys)} for axis in axes],
+        "fixed": dict(fixed),
+        "seeds": sorted({point.seed for point in points}),
+        "points": len(points),
+    }
+    (folder / POINTS).mkdir(parents=True, exist_ok=True)
+    partial = folder / f".partial-{SWEEP}"
+    with suppress(OSError):
+        partial.unlink()
+    partial.write_text(yaml.safe_dump(json.loads(json.dumps(head)), sort_keys=False), encoding="utf-8")
+    os.replace(partial, folder / SWEEP)
