@@ -28,8 +28,8 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
     """(N_d - 1)/N_d models from each of N_d ranks in every reduce-scatter and every all-gather.
 
-    Stages 0 to 2: one of each a step. Stage 3: a second all-gather. The first pass forward is spared one, since all have
-    drawn the same weights; for that the whole model is gathered at the end, and whenever somebody wants to judge it.
+    Stages 0 to 2: one of each a step. Stage 3: a second all-gather. The first pass forward is spared one, since all
+    have drawn the same weights; for that the whole model is gathered at the end, and before if it is to be judged.
     """
     times = steps * (3 if settings["stage"] == 3 else 2)
     interval = settings["gather_interval"]
