@@ -6,6 +6,7 @@ from typing import Any
 from simcluster.algorithms.ad_psgd import ad_psgd
 from simcluster.algorithms.all_reduce_dp import all_reduce_dp
 from simcluster.algorithms.async_diloco import async_diloco
+from simcluster.algorithms.choco_sgd import choco_sgd
 from simcluster.algorithms.d_psgd import d_psgd
 from simcluster.algorithms.demo import demo
 from simcluster.algorithms.diloco import diloco
@@ -30,6 +31,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "ad_psgd": ad_psgd,
     "all_reduce_dp": all_reduce_dp,
     "async_diloco": async_diloco,
+    "choco_sgd": choco_sgd,
     "d_psgd": d_psgd,
     "demo": demo,
     "diloco": diloco,
@@ -57,6 +59,7 @@ __all__ = [
     "ad_psgd",
     "all_reduce_dp",
     "async_diloco",
+    "choco_sgd",
     "d_psgd",
     "demo",
     "diloco",

@@ -53,17 +53,17 @@ def _k_sync(rank: int, size: int, settings: Settings) -> float:
 
 def _all_reduce_dp(rank: int, size: int, settings: Settings) -> float:
     # Of each step under way one vector, its sum, and what is out and in meanwhile; beside them, what accumulates.
-    more = 1.0 if settings["accumulate"] > 1 else 0.0
+    more, steps = 1.0 if settings["accumulate"] > 1 else 0.0, 1.0 + float(settings["staleness"])
     if settings["compression"] != "none":
         # A mean is made of small forms, at most half as large; a residual is kept in double precision.
-        return (1.0 + settings["staleness"]) * (1.0 + _of_a_sum(size, settings)) + 2.0 + more
+        return steps * (1.0 + _of_a_sum(size, settings)) + 2.0 + more
     if settings["schedule"] == "ring":
         beside = 1.0 + (2.0 / size if size > 1 else 0.0)  # the sum, a chunk out and a chunk in
     elif settings["schedule"] == "naive":
         beside = 2.0 * (size - 1)  # everybody's, and frozen ones to everybody
     else:
         beside = 3.0  # the sum; as much out and as much in
-    return (1.0 + settings["staleness"]) * (1.0 + beside) + more
+    return steps * (1.0 + beside) + more
 
 
 def _of_a_sum(size: int, settings: Settings) -> float:
@@ -131,6 +131,11 @@ def _d_psgd(rank: int, size: int, settings: Settings) -> float:
     return 1.0 + _degree(rank, size, settings)
 
 
+def _choco_sgd(rank: int, size: int, settings: Settings) -> float:
+    # A copy of every neighbour and oneself, a difference, a new mean; differences under way, restored one by one.
+    return 4.0 + 1.5 * _degree(rank, size, settings)
+
+
 def _sgp(rank: int, size: int, settings: Settings) -> float:
     return 2.0 + _degree(rank, size, settings)  # as above, of its own share of x
 
@@ -162,6 +167,7 @@ COPIES: Mapping[str, Copies] = {
     "ad_psgd": _ad_psgd,
     "all_reduce_dp": _all_reduce_dp,
     "async_diloco": _async_diloco,
+    "choco_sgd": _choco_sgd,
     "d_psgd": _d_psgd,
     "demo": _demo,
     "diloco": _diloco,

@@ -1,0 +1,89 @@
+"""Adam whose momentum travels as signs: a bit a number, once the variance has been learnt in full.
+
+Tang et al. 2021 (1-bit Adam), algorithm 1. Adam is not linear in the gradient, so error feedback cannot make up for
+what compressing its gradients loses; but its variance v soon changes little. After a warm-up of ordinary Adam v is
+frozen, and what is left is momentum descent with a step of its own for each weight, which bears compression: each rank
+sends the signs of its momentum, chunk by chunk, and the signs of the mean come back (section 4.2), both with error
+feedback.
+
+This file knows ranks, two moments and two means. It must not know how a mean is compressed, a backend or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.timed import cost_of, timed
+from simcluster.collectives import all_reduce
+from simcluster.compression import Mean
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+async def one_bit_adam(
+    node: Transport,
+    replica: Replica,
+    *,
+    warmup: PositiveInt = 20,
+    beta1: Decay = 0.9,
+    beta2: Decay = 0.999,
+    epsilon: PositiveFloat = 1e-8,
+    schedule: Literal["ring", "direct", "halving_doubling"] = "ring",
+) -> None:
+    """*warmup* steps of Adam, then as many of 1-bit Adam as there are batches left.
+
+    *beta1* and *beta2* are the decays of momentum and variance, *epsilon* is added to the root of the variance; the
+    learning rate is the workload's, whose optimizer should be plain `sgd`: it is handed Adam's direction in place of a
+    gradient. *schedule*: of the all-reduces of the warm-up. A weight whose gradient was zero all through the warm-up
+    has no step of its own, and stays as it is.
+    """
+    whole = Mean("none", node, "gradients", replica.parameters, partial(all_reduce, schedule=schedule))
+    signs = Mean("sign", node, "momentum", replica.parameters, partial(all_reduce, schedule=schedule))
+    m = [torch.zeros_like(parameter) for parameter in replica.parameters]
+    v = [torch.zeros_like(parameter) for parameter in replica.parameters]
+
+    direction_cost = cost_of(_direction, m, v, 1.0, 1.0, epsilon)
+
+    for step, batch in enumerate(replica.batches(), start=1):
+        # g_t of this rank's batch
+        loss, g = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+
+        if step <= warmup:
+            # Warm-up: m and v of the mean gradient.
+            g = await whole(g, f"gradients/{step}")
+            v = await timed(node, _blend_squares, v, g, beta2)
+            m = await timed(node, _blend, m, g, beta1)
+        else:
+            # Compression: m of this rank's gradient, and of that the mean, by signs.
+            m = await timed(node, _blend, m, g, beta1)
+            m = await signs(m, f"momentum/{step}")
+
+        # x <- x - gamma m / (sqrt(v) + epsilon), both moments freed of their start at zero.
+        of_m, of_v = 1 - beta1**step, 1 - beta2 ** min(step, warmup)
+        direction = await node.compute(_direction, m, v, of_m, of_v, epsilon, cost=direction_cost)
+        await node.compute(replica.apply, direction, cost=replica.apply_cost())
+        node.record(step=step, loss=loss)
+
+
+def _blend(old: Sequence[Tensor], new: Sequence[Tensor], decay: float) -> list[Tensor]:
+    """decay old + (1 - decay) new, tensor by tensor."""
+    return [before * decay + now * (1 - decay) for before, now in zip(old, new, strict=True)]
+
+
+def _blend_squares(old: Sequence[Tensor], new: Sequence[Tensor], decay: float) -> list[Tensor]:
+    return [before * decay + now.square() * (1 - decay) for before, now in zip(old, new, strict=True)]
+
+
+def _direction(m: Sequence[Tensor], v: Sequence[Tensor], of_m: float, of_v: float, epsilon: float) -> list[Tensor]:
+    return [
+        torch.where(second > 0, first / of_m / ((second / of_v).sqrt() + epsilon), torch.zeros_like(first))
+        for first, second in zip(m, v, strict=True)
+    ]
