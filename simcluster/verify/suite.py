@@ -13,6 +13,7 @@ import torch
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.verify.checks import (
     backends,
+    compressors,
     conservation,
     data,
     determinism,
@@ -47,6 +48,7 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
     "arrives": learning.arrives,
     "agree": learning.agree,
     "faults": survives.survives,
+    "compression": compressors.compressors,
     "shards": data.shards,
     "clipping": data.clipping,
     "birth": data.birth,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from tests.mutants.trial import Mutant
 
-SYNC_PS = "simcluster/algorithms/sync_ps.py"
-EDP = "simcluster/algorithms/edp.py"
-DP = "simcluster/algorithms/all_reduce_dp.py"
-RING = "simcluster/collectives/ring.py"
-NAIVE = "simcluster/collectives/naive.py"
-WORKLOAD = "simcluster/workloads/workload.py"
+ALGORITHMS = "simcluster/algorithms/"
+SYNC_PS, EDP, DP = ALGORITHMS + "sync_ps.py", ALGORITHMS + "edp.py", ALGORITHMS + "all_reduce_dp.py"
+PIPELINE = ALGORITHMS + "pipeline.py"
+RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
+INT8 = "simcluster/compression/int8.py"
+STEPS, WORKLOAD = "simcluster/workloads/steps.py", "simcluster/workloads/workload.py"
 
 ARITHMETIC = [
     Mutant(
@@ -23,48 +23,62 @@ ARITHMETIC = [
     ),
     Mutant(
         "5", "the server's optimizer steps twice a batch", SYNC_PS,
-        "            await node.compute(replica.apply, mean, cost=replica.apply_cost())\n",
-        "            await node.compute(replica.apply, mean, cost=replica.apply_cost())\n"
-        "            await node.compute(replica.apply, mean, cost=replica.apply_cost())\n",
+        "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
+        "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n"
+        "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
         "sync_ps", "one process",
     ),
     Mutant(
         "5", "the asynchronous server's optimizer steps twice a push", EDP,
-        "        await node.compute(replica.apply, gradients, cost=replica.apply_cost())\n        version += 1\n",
-        "        await node.compute(replica.apply, gradients, cost=replica.apply_cost())\n"
-        "        await node.compute(replica.apply, gradients, cost=replica.apply_cost())\n        version += 1\n",
+        "            await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
+        "            await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n"
+        "            await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
         "edp", "alone",
     ),
     Mutant(
-        "8", "a clipping key that nobody reads", "simcluster/workloads/steps.py",
+        "6", "a pipeline's loss is not divided by the number of micro-batches", PIPELINE,
+        "layers.backward, above, k, 1 / m,", "layers.backward, above, k, 1.0,",
+        "pipeline", "one process",
+    ),
+    Mutant(
+        "7", "what is handed back is detached: layers before it never train", PIPELINE,
+        "handed = [] if below is None else [below]", "handed = [] if below is None else [0 * below]",
+        "pipeline", "one process",
+    ),
+    Mutant(
+        "8", "a clipping key that nobody reads", STEPS,
         "    if clip_norm is not None:\n        gradients = _clip(gradients, clip_norm)\n", "",
         "all_reduce_dp", "clipping",
     ),
     Mutant(
-        "8", "gradients are clipped after the optimizer has taken its step", "simcluster/workloads/steps.py",
-        "    optimizer.step()\n", "    optimizer.step()\n    gradients = _clip(gradients, clip_norm or 1.0)\n",
+        "8", "gradients are clipped after the optimizer has taken its step", STEPS,
+        "    if clip_norm is not None:\n        gradients = _clip(gradients, clip_norm)\n"
+        "    for parameter, gradient in zip(parameters, gradients, strict=True):\n"
+        "        parameter.grad = gradient\n    optimizer.step()\n",
+        "    for parameter, gradient in zip(parameters, gradients, strict=True):\n"
+        "        parameter.grad = gradient\n    optimizer.step()\n"
+        "    if clip_norm is not None:\n        gradients = _clip(gradients, clip_norm)\n",
         "all_reduce_dp", "clipping",
     ),
     Mutant(
-        "9", "the sum of gradients where the mean was meant", DP,
-        "total.div_(node.size)", "total",
+        "9", "the sum of gradients where the mean was meant", "simcluster/compression/mean.py",
+        "total.div_(self._node.size)", "total",
         "all_reduce_dp", "one process",
     ),
     Mutant(
-        "9", "the step goes ahead when 75 % have arrived, and divides by how many those happen to be", SYNC_PS,
-        "while len(on_time) < len(workers):", "while len(on_time) < 0.75 * len(workers):",
-        "sync_ps", "one process", nodes=(7,),
+        "9", "a step goes ahead when 75 % have arrived, and divides by how many those happen to be", SYNC_PS,
+        "await collect(step, needed)", "await collect(step, int(0.75 * needed))",
+        "sync_ps", "one process", nodes=(4,),
     ),
     Mutant(
         "10", "all-reduce as x times the world size", NAIVE,
-        "    for part in parts[1:]:\n        result.add_(part)\n    return result",
-        "    return vector * node.size",
+        "    return _sum(await naive_all_gather(node, vector, tag))", "    return vector * node.size",
         "all_reduce_dp", "one process", {"schedule": "naive"},
     ),
     Mutant(
-        "10", "an all-gather that invents the others' chunks", RING,
-        "        incoming.copy_(message.tensor)\n    return result", "    return result",
-        "all_reduce_dp", "one process",
+        "10", "an all-gather that invents the others", NAIVE,
+        "    return await naive_all_to_all(node, [tensor] * node.size, tag)", "    return [tensor] * node.size",
+        "all_reduce_dp", "one process", {"schedule": "direct"},
     ),
     Mutant(
         "10", "a reduce-scatter that returns the caller's own chunk", RING,
@@ -80,18 +94,33 @@ ARITHMETIC = [
         "edp", "faults",
     ),
     Mutant(
-        "14", "a Polyak step towards weights sent before the server's own step", SYNC_PS,
-        "            await node.compute(replica.apply, mean, cost=replica.apply_cost())\n\n"
-        "            # Phase 4, reply to those that waited: with weights, if this is a step to pull on.\n"
-        "            reply = pack(*(replica.snapshot() if step % pull_interval == 0 else ()), step=step + 1)\n",
-        "            reply = pack(*(replica.snapshot() if step % pull_interval == 0 else ()), step=step + 1)\n"
-        "            await node.compute(replica.apply, mean, cost=replica.apply_cost())\n",
-        "sync_ps", "one process", {"polyak": 0.5},
+        "12", "int8 whose zero point is clamped, though the range excludes zero", INT8,
+        "+ least.unsqueeze(1)).view(-1)", "+ least.clamp(max=0).unsqueeze(1)).view(-1)",
+        "all_reduce_dp", "compression",
     ),
     Mutant(
-        "16", "no gradient is exchanged: the cluster's accuracy is rank 0's private model's", DP,
-        'total = await all_reduce(node, flatten(gradients), f"gradients/{step}")',
-        "total = flatten(gradients) * node.size",
+        "13", "master weights that are quantised again at every step: small updates vanish", DP,
+        "        await node.compute(replica.apply, [mean[place] for place in sorted(mean)], cost=replica.apply_cost())\n",
+        "        await node.compute(replica.apply, [mean[place] for place in sorted(mean)], cost=replica.apply_cost())\n"
+        "        steps = [parameter.abs().max() / 127 for parameter in replica.parameters]\n"
+        "        replica.load([(p / s).round() * s for p, s in zip(replica.parameters, steps, strict=True)])\n",
+        "all_reduce_dp", "one process",
+    ),
+    Mutant(
+        "14", "a Polyak step towards weights sent before the server's own step", SYNC_PS,
+        "pull = replica.snapshot() if step % pull_interval == 0 else ()", "pull = before_it if step % pull_interval == 0 else ()",
+        "sync_ps", "one process",
+        more=(
+            "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
+            "        before_it = replica.snapshot()\n"
+            "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
+        ),
+    ),
+    Mutant(
+        "16", "no gradient is exchanged: the cluster's accuracy is rank 0's private model's",
+        "simcluster/compression/mean.py",
+        "total = await self._all_reduce(self._node, flatten(tensors), tag)",
+        "total = flatten(tensors) * self._node.size",
         "all_reduce_dp", "one process",
     ),
 ]  # fmt: skip
@@ -104,41 +133,52 @@ KNOBS = [
     ),
     Mutant(
         "17", "an update interval that nobody reads", SYNC_PS,
-        "replica.snapshot() if step % pull_interval == 0 else ()", "replica.snapshot()",
+        "pull = replica.snapshot() if step % pull_interval == 0 else ()", "pull = replica.snapshot()",
         "sync_ps", "settings",
     ),
     Mutant(
-        "18", "a bound on staleness below which nothing is ever turned away", EDP,
+        "18", "bounded staleness at which every step still waits for all", DP,
+        "if len(under_way) > staleness:", "if under_way:",
+        "all_reduce_dp", "one process",
+    ),
+    Mutant(
+        "18", "a bound on staleness that turns nothing away", EDP,
         "staleness > max_staleness:", "staleness > max_staleness + 10**9:",
         "edp", "settings",
     ),
     Mutant(
-        "19", "a setting that is a placeholder", DP,
-        'if initial_weights == "broadcast":', 'if initial_weights == "never":',
+        "19", "a size of buckets that is a placeholder", DP,
+        "cut_into_buckets(replica, bucket_bytes)", "cut_into_buckets(replica, None)",
         "all_reduce_dp", "settings",
+    ),
+    Mutant(
+        "19", "accumulation that is a placeholder: no_sync does nothing", DP,
+        "some = list(islice(batches, accumulate))", "some = list(islice(batches, accumulate))[-1:]",
+        "all_reduce_dp", "one process",
     ),
 ]  # fmt: skip
 
 RANKS_AND_DATA = [
     Mutant(
         "21", "a barrier that counts the leader: one worker is always left out", SYNC_PS,
-        "while len(on_time) < len(workers):", "while len(on_time) + 1 < len(workers):",
+        "await collect(step, needed)", "await collect(step, needed - 1)",
         "sync_ps", "one process",
     ),
     Mutant(
         "23", "gradients of earlier steps stay in the sum", SYNC_PS,
-        "            on_time, late = {}, 0\n", "            late = 0\n",
+        "        on_time, before = {}, rejected\n", "        before = rejected\n",
         "sync_ps", "one process",
     ),
     Mutant(
         "24", "worker ids from 1 for ranks from 0: two nodes share a shard", WORKLOAD,
-        "shard=self._dealt(size, seed)[rank],", "shard=self._dealt(size, seed)[max(rank - 1, 0)],",
+        "            shards=self._dealt(size, seed),\n",
+        "            shards=self._dealt(size, seed)[:1] + self._dealt(size, seed)[:-1],\n",
         "all_reduce_dp", "shards",
     ),
     Mutant(
         "25", "a worker loads the whole set instead of its shard", WORKLOAD,
-        "shard=self._dealt(size, seed)[rank],",
-        "shard=self._dealt(size if rank == 0 else 1, seed)[0],",
+        "            shards=self._dealt(size, seed),\n",
+        "            shards=self._dealt(size, seed)[:1] + self._dealt(1, seed) * (size - 1),\n",
         "all_reduce_dp", "shards",
     ),
     Mutant(
@@ -149,7 +189,7 @@ RANKS_AND_DATA = [
     ),
     Mutant(
         "27", "the world is who is alive at this poll: nodes hold different maps", SYNC_PS,
-        "while len(on_time) < len(workers):", "while len(on_time) < len(node.peers):",
+        "await collect(step, needed)", "await collect(step, len(node.peers))",
         "sync_ps", "faults",
     ),
 ]  # fmt: skip

@@ -27,7 +27,7 @@ AT_ONCE = 2
 
 _HEAVY = (
     "torch", "torch.utils.data", "torch.utils.flop_counter", "torch.nn.utils", "numpy", "networkx", "pydantic",
-    "msgspec", "simpy", "google_crc32c", "yaml", "safetensors.torch", "pandas", "importlib.metadata",
+    "annotated_types", "msgspec", "simpy", "google_crc32c", "yaml", "safetensors.torch", "pandas", "importlib.metadata",
 )  # fmt: skip
 
 
@@ -35,7 +35,8 @@ _HEAVY = (
 class Mutant:
     """*defect* number so-and-so of the list: in *file*, *old*, which is there once, becomes *new*.
 
-    *algorithm* shows it: its *check* must fail, in the simulator, with *settings* and on *nodes*.
+    *more* is another (old, new) in the same file. *algorithm* shows it: its *check* must fail, in the simulator, with
+    *settings* and on *nodes*.
     """
 
     number: str
@@ -47,12 +48,15 @@ class Mutant:
     check: str
     settings: dict[str, Any] = field(default_factory=dict)
     nodes: tuple[int, ...] = (1, 2, 3)
+    more: tuple[str, str] | None = None
 
     def put_into(self, text: str) -> str:
         """*text* with the defect. Raises ValueError if it cannot be put there."""
-        if text.count(self.old) != 1 or self.old == self.new:
-            raise ValueError(f"{self.file} has {text.count(self.old)} times, not once: {self.old!r}")
-        return text.replace(self.old, self.new)
+        for old, new in [(self.old, self.new), *([self.more] if self.more else [])]:
+            if text.count(old) != 1 or old == new:
+                raise ValueError(f"{self.file} has {text.count(old)} times, not once: {old!r}")
+            text = text.replace(old, new)
+        return text
 
 
 @dataclass(frozen=True)
@@ -130,12 +134,14 @@ def _import_heavy() -> None:
     assert not any(name.partition(".")[0] in ("simcluster", "backends") for name in sys.modules), "the copy comes first"
     for name in _HEAVY:
         importlib.import_module(name)
+    torch = importlib.import_module("torch")
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)  # the first optimizer, and the first validator, import for a second
+    importlib.import_module("pydantic").TypeAdapter(int)
 
 
 def _copy(folder: Path, mutant: Mutant | None) -> None:
-    ignore = shutil.ignore_patterns("__pycache__")
     for package in ("simcluster", "backends"):
-        shutil.copytree(ROOT / package, folder / package, ignore=ignore)
+        shutil.copytree(ROOT / package, folder / package)  # what is compiled, too: the times of files are kept
     if mutant is not None:
         file = folder / mutant.file
         file.write_text(mutant.put_into(file.read_text(encoding="utf-8")), encoding="utf-8")
