@@ -120,6 +120,7 @@ def test_every_change_is_applied(settings: dict[str, Any]) -> None:
         ({"delay": 1}, EVEN),
         ({"spread": 1.0}, EVEN),
         ({"compression": "int8"}, EVEN),
+        ({"server_trains": False}, EVEN),
     ],
     ids=str,
 )

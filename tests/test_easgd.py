@@ -113,7 +113,10 @@ def test_what_travels_is_a_model_up_and_a_force_down_or_a_ring_or_the_centre_onc
     assert train("easgd", 3, form="round_robin").messages_sent == 3 * 3
 
 
-@pytest.mark.parametrize("settings", [{"form": "synchronous"}, {"form": "round_robin"}, {"interval": 1}, {"beta": 0.3}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"form": "synchronous"}, {"form": "round_robin"}, {"interval": 1}, {"beta": 0.3}, {"server_trains": False}],
+)
 def test_every_setting_changes_something(settings: dict[str, Any]) -> None:
     changes_something("easgd", settings, {"interval": 2}, EVEN)
 

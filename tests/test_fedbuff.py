@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from simcluster.errors import UsageError
 from simcluster.topology import Device
 from simcluster.verify.claims.fedbuff import CLAIM
 from simcluster.verify.naive import overwrite, vector, walk
@@ -109,6 +110,7 @@ def test_a_small_form_travels_up_and_weights_come_down() -> None:
         ({"damping": "none"}, {}),
         ({"max_staleness": 0}, {"buffer": 1}),
         ({"compression": "int8"}, {}),
+        ({"server_trains": False}, {}),
     ],
     ids=str,
 )
@@ -131,6 +133,14 @@ def test_it_goes_on_without_a_lost_worker_and_takes_it_back() -> None:
     back = train("fedbuff", EVEN, faults=["kind: restart, node: n2, at: 9 ms, after: 1 ms"], interval=2)
     assert back.results[:2] == [None, None]
     assert balance(back)[1] > balance(lost)[1]
+
+
+def test_a_server_that_only_serves_makes_no_change_and_steps_for_as_many_as_train() -> None:
+    run = train("fedbuff", EVEN, interval=4, buffer=100, server_trains=False)
+    assert sorted(set(run.values(0, "applied"))) == [0.0, 2.0, 4.0, 6.0]
+    assert run.values(0, "loss") == []
+    with pytest.raises(UsageError, match="nobody trains"):
+        train("fedbuff", 1, server_trains=False)
 
 
 def test_it_ends_with_the_server() -> None:

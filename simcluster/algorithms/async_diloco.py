@@ -4,7 +4,7 @@ Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling": delaye
 local updates (algorithm 4). Momentum at every arrival makes stale changes worse; so its buffer is brought up to date
 every N arrivals, with their mean. A worker that is k times as slow as the fastest makes a k-th of the steps a round,
 rounded (the paper rounds down, which a clock that is not quite exact would make a step less for the fastest).
-Rank 0 serves and trains as well.
+Rank 0 serves, and trains as well unless told not to.
 
 This file knows the server's and the workers' halves of one protocol. It must not know a backend or a file; the loop's
 clock tells a worker how fast it is.
@@ -22,7 +22,8 @@ from torch import Tensor
 
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, outer_gradient
-from simcluster.algorithms.serving import SERVER, answer, next_push
+from simcluster.algorithms.parameter_server import SERVER, reply_to, trainers
+from simcluster.algorithms.serving import next_push
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
@@ -42,17 +43,20 @@ async def async_diloco(
     delay: PositiveInt | None = None,
     spread: Annotated[float, Ge(0), Le(1)] = 0.0,
     compression: Compression = "none",
+    server_trains: bool = True,
 ) -> None:
     """Rounds of *interval* inner steps (H) for the fastest rank; fewer for slower ones if *dynamic*.
 
-    *delay*: arrivals between two updates of the momentum (N), by default the world size; with 1 it is Nesterov's at
-    every arrival. *spread*: how much of the momentum is applied before the N-th arrival rather than at it, evenly (c N
-    in the paper). *compression*: of the changes that workers send. A worker that is lost leaves the others to go on.
+    *delay*: arrivals between two updates of the momentum (N), by default as many as ranks train; with 1 it is
+    Nesterov's at every arrival. *spread*: how much of the momentum is applied before the N-th arrival rather than at
+    it, evenly (c N in the paper). *compression*: of the changes that workers send. *server_trains*: false for a server
+    that only serves. A worker that is lost leaves the others to go on.
     """
+    ranks = trainers(node.size, server_trains)
     codec = Codec(compression, node.rng, "push", replica.parameters)
     if node.rank == SERVER:
-        outer = outer_learning_rate, outer_momentum, delay or node.size, spread
-        await _serve(node, replica, interval, dynamic, outer, codec)
+        outer = outer_learning_rate, outer_momentum, delay or len(ranks), spread
+        await _serve(node, replica, interval, dynamic, outer, codec, server_trains)
     else:
         await _work(node, replica, interval, codec)
 
@@ -64,6 +68,7 @@ async def _serve(
     dynamic: bool,
     outer: tuple[float, float, int, float],
     codec: Codec,
+    server_trains: bool,
 ) -> None:
     theta = flatten(replica.parameters)
     m = gathered = torch.zeros_like(theta)
@@ -98,12 +103,13 @@ async def _serve(
 
     training = {rank for rank in range(node.size) if rank != SERVER}
     async with asyncio.TaskGroup() as group:
-        group.create_task(train())
+        if server_trains:
+            group.create_task(train())
         while (push := await next_push(node, training)) is not None:
             delta = flatten(await codec.restore(node, push.tensors))
             async with updating:
                 steps = await take(delta, push["version"], push.source, push["step_s"])
-                answer(group, node, push.source, pack(theta, version=version, steps=steps))
+                group.create_task(reply_to(node, push.source, "answer", pack(theta, version=version, steps=steps)))
     await timed(node, adopt, replica.parameters, theta)
 
 
@@ -131,16 +137,9 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
 
 
 def _delayed_nesterov(
-    theta: Tensor,
-    m: Tensor,
-    gathered: Tensor,
-    delta: Tensor,
-    due: bool,
-    epsilon: float,
-    beta: float,
-    N: int,
-    spread: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    theta: Tensor, m: Tensor, gathered: Tensor, delta: Tensor, due: bool, epsilon: float, beta: float,
+    N: int, spread: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """(theta, m, what was gathered since m was last updated) after one arrival; with c = spread / N:
 
     due:      m <- beta m + gathered / N;  theta <- theta - epsilon ((1 - c N + c) beta m + delta / N)

@@ -18,7 +18,8 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.outer import adopt
-from simcluster.algorithms.serving import SERVER, answer, next_push
+from simcluster.algorithms.parameter_server import SERVER, reply_to, trainers
+from simcluster.algorithms.serving import next_push
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, ring_all_reduce
 from simcluster.payload import pack
@@ -36,18 +37,23 @@ async def easgd(
     form: Literal["asynchronous", "synchronous", "round_robin"] = "asynchronous",
     interval: PositiveInt = 4,
     beta: PositiveFloat = 0.9,
+    server_trains: bool = True,
 ) -> None:
     """A rank meets the centre every *interval* steps (tau), and at its last one; the spring is alpha = *beta* / n.
 
     The centre is at rank 0 in the *form* asynchronous, which goes on without lost workers; at every rank alike in the
     synchronous; and goes round in the round-robin one. Rank 0 ends with the centre, the others with their own weights.
-    One rank alone has nobody to be tied to, and trains.
+    One rank alone has nobody to be tied to, and trains. *server_trains*: false if in the asynchronous form rank 0 only
+    serves; n is then the number of the others.
     """
+    ranks = trainers(node.size, server_trains or form != "asynchronous")
     if node.size == 1:
         await _train(node, replica, interval, None)
+    elif form == "asynchronous":
+        await _asynchronous(node, replica, interval, beta / len(ranks), server_trains)
     else:
-        run = {"asynchronous": _asynchronous, "synchronous": _synchronous, "round_robin": _round_robin}[form]
-        await run(node, replica, interval, beta / node.size)
+        run = {"synchronous": _synchronous, "round_robin": _round_robin}[form]
+        await run(node, replica, interval, beta / len(ranks))
 
 
 async def _train(node: Transport, replica: Replica, interval: int, meet: Meet | None) -> None:
@@ -96,9 +102,9 @@ async def _round_robin(node: Transport, replica: Replica, interval: int, alpha: 
         await timed(node, adopt, replica.parameters, (await node.recv(left, "centre")).tensor)
 
 
-async def _asynchronous(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
+async def _asynchronous(node: Transport, replica: Replica, interval: int, alpha: float, trains: bool) -> None:
     if node.rank == SERVER:
-        await _serve(node, replica, interval, alpha)
+        await _serve(node, replica, interval, alpha, trains)
         return
 
     async def meet(x: Tensor, step: int) -> Tensor:
@@ -109,7 +115,7 @@ async def _asynchronous(node: Transport, replica: Replica, interval: int, alpha:
     await _train(node, replica, interval, meet)
 
 
-async def _serve(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
+async def _serve(node: Transport, replica: Replica, interval: int, alpha: float, trains: bool) -> None:
     centre, version = flatten(replica.parameters), 0
     met_at = dict.fromkeys(range(node.size), 0)
     moving = asyncio.Lock()
@@ -126,15 +132,15 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float)
             return force
 
     async def meet(x: Tensor, step: int) -> Tensor:
-        """The server's own replica is tied to the centre as everyone's."""
         node.record(step=step, pushed=-(-step // interval))
         return await take(x, SERVER)
 
     training = {rank for rank in range(node.size) if rank != SERVER}
     async with asyncio.TaskGroup() as group:
-        group.create_task(_train(node, replica, interval, meet))
+        if trains:
+            group.create_task(_train(node, replica, interval, meet))
         while (push := await next_push(node, training)) is not None:
-            answer(group, node, push.source, pack(await take(push.tensor, push.source)))
+            group.create_task(reply_to(node, push.source, "answer", pack(await take(push.tensor, push.source))))
     await timed(node, adopt, replica.parameters, centre)
 
 

@@ -1,8 +1,8 @@
 """FedBuff: workers train on their own and nobody waits for anybody; the server steps once K of their changes are there.
 
 Nguyen et al. 2022, algorithm 1. Staleness is the number of steps that the server made between a worker's download and
-the arrival of what it made of it; changes are scaled down by 1 / sqrt(1 + staleness) (section 5). Rank 0 serves and
-trains as well. The secure aggregation that the buffer makes possible is left out.
+the arrival of what it made of it; changes are scaled down by 1 / sqrt(1 + staleness) (section 5). Rank 0 serves, and
+trains as well unless told not to. The secure aggregation that the buffer makes possible is left out.
 
 This file knows the server's and the workers' halves of one protocol. It must not know a backend, a file or a clock.
 """
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, outer_gradient
-from simcluster.algorithms.serving import SERVER, answer, next_push
+from simcluster.algorithms.parameter_server import SERVER, reply_to, trainers
+from simcluster.algorithms.serving import next_push
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
@@ -37,17 +38,20 @@ async def fedbuff(
     damping: Literal["none", "root"] = "root",
     max_staleness: NonNegativeInt | None = None,
     compression: Compression = "none",
+    server_trains: bool = True,
 ) -> None:
-    """Rounds of *interval* steps (Q) on each rank; the server makes a step of *buffer* (K) changes, of at most as many
-    as there are ranks.
+    """Rounds of *interval* steps (Q) on each rank; the server makes a step of *buffer* (K) changes, at most as many as
+    there are ranks that train.
 
     *server_learning_rate*: eta_g. *damping*: `root` divides a change by sqrt(1 + staleness). *max_staleness*: the
     server rejects changes staler than this; None takes all. *compression*: of the changes that workers send. What is in
-    the buffer when nobody trains any more is a last, smaller step. A worker that is lost leaves the others to go on.
+    the buffer when nobody trains any more is a last, smaller step. *server_trains*: false for a server that only
+    serves. A worker that is lost leaves the others to go on.
     """
+    K = min(buffer, len(trainers(node.size, server_trains)))
     codec = Codec(compression, node.rng, "push", replica.parameters)
     if node.rank == SERVER:
-        await _serve(node, replica, interval, buffer, server_learning_rate, damping, max_staleness, codec)
+        await _serve(node, replica, interval, K, server_learning_rate, damping, max_staleness, codec, server_trains)
     else:
         await _work(node, replica, interval, codec)
 
@@ -56,11 +60,12 @@ async def _serve(
     node: Transport,
     replica: Replica,
     interval: int,
-    buffer: int,
+    K: int,
     server_learning_rate: float,
     damping: str,
     max_staleness: int | None,
     codec: Codec,
+    server_trains: bool,
 ) -> None:
     w = flatten(replica.parameters)
     gathered = torch.zeros_like(w)
@@ -77,7 +82,7 @@ async def _serve(
             scale = (1 + staleness) ** -0.5 if damping == "root" else 1.0
             gathered = await timed(node, _gather, gathered, delta, scale)
             held += 1
-            if held == min(buffer, node.size):
+            if held == K:
                 await step()
         node.record(step=version, staleness=staleness, applied=applied, rejected=rejected)
 
@@ -102,12 +107,13 @@ async def _serve(
 
     training = {rank for rank in range(node.size) if rank != SERVER}
     async with asyncio.TaskGroup() as group:
-        group.create_task(train())
+        if server_trains:
+            group.create_task(train())
         while (push := await next_push(node, training)) is not None:
             delta = flatten(await codec.restore(node, push.tensors))
             async with updating:
                 await take(delta, push["version"])
-                answer(group, node, push.source, pack(w, version=version))
+                group.create_task(reply_to(node, push.source, "answer", pack(w, version=version)))
 
     if held:
         await step()

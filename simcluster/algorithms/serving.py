@@ -1,17 +1,13 @@
-"""A server's side of asynchronous rounds: the next push from anybody who still trains, and an answer to it.
+"""A server's side of asynchronous rounds: the next push from anybody who still trains.
 
 This file knows who has said that a push is its last, and who is lost. It must not know what is pushed.
 """
 
 from __future__ import annotations
 
-import asyncio
-
 from simcluster.errors import PeerLost
-from simcluster.payload import Message, Payload
+from simcluster.payload import Message
 from simcluster.transport import ANY, Transport
-
-SERVER = 0
 
 
 async def next_push(node: Transport, training: set[int]) -> Message | None:
@@ -30,15 +26,3 @@ async def next_push(node: Transport, training: set[int]) -> Message | None:
         (training.discard if push["last"] else training.add)(push.source)
         return push
     return None
-
-
-def answer(group: asyncio.TaskGroup, node: Transport, worker: int, content: Payload) -> None:
-    """Sends *content* while the server goes on: a slow link holds up its own worker only."""
-    group.create_task(_answer(node, worker, content))
-
-
-async def _answer(node: Transport, worker: int, content: Payload) -> None:
-    try:
-        await node.send(worker, "answer", content)
-    except PeerLost:
-        return  # `next_push` is told as well, and drops the worker

@@ -38,8 +38,15 @@ def _k_sync(size: int, settings: Settings) -> None:
         most_of(ranks, "k", settings["k"])
 
 
+def _easgd(size: int, settings: Settings) -> None:
+    trainers(size, settings["server_trains"] or settings["form"] != "asynchronous")
+
+
 CHECKS: Mapping[str, Check] = {
+    "async_diloco": _served(),
+    "easgd": _easgd,
     "edp": _edp,
+    "fedbuff": _served(),
     "k_async": _served("k"),
     "k_sync": _k_sync,
     "softsync": _served("n"),

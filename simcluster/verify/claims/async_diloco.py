@@ -66,6 +66,7 @@ CLAIM = Claim(
         "delay": 1,
         "spread": 1.0,
         "compression": "int8",
+        "server_trains": False,
     },
     payload_bytes=_bytes,
     contributions=account,

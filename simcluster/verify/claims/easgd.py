@@ -54,7 +54,7 @@ CLAIM = Claim(
         {"form": "synchronous", "interval": 1},
         {"form": "round_robin", "interval": 3, "beta": 0.3},
     ),
-    variants={"form": "synchronous", "interval": 1, "beta": 0.3},
+    variants={"form": "synchronous", "interval": 1, "beta": 0.3, "server_trains": False},
     payload_bytes=_bytes,
     contributions=account,
     outcomes=SERVED,

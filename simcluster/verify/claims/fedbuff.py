@@ -23,6 +23,7 @@ CLAIM = Claim(
         "damping": "none",
         "max_staleness": Variant(0, given={"buffer": 1}),
         "compression": "int8",
+        "server_trains": False,
     },
     payload_bytes=_bytes,
     contributions=account,
