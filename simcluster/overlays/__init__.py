@@ -9,12 +9,23 @@ from simcluster.overlays.gossip import mix, swap
 from simcluster.overlays.graph_file import from_graph
 from simcluster.overlays.overlay import Overlay, Round, spectral_gap
 from simcluster.overlays.setting import KINDS, overlay_of
-from simcluster.overlays.types import AnyOverlay, BalancedOverlay, StaticOverlay, World, moving, overlay_for, unbalanced
+from simcluster.overlays.types import (
+    AnyOverlay,
+    BalancedOverlay,
+    FixedOverlay,
+    StaticOverlay,
+    World,
+    moving,
+    overlay_for,
+    unbalanced,
+    unfixed,
+)
 
 __all__ = [
     "KINDS",
     "AnyOverlay",
     "BalancedOverlay",
+    "FixedOverlay",
     "Overlay",
     "Round",
     "StaticOverlay",
@@ -29,4 +40,5 @@ __all__ = [
     "squared_distance",
     "swap",
     "unbalanced",
+    "unfixed",
 ]

@@ -49,6 +49,11 @@ def moving(overlay: Overlay) -> str:
     return "a graph that does not change" if overlay.changing else ""
 
 
+def unfixed(overlay: Overlay) -> str:
+    """Against an overlay that changes, or has no doubly stochastic weights."""
+    return moving(overlay) or unbalanced(overlay)
+
+
 def _checked(refuse: Callable[[Overlay], str]) -> Callable[[Setting, ValidationInfo], Setting]:
     def check(setting: Setting, info: ValidationInfo) -> Setting:
         context: Mapping[str, Any] = info.context or {}
@@ -73,3 +78,5 @@ BalancedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_che
 """One whose weights are doubly stochastic."""
 StaticOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(moving))]
 """One that does not change."""
+FixedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(unfixed))]
+"""One that does not change, and whose weights are doubly stochastic."""

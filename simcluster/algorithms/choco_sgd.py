@@ -1,0 +1,109 @@
+"""CHOCO-SGD: gossip of which only compressed differences travel, and which still ends in consensus.
+
+Koloskova, Stich and Jaggi 2019 (ICML), algorithm 2. Of every rank j its neighbours and itself hold the same copy x^_j,
+which lags behind x_j. A rank sends q_i = Q(x_i - x^_i), by which all copies of x_i move on, and averages copies: x_i <-
+x_i + gamma sum_j w_ij (x^_j - x^_i). What Q leaves out is still in the next difference, and the mean of all x is kept.
+
+This file knows neighbours, weights, gradients and a compressor. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Le
+from pydantic import NonNegativeInt
+from torch import Tensor
+
+from simcluster.compression import Codec, Compression, Compressor, compressor
+from simcluster.errors import PeerLost
+from simcluster.overlays import FixedOverlay, everybodys_mean, overlay_for, squared_distance, swap, unfixed
+from simcluster.payload import pack
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+async def choco_sgd(
+    node: Transport,
+    replica: Replica,
+    *,
+    overlay: FixedOverlay = "ring",
+    compression: Compression = "none",
+    gamma: Annotated[float, Gt(0), Le(1)] = 1.0,
+    consensus_every: NonNegativeInt = 0,
+    output: Literal["local", "mean"] = "local",
+) -> None:
+    """A gradient, a step and a round of compressed differences per batch.
+
+    *compression*: Q; its own error feedback is not used, since differences are one. *gamma*: how far copies are
+    averaged, 1 to be D-PSGD where nothing is compressed, less the more Q leaves out, or it diverges. *consensus_every*
+    so many steps all ranks work out the mean model, uncompressed, to record the squared distance of their own from it;
+    0: never. *output*: what a rank ends with, its `local` model or the `mean` of all.
+
+    Copies begin as the initial weights, which all ranks drew alike. Where edges go both ways, a neighbour that is lost
+    leaves the others to go on, as in `d_psgd`.
+    """
+    graph, me = overlay_for(overlay, node.size, node.rng.seed, unfixed), node.rank
+    codec = Codec(_without_feedback(compressor(compression)), node.rng, "difference", replica.parameters)
+    copies = {rank: replica.snapshot() for rank in (me, *graph.senders(me))}  # x^
+    gone: dict[int, PeerLost] = {}
+
+    for step, batch in enumerate(replica.batches(), start=1):
+        # Phase 1, compute and step.
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+
+        # Phase 2, send what has become of x since its copies, small.
+        difference = [mine - copy for mine, copy in zip(replica.parameters, copies[me], strict=True)]
+        q = await codec.compress(node, difference)
+        to = [rank for rank in graph.receivers(me) if rank not in gone]
+        sources = [rank for rank in graph.senders(me) if rank not in gone]
+        came = await swap(node, to, sources, f"difference/{step}", pack(*q))
+        gone |= came.losses
+        if gone and (not graph.symmetric or gone.keys() >= set(graph.neighbours(me))):
+            raise next(iter(gone.values()))
+
+        # Phase 3, all copies of a rank move on alike, its own too.
+        for rank, parts in sorted(
+            {me: q, **{rank: message.tensors for rank, message in came.messages.items()}}.items()
+        ):
+            moved = await codec.restore(node, parts)
+            copies[rank] = [copy + part for copy, part in zip(copies[rank], moved, strict=True)]
+
+        # Phase 4, average copies.
+        replica.load(_averaged(replica.parameters, copies, me, graph.weights(me, 0, gone), gamma))
+
+        # Phase 5, look: how far this rank is from the mean of all.
+        consensus = {}
+        if consensus_every and step % consensus_every == 0:
+            mean = await _mean(node, replica, f"consensus/{step}", gone)
+            consensus = {"consensus": squared_distance(replica.parameters, mean)}
+        node.record(step=step, loss=loss, **consensus)
+
+    if output == "mean":
+        mean = await _mean(node, replica, "output", gone)
+        node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean))
+        replica.load(mean)
+
+
+def _averaged(
+    x: Sequence[Tensor], copies: Mapping[int, Sequence[Tensor]], me: int, w: Mapping[int, float], gamma: float
+) -> list[Tensor]:
+    """x_i + gamma sum_j w_ij (x^_j - x^_i)."""
+    total = [tensor.clone() for tensor in x]
+    for rank, weight in w.items():
+        if rank != me:
+            for into, theirs, mine in zip(total, copies[rank], copies[me], strict=True):
+                into.add_(theirs - mine, alpha=gamma * weight)
+    return total
+
+
+def _without_feedback(kind: Compressor | None) -> Compressor | None:
+    return kind.model_copy(update={"error_feedback": False}) if kind is not None and kind.feeds_back else kind
+
+
+async def _mean(node: Transport, replica: Replica, tag: str, gone: Mapping[int, PeerLost]) -> list[Tensor]:
+    if gone:  # the mean of all is not to be had
+        raise next(iter(gone.values()))
+    return await everybodys_mean(node, replica.parameters, tag)

@@ -1,0 +1,52 @@
+"""What is claimed of `choco_sgd`: the loop over all models, their one copy each, and Q, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from simcluster.compression import Codec, compressor
+from simcluster.overlays import overlay_of
+from simcluster.rng import NodeRandom
+from simcluster.verify.claim import Claim, Identity, Settings
+from simcluster.verify.claims import d_psgd
+from simcluster.verify.matrices import mean_of_all, times
+from simcluster.workloads import Workload
+
+TOP = {"kind": "top_k", "fraction": 0.25, "error_feedback": False}
+
+
+def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
+    """X <- X - eta G, X^ <- X^ + Q(X - X^), X <- X + gamma (W - I) X^; of a Q that draws nothing."""
+    correction = overlay_of(settings["overlay"], size, seed).matrix() - np.eye(size)
+    replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
+    copies = [replica.snapshot() for replica in replicas]
+    codecs = [Codec(compressor(settings["compression"]), NodeRandom(seed, ""), "", copy) for copy in copies]
+    for batches in zip(*(replica.batches() for replica in replicas), strict=True):
+        for replica, copy, codec, batch in zip(replicas, copies, codecs, batches, strict=True):
+            replica.apply(replica.loss_and_gradients(batch)[1])
+            sent = codec.encode([mine - old for mine, old in zip(replica.parameters, copy, strict=True)])
+            for old, moved in zip(copy, codec.decode(sent), strict=True):
+                old.add_(moved)
+        for replica, towards in zip(replicas, times(correction, copies), strict=True):
+            moved = [x + settings["gamma"] * t for x, t in zip(replica.parameters, towards, strict=True)]
+            replica.load(moved)
+    models = [replica.parameters for replica in replicas]
+    return mean_of_all(models) if settings["output"] == "mean" else models
+
+
+CLAIM = Claim(
+    paper="Koloskova, Stich and Jaggi 2019 (ICML), algorithm 2",
+    reference=reference,
+    reference_for=[{"compression": TOP, "gamma": 0.4}, {"overlay": "star", "gamma": 0.7}, {"output": "mean"}],
+    variants={"overlay": "line", "compression": "int8", "gamma": 0.5, "consensus_every": 2, "output": "mean"},
+    identities=[
+        Identity({}, "d_psgd", {"order": "step_then_mix"}, why="uncompressed, copies are the models themselves"),
+        Identity({"overlay": "complete"}, "all_reduce_dp", why="D-PSGD on the complete graph"),
+    ],
+    payload_bytes=d_psgd.payload_bytes,
+    mixing=d_psgd.mixing,
+    outcomes=d_psgd.GOES_ON,
+)
