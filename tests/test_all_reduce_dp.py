@@ -18,6 +18,7 @@ from backends.sim.cluster import Cluster
 from simcluster.algorithms import all_reduce_dp
 from simcluster.algorithms.buckets import cut_into_buckets
 from simcluster.compression import KINDS
+from simcluster.errors import PeerLost
 from simcluster.results.record import NodeRecord
 from simcluster.topology import Device, Topology
 from simcluster.topology.stragglers import TwoPoint
@@ -25,6 +26,7 @@ from simcluster.transport import Transport
 from simcluster.verify.claims.all_reduce_dp import payload_bytes, reference
 from simcluster.workloads import Replica, Workload, gpt, mnist_mlp, quadratic, sgd
 from tests.clusters import star, with_nodes
+from tests.plans import plan
 from tests.test_timing_only import both, experiment, same_time_and_messages
 
 STEPS, SEED = 12, 3
@@ -309,6 +311,42 @@ def test_compression_pays_on_a_slow_link_and_costs_on_a_slow_device() -> None:
 
     assert time("int8", 1e6, 1e12) < 0.3 * time("none", 1e6, 1e12)
     assert time("int8", 1e12, 1e8) > 1.02 * time("none", 1e12, 1e8)
+
+
+# faults
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"staleness": 3}, {"staleness": 2, "compression": "int8"}, {"bucket_bytes": 1, "compression": "top_k"}],
+    ids=str,
+)
+def test_a_lost_peer_ends_it_also_with_reductions_under_way(settings: dict[str, Any]) -> None:
+    topology = moody(3)
+    replicas = [WORKLOAD.replica(rank, 3, SEED, 200) for rank in range(3)]
+
+    async def body(node: Transport) -> None:
+        await all_reduce_dp(node, replicas[node.rank], **settings)
+
+    results = Cluster(topology, SEED, faults=plan(topology, "kind: crash, node: n2, at: 20 ms")).run([body] * 3)
+    for result in results[:2]:
+        assert isinstance(result, (PeerLost, ExceptionGroup)), result
+
+
+def test_a_short_hang_changes_no_bit() -> None:
+    topology = moody(3)
+    ends = []
+    for faults in ([], ["kind: hang, node: n2, at: 5 ms, for: 20 ms"]):
+        replicas = [WORKLOAD.replica(rank, 3, SEED, 60) for rank in range(3)]
+
+        async def body(node: Transport, replicas: list[Replica] = replicas) -> None:
+            await all_reduce_dp(node, replicas[node.rank], staleness=2, compression="qsgd")
+
+        cluster = Cluster(topology, SEED, faults=plan(topology, *faults))
+        assert cluster.run([body] * 3) == [None] * 3
+        ends.append((replicas[0].weights_sha256(), cluster.loop.time()))
+    assert ends[0][0] == ends[1][0]
+    assert ends[0][1] < ends[1][1]
 
 
 # both backends, and without values

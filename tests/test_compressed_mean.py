@@ -188,3 +188,15 @@ def test_turns_are_taken_in_the_order_of_their_numbers() -> None:
         return seen
 
     assert run(star(1), body) == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fewer_numbers_than_ranks_leave_some_without_a_chunk(kind: str) -> None:
+    async def body(node: Transport) -> list[Tensor]:
+        like = [torch.zeros(2), torch.zeros(0), torch.zeros(())]
+        return await Mean(kind, node, "g", like, ring_all_reduce)([torch.full_like(t, 3.0) for t in like], "t")
+
+    for found in run(star(5), *[body] * 5):
+        assert [tensor.shape for tensor in found] == [(2,), (0,), ()]
+        if kind not in ("top_k", "random_k", "qsgd"):  # equal numbers: nothing is lost, but where some are left out
+            assert found[0].tolist() == pytest.approx([3.0, 3.0], rel=1e-2)

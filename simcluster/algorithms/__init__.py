@@ -17,14 +17,15 @@ from simcluster.algorithms.gradient_tracking import gradient_tracking
 from simcluster.algorithms.k_async import k_async
 from simcluster.algorithms.k_sync import k_sync
 from simcluster.algorithms.local_sgd import local_sgd
-from simcluster.algorithms.pipeline import pipeline
 from simcluster.algorithms.one_bit_adam import one_bit_adam
+from simcluster.algorithms.pipeline import pipeline
 from simcluster.algorithms.sgp import sgp
 from simcluster.algorithms.softsync import softsync
 from simcluster.algorithms.sparta import sparta
 from simcluster.algorithms.ssp import ssp
 from simcluster.algorithms.streaming_diloco import streaming_diloco
 from simcluster.algorithms.sync_ps import sync_ps
+from simcluster.algorithms.tensor_parallel import tensor_parallel
 from simcluster.algorithms.zero import zero
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
@@ -42,14 +43,15 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "k_async": k_async,
     "k_sync": k_sync,
     "local_sgd": local_sgd,
-    "pipeline": pipeline,
     "one_bit_adam": one_bit_adam,
+    "pipeline": pipeline,
     "sgp": sgp,
     "softsync": softsync,
     "sparta": sparta,
     "ssp": ssp,
     "streaming_diloco": streaming_diloco,
     "sync_ps": sync_ps,
+    "tensor_parallel": tensor_parallel,
     "zero": zero,
 }
 """By name, as in `algorithm: sync_ps`; the settings of each are its keyword arguments."""
@@ -70,13 +72,14 @@ __all__ = [
     "k_async",
     "k_sync",
     "local_sgd",
-    "pipeline",
     "one_bit_adam",
+    "pipeline",
     "sgp",
     "softsync",
     "sparta",
     "ssp",
     "streaming_diloco",
     "sync_ps",
+    "tensor_parallel",
     "zero",
 ]
