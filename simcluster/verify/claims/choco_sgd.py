@@ -31,8 +31,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
             for old, moved in zip(copy, codec.decode(sent), strict=True):
                 old.add_(moved)
         for replica, towards in zip(replicas, times(correction, copies), strict=True):
-            moved = [x + settings["gamma"] * t for x, t in zip(replica.parameters, towards, strict=True)]
-            replica.load(moved)
+            replica.load([x + settings["gamma"] * t for x, t in zip(replica.parameters, towards, strict=True)])
     models = [replica.parameters for replica in replicas]
     return mean_of_all(models) if settings["output"] == "mean" else models
 
