@@ -163,6 +163,11 @@ def _zero(rank: int, size: int, settings: Settings) -> float:
     return own + 3.0 * (1.0 + settings["staleness"]) + 1.0
 
 
+def _tensor_parallel(rank: int, size: int, settings: Settings) -> float:
+    # A rank's own parts beside the weights that they are of; when they are gathered, rank 0 holds everybody's.
+    return 1.0 + (1.0 if rank == 0 and size > 1 else 0.0)
+
+
 COPIES: Mapping[str, Copies] = {
     "ad_psgd": _ad_psgd,
     "all_reduce_dp": _all_reduce_dp,
@@ -186,6 +191,7 @@ COPIES: Mapping[str, Copies] = {
     "ssp": _stale,
     "streaming_diloco": _streaming_diloco,
     "sync_ps": _sync_ps,
+    "tensor_parallel": _tensor_parallel,
     "zero": _zero,
 }
 """By the algorithm's name. Of one's own algorithms nothing is known."""

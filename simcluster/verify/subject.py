@@ -34,10 +34,10 @@ USUAL: Final[Mapping[str, Any]] = {
 SMALL: Final[Mapping[str, Mapping[str, Any]]] = {
     "gpt": {
         "layers": 2,
-        "width": 16,
-        "heads": 4,
-        "context": 8,
-        "batch_size": 4,
+        "width": 84,
+        "heads": 84,
+        "context": 4,
+        "batch_size": 2,
         "optimizer": "sgd",
         "learning_rate": 0.1,
     },

@@ -10,11 +10,9 @@ large for any machine is what `numerics: none` is for.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
@@ -22,40 +20,15 @@ from torch import Tensor, nn
 from simcluster.errors import Problem, UsageError
 from simcluster.workloads.optimizers import adamw, sgd
 from simcluster.workloads.text import cut, read_text
+from simcluster.workloads.transformer import GPT, Shape
 from simcluster.workloads.workload import Workload
 
 PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Size = Literal["tiny", "125m", "350m", "1.3b", "2.7b", "6.7b", "7b", "13b", "70b", "175b"]
 
 BYTES = 256
-INITIAL_DEVIATION = 0.02
 MOST_HELD_OUT = 2**24
 """Numbers that the model may put out for all held-out windows together: 64 MB of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How large a GPT is. *kv_heads* heads of keys and values serve *heads* of queries; *feed_forward* is the inner
-    width of a layer's second half. *tied*: the output layer is the embedding.
-    """
-
-    layers: int
-    width: int
-    heads: int
-    vocabulary: int
-    context: int
-    kv_heads: int
-    feed_forward: int
-    gated: bool = False
-    tied: bool = True
-
-    @property
-    def parameters(self) -> int:
-        """How many, without making them."""
-        heads = (2 * self.heads + 2 * self.kv_heads) * (self.width // self.heads) * self.width
-        feed = (3 if self.gated else 2) * self.width * self.feed_forward
-        tables = (self.vocabulary * (1 if self.tied else 2) + self.context) * self.width
-        return self.layers * (heads + feed + 2 * self.width) + tables + self.width
 
 
 def _gpt3(layers: int, width: int, heads: int) -> Shape:
@@ -157,103 +130,6 @@ def _shape(
     if problems:
         raise UsageError(problems)
     return shape
-
-
-class GPT(nn.Module):
-    """From tokens (batch, length) to scores (batch, length, vocabulary) of what comes after each."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
-        self.position = nn.Embedding(shape.context, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.norm = nn.LayerNorm(shape.width, bias=False)
-        self.output = nn.Linear(shape.width, shape.vocabulary, bias=False)
-        if shape.tied:
-            self.output.weight = self.embedding.weight
-        for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                # Each layer adds to the residual stream twice, and the sum is to keep its size.
-                residual = name.endswith(("merge.weight", "down.weight"))
-                scale = 1 / math.sqrt(2 * shape.layers) if residual else 1.0
-                nn.init.normal_(parameter, std=INITIAL_DEVIATION * scale)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        stream: Tensor = tokens
-        for layer in self.layers():
-            stream = layer(stream)
-        return stream
-
-    def layers(self) -> list[nn.Module]:
-        """The modules that it applies, in order. Tied, the first and the last share the embedding."""
-        halves = [half for block in self.blocks for half in cast(Block, block).halves()]
-        return [Entrance(self.embedding, self.position), *halves, self.norm, self.output]
-
-
-class Entrance(nn.Module):
-    """What the tokens are, and where they stand."""
-
-    def __init__(self, embedding: nn.Embedding, position: nn.Embedding) -> None:
-        super().__init__()
-        self.embedding, self.position = embedding, position
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        stream: Tensor = self.embedding(tokens.long()) + self.position.weight[: tokens.shape[1]]
-        return stream
-
-
-class Residual(nn.Module):
-    """Adds *work*, which uses *parts*, on what came in, normalised, to what came in."""
-
-    def __init__(self, norm: nn.Module, work: Callable[[Tensor], Tensor], *parts: nn.Module) -> None:
-        super().__init__()
-        self.norm, self.parts, self._work = norm, nn.ModuleList(parts), work
-
-    def forward(self, stream: Tensor) -> Tensor:
-        return stream + self._work(self.norm(stream))
-
-
-class Block(nn.Module):
-    """One layer: attention, then two feed-forward products, each added to what came in."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.heads, self.kv_heads, self.gated = shape.heads, shape.kv_heads, shape.gated
-        self.head_width = shape.width // shape.heads
-        self.norm_attention = nn.LayerNorm(shape.width, bias=False)
-        self.split = nn.Linear(shape.width, (shape.heads + 2 * shape.kv_heads) * self.head_width, bias=False)
-        self.merge = nn.Linear(shape.width, shape.width, bias=False)
-        self.norm_feed = nn.LayerNorm(shape.width, bias=False)
-        self.up = nn.Linear(shape.width, shape.feed_forward * (2 if shape.gated else 1), bias=False)
-        self.down = nn.Linear(shape.feed_forward, shape.width, bias=False)
-
-    def halves(self) -> list[nn.Module]:
-        """The two, to be applied in order."""
-        return [
-            Residual(self.norm_attention, self._attention, self.split, self.merge),
-            Residual(self.norm_feed, self._feed_forward, self.up, self.down),
-        ]
-
-    def _attention(self, inputs: Tensor) -> Tensor:
-        batch, length, _ = inputs.shape
-        heads = self.split(inputs).view(batch, length, -1, self.head_width).transpose(1, 2)
-        query, key, value = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
-        if self.kv_heads < self.heads:
-            shared = self.heads // self.kv_heads
-            key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        merged: Tensor = self.merge(mixed.transpose(1, 2).reshape(batch, length, -1))
-        return merged
-
-    def _feed_forward(self, inputs: Tensor) -> Tensor:
-        inner = self.up(inputs)
-        if self.gated:
-            gate, inner = inner.chunk(2, dim=-1)
-            inner = nn.functional.silu(gate) * inner
-        else:
-            inner = nn.functional.gelu(inner)
-        lowered: Tensor = self.down(inner)
-        return lowered
 
 
 def next_byte_loss(scores: Tensor, targets: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ nodes or time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,10 +43,21 @@ def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str 
     Raises UsageError if the layers, applied in order, put out something else than the model. torch's generator must be
     on loan.
     """
-    modules, kind = modules_in_order(model), kind_of(name, "gradient")
+    modules = modules_in_order(model)
     trainable = [[p for p in module.parameters() if p.requires_grad] for module in modules]
-    value, forward = batch.inputs, []
     drawn_from = torch.default_generator.get_state()
+    loss, costs = count_modules(modules, trainable, loss_function, batch, name)
+    if type(loss) is Tensor and not loss.is_meta:
+        torch.default_generator.set_state(drawn_from)
+        _check_same(model, loss_function, batch, loss)
+    return costs
+
+
+def count_modules(
+    modules: Sequence[nn.Module], trainable: Sequence[list[nn.Parameter]], loss_function: Loss, batch: Batch, name: str
+) -> tuple[Tensor, list[LayerCost]]:
+    """(the loss, the cost of each of *modules* with its *trainable* parameters), applied one after another."""
+    kind, value, forward = kind_of(name, "gradient"), batch.inputs, []
     passes: list[tuple[Tensor, Tensor]] = []
     for number, module in enumerate(modules):
         leaf = value.detach()
@@ -62,15 +74,14 @@ def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str 
         forward.append(matrix_cost(run, kind))
         passes.append((leaf, outputs))
         value = outputs.detach()
-    if type(value) is Tensor and not value.is_meta:
-        torch.default_generator.set_state(drawn_from)
-        _check_same(model, loss_function, batch, value)
     backward = _count_backward(passes, trainable, kind)
     sizes = [outputs.numel() * outputs.element_size() for _, outputs in passes[:-1]] + [0]
-    return [LayerCost(*counted) for counted in zip(forward, backward, sizes, strict=True)]
+    return value, [LayerCost(*counted) for counted in zip(forward, backward, sizes, strict=True)]
 
 
-def _count_backward(passes: list[tuple[Tensor, Tensor]], trainable: list[list[nn.Parameter]], kind: str) -> list[Cost]:
+def _count_backward(
+    passes: Sequence[tuple[Tensor, Tensor]], trainable: Sequence[list[nn.Parameter]], kind: str
+) -> list[Cost]:
     costs: list[Cost] = []
     gradient: Tensor | None = None
     for (leaf, outputs), parameters in zip(reversed(passes), reversed(trainable), strict=True):

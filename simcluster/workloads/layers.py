@@ -24,7 +24,8 @@ class Layer:
     """Consecutive modules of a model as one piece of autograd, cut off from what is before and behind it.
 
     *parameters* are the places of its trainable parameters in `Replica.parameters`. One that several layers share is
-    in each of them, and its gradient is the sum of what they return. *number* is that of its first module in the model.
+    in each of them, and its gradient is the sum of what they return. *number* is that of its first module in the model;
+    *key* says which modules these are, to whoever goes without computing.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class Layer:
         loss: Loss | None,
         wants_input_gradient: bool,
         drawing: Drawing,
+        key: Hashable = None,
     ) -> None:
         self._modules, self.number = list(modules), number
+        self._key = (number, len(self._modules)) if key is None else key
         self.parameters = [place for place, _ in parameters]
         self._trainable = [parameter for _, parameter in parameters]
         self._loss, self._wants_input_gradient = loss, wants_input_gradient

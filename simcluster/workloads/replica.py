@@ -24,7 +24,7 @@ from simcluster.transport import Cost
 from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.global_rng import borrowed, seed_number
 from simcluster.workloads.layer_costs import LayerCost, count_layers
-from simcluster.workloads.layers import Layers
+from simcluster.workloads.layers import Layers, modules_in_order
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.part import Part, count_part
 from simcluster.workloads.partition import Indices
@@ -32,6 +32,7 @@ from simcluster.workloads.pieces import Pieces, make_pieces
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.steps import Loss, differentiate, separate, take_step, trainable_of
 from simcluster.workloads.streams import joined, stream
+from simcluster.workloads.tensor_shard import PieceCost, TensorShard, share_of
 
 EVALUATION_BATCH = 1024
 
@@ -42,6 +43,7 @@ class Counted:
 
     costs: dict[Hashable, Cost] = field(default_factory=dict)
     layers: dict[Hashable, list[LayerCost]] = field(default_factory=dict)
+    shares: dict[Hashable, list[PieceCost]] = field(default_factory=dict)
     draws: bool | None = None
 
 
@@ -214,6 +216,30 @@ class Replica:
         if self._counted.draws is False:
             return nullcontext()
         return borrowed(seed_number(seed_sequence(self._seed, "layers", str(self._rank), which)))
+
+    def tensor_shard(self) -> TensorShard:
+        """This rank's share of the model, split by tensors: see `simcluster.workloads.tensor_shard`. Raises UsageError
+        if that many ranks cannot split it.
+        """
+        rank, size = self._rank, len(self._shards)
+        share = share_of(modules_in_order(self._model), self._trainable, rank, size)
+        costs = count_part(share.parameters, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
+        step = partial(take_step, self._make_optimizer(share.parameters), share.parameters, clip_norm=None)
+        live = [parameter.detach() for parameter in share.parameters]
+        part = Part(range(len(live)), live, self._clip_norm, step, costs)
+        return TensorShard(share, size, part, self._share_costs, self._loss, self._drawing)
+
+    def _share_costs(self, batch: Batch) -> list[PieceCost]:
+        """What its layers cost; counted once a shape, on another model."""
+        key = (len(self._shards), batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
+        counted = self._counted.shares
+        if key not in counted:
+            self.gradient_cost(batch)  # finds out, too, whether the model draws numbers
+            with borrowed(0):
+                model = self._make_model().train()
+                share = share_of(modules_in_order(model), [p for _, p in trainable_of(model)], 0, len(self._shards))
+                counted[key] = share.count(self._loss, batch, self._name)
+        return counted[key]
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
         """What each of `layers` costs for such a batch, or micro-batch; counted once a shape, on another model."""

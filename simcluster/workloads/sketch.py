@@ -18,12 +18,14 @@ from simcluster.errors import Problem, UsageError
 from simcluster.transport import Cost
 from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.layer_costs import LayerCost, count_layers
+from simcluster.workloads.layers import modules_in_order
 from simcluster.workloads.memory import Memory, count_memory
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.part import Part, count_part
 from simcluster.workloads.pieces import Pieces, count_pieces
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.steps import Loss, differentiate, take_step, trainable_of
+from simcluster.workloads.tensor_shard import PieceCost, Share, share_of
 
 T = TypeVar("T")
 
@@ -50,6 +52,8 @@ class Sketch:
         self._layers: dict[Hashable, list[LayerCost]] = {}
         self._parts: dict[Hashable, tuple[Cost, Cost]] = {}
         self._pieces: dict[Hashable, tuple[Cost, Cost, int]] = {}
+        self._shares: dict[int, tuple[Share, tuple[Cost, Cost]]] = {}
+        self._share_costs: dict[Hashable, list[PieceCost]] = {}
         self._outputs: dict[Hashable, Tensor] = {}
         self.model = self._without_values("the model", lambda: make_model().train())
         named = trainable_of(self.model)
@@ -78,9 +82,9 @@ class Sketch:
             self._layers[key] = self._without_values("the model's layers", work)
         return self._layers[key]
 
-    def output_of(self, modules: Sequence[nn.Module], number: int, inputs: Tensor) -> Tensor:
-        """What *modules*, of which the first is layer *number*, put out for *inputs*, without values."""
-        key = (number, len(modules), inputs.shape, inputs.dtype)
+    def output_of(self, modules: Sequence[nn.Module], which: Hashable, inputs: Tensor) -> Tensor:
+        """What *modules*, called *which*, put out for *inputs*, without values."""
+        key = (which, inputs.shape, inputs.dtype)
         if key not in self._outputs:
 
             def forward() -> Tensor:
@@ -90,7 +94,7 @@ class Sketch:
                         value = module(value)
                 return value
 
-            self._outputs[key] = _meta(self._without_values(f"layer {number}", forward))
+            self._outputs[key] = _meta(self._without_values("a layer", forward))
         return self._outputs[key]
 
     def apply_cost(self) -> Cost:
@@ -105,8 +109,12 @@ class Sketch:
             fake = self._without_values("the optimizer", lambda: [_fake(self.parameters[place]) for place in places])
             count = partial(count_part, fake, self._make_optimizer, self._clip_norm, kind)
             self._parts[key] = self._without_values("the optimizer", count)
-        parameters = [self.parameters[place].detach() for place in places]
-        return Part(places, parameters, self._clip_norm, lambda _: None, self._parts[key], device="meta")
+        return self.part_of(places, [self.parameters[place] for place in places], self._parts[key])
+
+    def part_of(self, places: Sequence[int], parameters: Sequence[Tensor], costs: tuple[Cost, Cost]) -> Part:
+        """A Part with parameters of the shapes of *parameters*, whose steps do nothing."""
+        metas = [_meta(parameter) for parameter in parameters]
+        return Part(places, metas, self._clip_norm, lambda _: None, costs, device="meta")
 
     def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
         """What `Replica.pieces` says; a step with them does nothing."""
@@ -131,6 +139,27 @@ class Sketch:
         """What `Replica.state` has, before or after the first step."""
         state = {f"model.{name}": _meta(value) for name, value in self.model.state_dict().items()}
         return state | self._step_counted[1] if stepped else state
+
+    def share(self, size: int) -> tuple[Share, tuple[Cost, Cost]]:
+        """(what each of *size* ranks has that split the model by tensors, the costs of its `Part`)."""
+        if size not in self._shares:
+            kind = kind_of(self._name, "apply")
+
+            def share() -> tuple[Share, tuple[Cost, Cost]]:
+                share = share_of(modules_in_order(self.model), self.trainable, 0, size)
+                return share, count_part(share.parameters, self._make_optimizer, self._clip_norm, kind)
+
+            self._shares[size] = self._without_values("the model's layers", share)
+        return self._shares[size]
+
+    def share_costs(self, size: int, batch: Batch) -> list[PieceCost]:
+        """What the layers of `share` cost for such a batch."""
+        key = (size, _key(batch))
+        if key not in self._share_costs:
+            fake = self._without_values("the batch", lambda: Batch(_fake(batch.inputs), _fake(batch.targets)))
+            work = partial(self.share(size)[0].count, self.loss, fake, self._name)
+            self._share_costs[key] = self._without_values("the model's layers", work)
+        return self._share_costs[key]
 
     @cached_property
     def _step_counted(self) -> tuple[Cost, dict[str, Tensor]]:

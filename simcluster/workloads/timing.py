@@ -21,7 +21,8 @@ from simcluster.workloads.pieces import Pieces
 from simcluster.workloads.replica import Replica, check_shapes
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.sketch import Sketch
-from simcluster.workloads.timing_layers import timing_layers
+from simcluster.workloads.tensor_shard import TensorShard
+from simcluster.workloads.timing_layers import timing_layers, timing_shard
 
 
 class TimingReplica(Replica):
@@ -99,6 +100,9 @@ class TimingReplica(Replica):
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
         return self._sketch.layer_costs(batch)
+
+    def tensor_shard(self) -> TensorShard:
+        return timing_shard(self._sketch, self._size)
 
     def evaluate_weights(self, parameters: Sequence[Tensor]) -> dict[str, float]:
         self._check_shapes("parameters", parameters)

@@ -1,0 +1,128 @@
+"""What of a model can be split by tensors: pairs of products, the first by columns and the second by rows (Shoeybi et
+al. 2019, section 3), so that one sum over ranks is all that they need between them.
+
+This file knows modules. It must not know messages, optimizers or time; a rank is only the number of a share here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from simcluster.errors import Problem, UsageError
+
+ELEMENTWISE = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.Identity)
+"""What may stand between two products: it does to some columns what it does to all."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which part of the parameter *full* a rank has: of each of *groups*, consecutive along *dim*, its share."""
+
+    full: nn.Parameter
+    dim: int
+    groups: tuple[int, ...]
+
+    def part(self, tensor: Tensor, rank: int, size: int) -> Tensor:
+        """What *rank* has of *tensor*, which has the shape of *full*: a copy."""
+        return torch.cat(self._views(tensor, rank, size), self.dim)
+
+    def put(self, tensor: Tensor, part: Tensor, rank: int, size: int) -> None:
+        """Writes the *part* of *rank* into *tensor*."""
+        start = 0
+        for view in self._views(tensor, rank, size):
+            view.copy_(part.narrow(self.dim, start, view.shape[self.dim]))
+            start += view.shape[self.dim]
+
+    def _views(self, tensor: Tensor, rank: int, size: int) -> list[Tensor]:
+        views, start = [], 0
+        for group in self.groups:
+            views.append(tensor.narrow(self.dim, start + rank * (group // size), group // size))
+            start += group
+        return views
+
+
+@dataclass(frozen=True)
+class Split:
+    """A layer that is split: y = [x +] sum over ranks of work(before(x)) [+ bias].
+
+    *work* is one rank's share, whose parameters are yet to be filled with *cuts* of those of the layer, by their names
+    in *work*. *before* and *bias* every rank has whole. *residual*: x is added to the sum.
+    """
+
+    work: nn.Module
+    cuts: Mapping[str, Cut]
+    before: nn.Module | None = None
+    bias: nn.Parameter | None = None
+    residual: bool = False
+
+
+def split_layers(modules: Sequence[nn.Module], size: int) -> list[Split | nn.Module]:
+    """What *modules*, the layers of a model, become on *size* ranks; those that are not split stay what they are.
+
+    A layer with a method `tensor_split(size) -> Split` says itself; two Linears with nothing but elementwise functions
+    between are split. Raises UsageError if nothing can be, or with all that does not divide.
+    """
+    found: list[Split | nn.Module] = []
+    problems: list[Problem] = []
+    index = 0
+    while index < len(modules):
+        module, end = modules[index], _pair_at(modules, index)
+        try:
+            says = getattr(module, "tensor_split", None)
+            if says is not None:
+                found.append(says(size))
+            elif end is not None:
+                found.append(_split_pair(modules[index : end + 1], index, size))
+            else:
+                found.append(module)
+        except UsageError as error:
+            problems += error.problems
+        index = index + 1 if end is None else end + 1
+    if not problems and not any(isinstance(part, Split) for part in found):
+        names = ", ".join(type(module).__name__ for module in modules)
+        expected = "two Linears with an elementwise function between, or a layer with a method tensor_split"
+        problems.append(Problem("tensor_parallel", f"layers {names}", expected))
+    if problems:
+        raise UsageError(list(dict.fromkeys(problems)))
+    return found
+
+
+def _pair_at(modules: Sequence[nn.Module], start: int) -> int | None:
+    """Where the second Linear of a pair is whose first is at *start*."""
+    if isinstance(modules[start], nn.Linear):
+        for index in range(start + 1, len(modules)):
+            if isinstance(modules[index], nn.Linear):
+                return index
+            if not isinstance(modules[index], ELEMENTWISE):
+                break
+    return None
+
+
+def _split_pair(modules: Sequence[nn.Module], index: int, size: int) -> Split:
+    first, second = modules[0], modules[-1]
+    assert isinstance(first, nn.Linear)
+    assert isinstance(second, nn.Linear)
+    inner, dtype = first.out_features, first.weight.dtype
+    check_divides(f"{inner} columns of layer {index}", inner, size)
+    column = nn.Linear(first.in_features, inner // size, bias=first.bias is not None, dtype=dtype)
+    row = nn.Linear(inner // size, second.out_features, bias=False, dtype=dtype)
+    cuts = {"0.weight": Cut(_own(first.weight), 0, (inner,))}
+    cuts[f"{len(modules) - 1}.weight"] = Cut(_own(second.weight), 1, (inner,))
+    if first.bias is not None:
+        cuts["0.bias"] = Cut(first.bias, 0, (inner,))
+    return Split(nn.Sequential(column, *modules[1:-1], row), cuts, bias=second.bias)
+
+
+def _own(parameter: Tensor) -> nn.Parameter:
+    assert isinstance(parameter, nn.Parameter)
+    return parameter
+
+
+def check_divides(what: str, count: int, size: int) -> None:
+    """Raises UsageError unless *size* ranks can share *count* of *what*."""
+    if count % size:
+        raise UsageError(Problem("tensor_parallel", what, f"a multiple of the {size} ranks"))
