@@ -245,3 +245,21 @@ def test_sockets_give_the_bits_of_the_simulator(tmp_path: Path) -> None:
     hashes = {node["weights_sha256"] for run in runs for node in run.summary["nodes"].values()}
     assert len(hashes) == 1
     assert runs[0].summary["bytes_sent"] == runs[1].summary["bytes_sent"]
+
+
+def test_a_model_that_fits_into_no_rank_is_trained_in_parts(tmp_path: Path) -> None:
+    """0.3 billion parameters: 1.2 GB of weights, as much of gradients, twice of moments, on ranks of 2 GB."""
+    source: dict[str, Any] = {
+        "name": "parts",
+        "topology": {"generator": "star", "workers": 8, "device": {"flops": "1 TFLOP/s", "memory": "2 GB"}},
+        "algorithm": {"name": "zero", "stage": 1},
+        "workload": {"name": "gpt", "size": "1.3b", "layers": 4, "batch_size": 1, "context": 128},
+        "stop": {"steps": 1},
+        "numerics": "none",
+    }
+    with pytest.raises(UsageError, match="too little"):
+        simcluster.run(source, out=tmp_path / "too large", report=False)
+    run = simcluster.run(source, overrides={"algorithm.stage": 3}, out=tmp_path / "run", report=False)
+    assert run.summary["status"] == "done"
+    metrics = run.metrics.set_index("name")["value"]
+    assert metrics["peak_bytes"].max() < 2e9

@@ -7,7 +7,7 @@ counted where they are held: a send holds a frozen copy until it has left, a mes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from simcluster.overlays import overlay_of
 
@@ -158,14 +158,32 @@ def _one_bit_adam(rank: int, size: int, settings: Settings) -> float:
 
 def _zero(rank: int, size: int, settings: Settings) -> float:
     # A copy of what it updates; of each step under way the gradient in one piece, its sum, and what is out and in
-    # meanwhile; weights on their way. What is parted is not taken off, since it depends on how large a layer is.
-    own = 1.0 / size if settings["stage"] else 1.0
-    return own + 3.0 * (1.0 + settings["staleness"]) + 1.0
+    # meanwhile; weights on their way. From stage 2 on that is a layer or two, which is not known here.
+    steps = 1.0 + float(settings["staleness"])
+    if settings["stage"] < 2:
+        return (1.0 / size if settings["stage"] else 1.0) + 3.0 * steps + 1.0
+    return (1.0 if settings["stage"] == 2 else 0.0) / size + steps / size
 
 
 def _tensor_parallel(rank: int, size: int, settings: Settings) -> float:
     # A rank's own parts beside the weights that they are of; when they are gathered, rank 0 holds everybody's.
     return 1.0 + (1.0 if rank == 0 and size > 1 else 0.0)
+
+
+class Kept(NamedTuple):
+    """The shares of weights, gradients and optimizer's state that a rank keeps of a whole model's."""
+
+    weights: float = 1.0
+    gradients: float = 1.0
+    optimizer: float = 1.0
+
+
+def kept(algorithm: str, size: int, settings: Settings) -> Kept:
+    """All of everything, but for an algorithm that parts them among *size* ranks."""
+    if algorithm != "zero":
+        return Kept()
+    shares = [1.0 / size if settings["stage"] >= stage else 1.0 for stage in (3, 2, 1)]
+    return Kept(*shares)
 
 
 COPIES: Mapping[str, Copies] = {

@@ -6,10 +6,10 @@ is `simcluster.workloads.memory` and `simcluster.algorithms.memory`.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from simcluster.algorithms.memory import COPIES
+from simcluster.algorithms.memory import COPIES, kept
 from simcluster.errors import Problem, UsageError
 from simcluster.units import format_size
 from simcluster.workloads.memory import Memory
@@ -33,11 +33,12 @@ def check_memory(plan: Experiment) -> None:
         raise
     except Exception:
         return
+    copy_bytes, memory = memory.gradients, _kept(plan, memory)
     too_small: dict[tuple[int, int], list[str]] = {}
     held: dict[tuple[int, int], int] = {}
     for rank, name in enumerate(plan.topology.workers):
         limit = limits[name]
-        beside = round(_copies(plan, rank) * memory.gradients)
+        beside = round(_copies(plan, rank) * copy_bytes)
         if limit is not None and memory.total + beside > limit:
             too_small.setdefault((limit, memory.total + beside), []).append(name)
             held[limit, memory.total + beside] = beside
@@ -48,6 +49,12 @@ def check_memory(plan: Experiment) -> None:
                 for (limit, needed), names in too_small.items()
             ]
         )
+
+
+def _kept(plan: Experiment, memory: Memory) -> Memory:
+    """What a rank holds of *memory*: an algorithm may part it among all."""
+    shares = kept(plan.algorithm_name, len(plan.topology.workers), plan.algorithm_settings)
+    return replace(memory, **{part: round(share * getattr(memory, part)) for part, share in shares._asdict().items()})
 
 
 def _copies(plan: Experiment, rank: int) -> float:
