@@ -54,6 +54,7 @@ def sweep(
         typer.Option("--target", metavar="NAME=VALUE", help="accuracy=0.9: adds the time it took to the table."),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="By default runs/NAME-sweep.")] = None,
+    report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
     more_options: BackendOptions = None,
     as_json: Json = False,
 ) -> None:
@@ -67,7 +68,7 @@ def sweep(
         done = run_sweep(
             experiment, sets=sets or [], pairs=pairs or [], seeds=seeds, seed=seed, backend=backend, topology=topology,
             algorithm=algorithm, jobs=jobs, engine_name=engine, target=overrides(targets or [], "--target") or None,
-            out=out, options=overrides(more_options or [], "--option"), progress=progress,
+            out=out, options=overrides(more_options or [], "--option"), report=report, progress=progress,
         )  # fmt: skip
     if as_json:
         print(done.table.to_json(orient="records", indent=2))
@@ -86,7 +87,9 @@ def _print(done: Sweep) -> None:
     if done.failed:
         first = frame[frame["status"] != "done"].iloc[0]
         print(f"{done.failed} of {len(frame)} points failed; the first, point {first['point']}: {first['error']}")
-    print(f"  {done.folder / 'table.csv'}")
+    for name in ("table.csv", "report.html"):
+        if (done.folder / name).is_file():
+            print(f"  {done.folder / name}")
 
 
 @contextmanager

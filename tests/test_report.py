@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,10 @@ from simcluster.results.report import render
 from simcluster.results.report_words import dominated, headline
 from simcluster.results.write import write_run
 from simcluster.topology import Topology, load
+from tests.browser import assert_drawn, chromium, needs_browser
 from tests.made_up_runs import made_up_config, made_up_run, topology_document, two_nodes
 
 TOPOLOGY = load(topology_document())
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def write(folder: Path, record: RunRecord, topology: Topology = TOPOLOGY, **config: Any) -> Run:
@@ -183,33 +181,6 @@ def test_every_node_and_link_has_its_row(page: str) -> None:
     text = without_plotly(page)
     for name in [*TOPOLOGY.workers, *(link.name for link in TOPOLOGY.links)]:
         assert re.search(rf"<tr>(<td>\d+</td>)?<td class=text>{name}</td>", text), name
-
-
-def chromium(url: str, profile: Path, width: int) -> subprocess.CompletedProcess[str]:
-    """Opens *url* and returns the page as it is after scripts ran, and the browser's log."""
-    assert CHROMIUM is not None
-    return subprocess.run(
-        [
-            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-            *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-            *(f"--user-data-dir={profile}", f"--window-size={width},2000", "--virtual-time-budget=8000"),
-            *("--enable-logging=stderr", "--v=0", "--dump-dom", url),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
-
-
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome on the path")
-
-
-def assert_drawn(done: subprocess.CompletedProcess[str]) -> None:
-    assert "CONSOLE" not in done.stderr
-    assert 'data-drawn="true"' in done.stdout
-    places, drawn = done.stdout.count("data-figure="), done.stdout.count('class="figure js-plotly-plot"')
-    assert places == drawn >= 4
 
 
 @pytest.mark.browser

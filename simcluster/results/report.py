@@ -1,23 +1,19 @@
 """Writes report.html: one self-contained page that tells a run in words, figures and tables.
 
-This file knows HTML. It must not know how figures are made (plots) or files are written (folder).
-
-Every text that comes from the run passes through `escape`; figures travel as JSON that cannot end its script
-element; and a content security policy forbids the page to fetch anything.
+This file knows what a report says, in HTML. It must not know how figures are made (plots), pages are put together
+(html_page) or files are written (folder). Every text that comes from the run passes through `escape`.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import shlex
 from html import escape
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from simcluster.results import words
+from simcluster.results.html_page import choice, page, section
 from simcluster.results.report_tables import faults_table, links_table, nodes_table
 from simcluster.results.report_words import (
     about_devices,
@@ -41,9 +37,6 @@ AXES: tuple[XAxis, ...] = ("time", "step", "bytes")
 
 def render(run: Run, topology: Topology) -> str:
     """The whole page as a string of about 5 MB, nearly all of it plotly.js."""
-    # plotly.offline reads 5 MB from disk, so it is imported only where a page is made.
-    from plotly.offline import get_plotlyjs
-
     figures = _figures(run)
     body = "\n".join(
         [
@@ -53,38 +46,12 @@ def render(run: Run, topology: Topology) -> str:
             _faults(run),
             _network(run, topology),
             _staleness(figures),
-            _section("Nodes", about_devices(run.summary), nodes_table(run, topology)),
-            _section("Links", "", links_table(run, topology)),
+            section("Nodes", about_devices(run.summary), nodes_table(run, topology)),
+            section("Links", "", links_table(run, topology)),
             _repeat(run),
         ]
     )
-    scripts = [get_plotlyjs(), _asset("report.js")]
-    policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
-    )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(run.label)}</title>
-<style>{_asset("report.css")}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-<script type="application/json" id="figures">{_figures_json(figures)}</script>
-<script>{scripts[0]}</script>
-<script>{scripts[1]}</script>
-</body>
-</html>
-"""
-
-
-def _asset(name: str) -> str:
-    return resources.files("simcluster.results").joinpath("page", name).read_text(encoding="utf-8")
+    return page(run.label, body, figures)
 
 
 def _figures(run: Run) -> dict[str, go.Figure]:
@@ -99,12 +66,6 @@ def _figures(run: Run) -> dict[str, go.Figure]:
     if "staleness" in recorded:
         figures["staleness"] = run.plot.staleness()
     return figures
-
-
-def _figures_json(figures: dict[str, go.Figure]) -> str:
-    pairs = ",".join(f'"{name}":{figure.to_json()}' for name, figure in figures.items())
-    # In a script element only "<" could start something else than JSON.
-    return "{" + pairs.replace("<", "\\u003c") + "}"
 
 
 def _header(run: Run, topology: Topology) -> str:
@@ -184,27 +145,24 @@ def _bill_cards(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def _convergence(figures: dict[str, go.Figure], summary: dict[str, Any]) -> str:
     if words.timed_only(summary):
-        return _section(
+        return section(
             "Convergence", "Timed only (numerics: none): nothing was learnt, so there is no loss, accuracy or weight."
         )
     stems = [stem for stem in ("loss", "accuracy") if f"{stem}-time" in figures]
     if not stems:
-        return _section("Convergence", "This run recorded neither loss nor accuracy.")
-    buttons = "".join(
-        f'<button data-value="{x}" aria-pressed="{"true" if x == "time" else "false"}">{x}</button>' for x in AXES
-    )
+        return section("Convergence", "This run recorded neither loss nor accuracy.")
     places = "".join(
         f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="x"></div>' for stem in stems
     )
     return f"""<section><div class="heading"><h2>Convergence</h2>
-<div class="choice" role="group" aria-label="horizontal axis" data-for="x">{buttons}</div></div>
+{choice("x", "horizontal axis", {x: x for x in AXES}, "time")}</div>
 <div class="pair">{places}</div></section>"""
 
 
 def _timeline(figures: dict[str, go.Figure]) -> str:
     if "timeline" not in figures:
         return ""
-    return _section(
+    return section(
         "Where the time went",
         "The first steps, one row a node: the device above, sending and waiting to receive below it. "
         "Drag to zoom, double-click to go back; trace.json beside this page shows the whole run in "
@@ -220,14 +178,14 @@ def _faults(run: Run) -> str:
     if not table:
         return ""
     note = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
-    return _section("Faults", note, table)
+    return section("Faults", note, table)
 
 
 def _network(run: Run, topology: Topology) -> str:
     from simcluster.topology.draw import draw_svg
 
     use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
-    return _section(
+    return section(
         "Network",
         carried(run.summary),
         f'<div class="drawing">{draw_svg(topology, use)}</div>',
@@ -237,7 +195,7 @@ def _network(run: Run, topology: Topology) -> str:
 def _staleness(figures: dict[str, go.Figure]) -> str:
     if "staleness" not in figures:
         return ""
-    return _section(
+    return section(
         "Staleness",
         "How many updates were how far behind.",
         '<div class="figure" data-figure="staleness"></div>',
@@ -253,7 +211,7 @@ def _repeat(run: Run) -> str:
         ]
     )
     config = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
-    return _section(
+    return section(
         "Repeat this run",
         f"Seed {summary['seed']}; {versions}. Trace sha256 {summary['trace_sha256'][:16]}.",
         f"<pre>simcluster run {escape(shlex.quote(_folder_words(run) + '/config.yaml'))}</pre>"
@@ -265,8 +223,3 @@ def _repeat(run: Run) -> str:
 def _folder_words(run: Run) -> str:
     """The folder as it was given if that means something to others, else its own name."""
     return run.folder.name if run.folder.is_absolute() else run.folder.as_posix()
-
-
-def _section(title: str, note: str, content: str = "") -> str:
-    note_html = f'<p class="note">{escape(note)}</p>' if note else ""
-    return f"<section><h2>{escape(title)}</h2>{note_html}{content}</section>"

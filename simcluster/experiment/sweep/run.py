@@ -29,7 +29,9 @@ from simcluster.results.folder import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-SWEEP, POINTS, LOGS = "sweep.yaml", "points", "logs"
+    from simcluster.results.sweep_plots import SweepPlots
+
+SWEEP, POINTS, LOGS, REPORT = "sweep.yaml", "points", "logs", "report.html"
 
 Progress = Callable[[int, int, int], None]
 """Called with (points done, points in all, points that had run before)."""
@@ -56,6 +58,13 @@ class Sweep:
         """The run of each point; None where there is none."""
         return [Run(folder) if (folder / "summary.json").is_file() else None for folder in self.folders]
 
+    @cached_property
+    def plot(self) -> SweepPlots:
+        """Plotly figures: against a swept key, a grid of two, convergence."""
+        from simcluster.results.sweep_plots import SweepPlots
+
+        return SweepPlots(self.table, list(self.points[0].values), self.runs)
+
     @property
     def failed(self) -> int:
         """Points whose run failed or was never had."""
@@ -78,6 +87,7 @@ def sweep(
     engine_name: str = "local",
     target: Mapping[str, float] | None = None,
     options: Mapping[str, Any] | None = None,
+    report: bool = True,
     progress: Progress | None = None,
     **replaced: Any,
 ) -> Sweep:
@@ -85,8 +95,8 @@ def sweep(
 
     *values* map dotted keys to lists; *sets* and *pairs* are texts as the command line has them. *seeds*: so many at
     each combination. *jobs* processes run at once, by default one a core. *out*, by default below `runs/`, keeps every
-    run that was ever made there. *target*, such as {"accuracy": 0.9}, adds the time it took to the table. *replaced*
-    are topology, algorithm and backend, as `run` has them; *options* are the backend's.
+    run that was ever made there. *target*, such as {"accuracy": 0.9}, adds the time it took to the table. *report*
+    may be left out. *replaced* are topology, algorithm and backend, as `run` has them; *options* are the backend's.
 
     Raises UsageError, before anything is written, with what is wrong at any point. A run that fails is a row.
     """
@@ -103,6 +113,8 @@ def sweep(
     _write_head(folder, axes, fixed, points)
     _run_missing(done, jobs or default_jobs(), engine_name, dict(options or {}), progress)
     write_table(done.table, folder)
+    if report:
+        _write_report(done)
     return done
 
 
@@ -125,6 +137,15 @@ def _run_missing(done: Sweep, jobs: int, engine_name: str, options: dict[str, An
             count += 1
             if progress is not None:
                 progress(count, len(wanted), before)
+
+
+def _write_report(done: Sweep) -> None:
+    from simcluster.results.sweep_report import render
+
+    text = render(done.points[0].document["name"], done.table, list(done.points[0].values), done.plot)
+    partial = done.folder / f".partial-{REPORT}"
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, done.folder / REPORT)
 
 
 def _given(values: Mapping[str, Any]) -> list[Axis]:
