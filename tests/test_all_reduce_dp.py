@@ -302,6 +302,18 @@ def test_int8_moves_a_quarter_of_the_bytes_and_learns_the_same() -> None:
     assert abs(small[0].evaluate()["accuracy"] - dense[0].evaluate()["accuracy"]) < 0.03
 
 
+def test_int8_leaves_small_steps_alone() -> None:
+    # Gradients travel quantised, weights are never: at a learning rate of 1e-4 a weight quantised anew every step would
+    # not move at all.
+    workload = mnist_mlp(hidden=16, learning_rate=1e-4)
+    start = workload.replica(0, 2, SEED, 1).parameters
+    moved = []
+    for compression in ("none", "int8"):
+        replicas, _, _ = train(star(2), workload, steps=10, compression=compression)
+        moved.append(torch.cat([(a - b).flatten() for a, b in zip(replicas[0].parameters, start, strict=True)]))
+    assert float((moved[1] - moved[0]).norm()) < 0.1 * float(moved[0].norm())
+
+
 def test_compression_pays_on_a_slow_link_and_costs_on_a_slow_device() -> None:
     workload = mnist_mlp(hidden=64)
 
