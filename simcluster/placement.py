@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
+import numpy as np
+
 from simcluster.collectives.bandwidth_aware import PIECES, shares
 from simcluster.topology import Hop, Topology
 
@@ -106,11 +108,16 @@ def _sharing_s(topology: Topology, weights: Sequence[float], size_bytes: int) ->
 
 
 def _ring_s(topology: Topology, names: Sequence[str], size_bytes: int) -> float:
-    """How long a ring takes whose rounds are as long as their slowest message."""
+    """How long a ring takes in which every message always shares its links with those of all the others."""
     flows = [(topology.route(a, b), size_bytes / len(names)) for a, b in pairwise([*names, names[0]])]
     load = _load(flows)
-    slowest_s = max(_latency_s(hops) + max(load[_lane(hop)] for hop in hops) for hops, _ in flows)
-    return 2.0 * (len(names) - 1) * slowest_s
+    latencies_s = np.array([_latency_s(hops) for hops, _ in flows])
+    leaving_s = np.array([max(load[_lane(hop)] for hop in hops) for hops, _ in flows])
+    starts_s = np.zeros(len(names))
+    for _ in range(2 * (len(names) - 1)):
+        left_s = starts_s + leaving_s
+        starts_s = np.maximum(left_s, np.roll(left_s + latencies_s, 1))
+    return float(starts_s.max())
 
 
 def _latency_s(hops: Sequence[Hop]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -101,6 +102,30 @@ def test_where_shares_cannot_help_bandwidth_aware_is_the_ring() -> None:
     for topology in (star(8), two_sites(3, 3), uneven_star(1, 0.5)):
         aware, ring = (bench_collective("all_reduce", name, topology, M, {}) for name in ("bandwidth_aware", "ring"))
         assert (aware["elapsed_s"], aware["bytes_sent"]) == (ring["elapsed_s"], ring["bytes_sent"])
+
+
+def test_on_networks_of_all_kinds_shares_by_bandwidth_lose_nothing_and_mostly_gain() -> None:
+    draw, gains = random.Random(1), 0
+    for _ in range(20):
+        workers, switches = draw.randint(3, 8), draw.randint(1, 3)
+        nodes: dict[str, Any] = {f"n{i}": {"device": "x86-laptop"} for i in range(workers)}
+        nodes |= {f"s{i}": {"kind": "switch"} for i in range(switches)}
+        ends = [(f"n{i}", f"s{draw.randrange(switches)}") for i in range(workers)]
+        ends += [(f"s{i}", f"s{i + 1}") for i in range(switches - 1)]
+        links = [
+            {
+                "between": list(pair),
+                "bandwidth": f"{draw.choice([1, 2, 5, 10, 100])} MB/s",
+                "latency": f"{draw.choice([0, 10, 1000])} us",
+                "duplex": draw.choice(["full", "full", "half"]),
+            }
+            for pair in ends
+        ]
+        topology = loads({"name": "drawn", "nodes": nodes, "links": links})
+        aware_s, ring_s = elapsed_s("bandwidth-aware", topology), elapsed_s("ring", topology)
+        assert aware_s <= 1.001 * ring_s
+        gains += aware_s < 0.95 * ring_s
+    assert gains >= 12
 
 
 def test_by_site_less_crosses_the_slow_link() -> None:
