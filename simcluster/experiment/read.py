@@ -18,6 +18,7 @@ from simcluster.experiment.blocks import read_algorithm, read_topology, read_wor
 from simcluster.experiment.fault_kinds import Fault
 from simcluster.experiment.faults import read_faults
 from simcluster.experiment.overrides import add_faults, apply_overrides
+from simcluster.experiment.placement import check_cut, put_numbers
 from simcluster.experiment.reading import Reading
 from simcluster.experiment.stop import count_steps, read_stop
 from simcluster.shipped import shipped_names, shipped_path
@@ -121,6 +122,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     check_memory = _check_memory(reading)
     cluster = read_topology(reading, of_topology)
     function, algorithm_block, settings = read_algorithm(reading, cluster, seed)
+    put_numbers(algorithm_block, settings, cluster)
     workload, workload_block = read_workload(reading)
     faults = read_faults(reading, cluster, seed)
     stop, time_s = read_stop(reading)
@@ -128,6 +130,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     evaluate_every = reading.value(
         "evaluate_every", int, "a whole number of at least 1", default=max(1, -(-steps // EVALUATIONS)), least=1
     )
+    check_cut(reading, algorithm_block, settings, workload, cluster, numerics)
     if reading.problems:
         raise UsageError(reading.problems)
     assert cluster is not None, "a topology that is missing was a problem"
