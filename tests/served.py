@@ -90,6 +90,7 @@ def serve(
     seed: int = 3,
     faults: tuple[str, ...] = (),
     latency_s: float = 0.0,
+    server_s: float = 1e-7,
     check: bool = True,
     **settings: Any,
 ) -> Served:
@@ -103,7 +104,7 @@ def serve(
         for rank, straggler in enumerate(stragglers, start=1)
     }
     topology = star(
-        size, bandwidth_Bps=1e15, latency_s=latency_s, n0=Device("server", 1e18, work_overhead_s=1e-7), **devices
+        size, bandwidth_Bps=1e15, latency_s=latency_s, n0=Device("server", 1e18, work_overhead_s=server_s), **devices
     )
     numerics = "none" if workload is None else "real"
     trained = workload or bowl(0.1)
