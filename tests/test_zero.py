@@ -61,6 +61,8 @@ def test_with_staleness_every_update_is_exactly_that_late(stage: int) -> None:
     for staleness in (1, 2, 20):  # the last one is more than there are steps
         run = train("zero", 3, workload=workload, stage=stage, staleness=staleness)
         close(run.weights, reference(workload, 3, SEED, 12, {**DEFAULTS, "staleness": staleness}))
+        recorded = run.values(1, "staleness")
+        assert recorded == [min(staleness, step) for step in range(12)], "updates that the gradient's weights lacked"
 
 
 def test_a_fast_rank_may_run_ahead_as_many_steps_as_staleness_says() -> None:

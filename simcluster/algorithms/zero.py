@@ -65,7 +65,8 @@ async def zero(
         if whole:
             await weights.share(f"after {step}")
         if whole or node.rank:
-            node.record(step=step, loss=loss, **(held.metrics() if step == replica.steps else {}))
+            late = {"staleness": min(staleness, step - 1)} if staleness else {}
+            node.record(step=step, loss=loss, **late, **(held.metrics() if step == replica.steps else {}))
 
     async with asyncio.TaskGroup() as group:
         sums = Sums(node, weights.units, reduce, stage, group, replica.steps, held)
