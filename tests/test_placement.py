@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
+from simcluster.experiment.memory import check_memory
 from simcluster.experiment.read import Experiment, read_experiment
 
 GPT = {"name": "gpt", "layers": 2, "width": 16, "heads": 2, "context": 8, "batch_size": 4}
@@ -66,3 +67,20 @@ def test_what_cannot_be_cut_is_told_before_anything_runs(
 def test_what_can_be_cut_is_let_pass() -> None:
     assert experiment({"name": "pipeline", "schedule": "interleaved"}).algorithm_settings["chunks"] is None
     assert experiment({"name": "tensor_parallel"}, workers=2).algorithm_name == "tensor_parallel"
+
+
+@pytest.mark.parametrize("name", ["pipeline", "tensor_parallel"])
+def test_a_node_too_small_for_the_model_may_be_large_enough_for_its_part(name: str) -> None:
+    # 3.1 million parameters in each of 2 blocks: 26 MB of weights, as much of gradients, and of Adam's state twice that.
+    large = {"name": "gpt", "layers": 2, "width": 512, "heads": 4, "context": 8, "batch_size": 4}
+
+    def check(algorithm: str, small: str) -> None:
+        changes = {f"topology.nodes.n{i}.memory": small for i in (1, 2, 3)} | {"topology.nodes.n0.memory": "1 GB"}
+        plan = experiment({"name": algorithm}, workers=4, workload=large)
+        check_memory(read_experiment(plan.document, changes))
+
+    check(name, "60 MB")
+    with pytest.raises(UsageError, match=r"nodes.n1.memory: found 60 MB on n1, n2 and n3"):
+        check("all_reduce_dp", "60 MB")
+    with pytest.raises(UsageError, match=f"bytes of messages of {name}|of messages of {name}"):
+        check(name, "30 MB")

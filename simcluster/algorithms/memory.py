@@ -114,9 +114,9 @@ def _demo(rank: int, size: int, settings: Settings) -> float:
     return 4.0 + 1.5 * share * (2.0 * (size - 1) + 1.0)
 
 
-def _pipeline(rank: int, size: int, settings: Settings) -> float:
+def _parted(rank: int, size: int, settings: Settings) -> float:
     # When weights are gathered: rank 0 holds everybody's, anybody else a frozen copy of its own.
-    return 1.0 if size > 1 else 0.0
+    return (1.0 if rank == 0 else 1.0 / size) if size > 1 else 0.0
 
 
 def _degree(rank: int, size: int, settings: Settings) -> int:
@@ -165,11 +165,6 @@ def _zero(rank: int, size: int, settings: Settings) -> float:
     return (1.0 if settings["stage"] == 2 else 0.0) / size + steps / size
 
 
-def _tensor_parallel(rank: int, size: int, settings: Settings) -> float:
-    # A rank's own parts beside the weights that they are of; when they are gathered, rank 0 holds everybody's.
-    return 1.0 + (1.0 if rank == 0 and size > 1 else 0.0)
-
-
 class Kept(NamedTuple):
     """The shares of weights, gradients and optimizer's state that a rank keeps of a whole model's."""
 
@@ -180,6 +175,9 @@ class Kept(NamedTuple):
 
 def kept(algorithm: str, size: int, settings: Settings) -> Kept:
     """All of everything, but for an algorithm that parts them among *size* ranks."""
+    if algorithm in ("pipeline", "tensor_parallel"):
+        # At least, and on average: stages are balanced by work, and what is not split everybody has.
+        return Kept(1.0 / size, 1.0 / size, 1.0 / size)
     if algorithm != "zero":
         return Kept()
     shares = [1.0 / size if settings["stage"] >= stage else 1.0 for stage in (3, 2, 1)]
@@ -201,7 +199,7 @@ COPIES: Mapping[str, Copies] = {
     "k_async": _stale,
     "k_sync": _k_sync,
     "local_sgd": _local_sgd,
-    "pipeline": _pipeline,
+    "pipeline": _parted,
     "sgp": _sgp,
     "softsync": _stale,
     "one_bit_adam": _one_bit_adam,
@@ -209,7 +207,7 @@ COPIES: Mapping[str, Copies] = {
     "ssp": _stale,
     "streaming_diloco": _streaming_diloco,
     "sync_ps": _sync_ps,
-    "tensor_parallel": _tensor_parallel,
+    "tensor_parallel": _parted,
     "zero": _zero,
 }
 """By the algorithm's name. Of one's own algorithms nothing is known."""
