@@ -11,6 +11,7 @@ This file knows ranks and compressors by how they may be summed. It must not kno
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import torch
@@ -20,6 +21,7 @@ from simcluster.collectives import flatten, unflatten
 from simcluster.compression.codec import Codec
 from simcluster.compression.factors import mean_of_factors
 from simcluster.compression.kinds import compressor
+from simcluster.compression.layout import Layout
 from simcluster.compression.power_sgd import PowerSgd
 from simcluster.compression.swap import swap
 from simcluster.compression.turns import Turns
@@ -44,13 +46,22 @@ class Mean:
         like: Sequence[Tensor],
         all_reduce: AllReduce,
     ) -> None:
-        self._node, self._all_reduce = node, all_reduce
+        self._node, self._name, self._all_reduce = node, name, all_reduce
         self._kind = compressor(compression) if node.size > 1 else None
         self._codec = Codec(self._kind, node.rng, name, like)
-        self._chunks = self._codec.layout.cut(node.size)
-        self._outgoing = [Codec(self._kind, node.rng, f"{name}/to {to}", part) for to, part in enumerate(self._chunks)]
-        self._back = Codec(self._kind, node.rng, f"{name}/back", self._chunks[node.rank])
         self._first, self._second = Turns(), Turns()
+
+    @cached_property
+    def _outgoing(self) -> list[Codec]:
+        """A stream for each rank's chunk."""
+        chunks = _cut(self._codec.layout, self._node.size)
+        return [Codec(self._kind, self._node.rng, f"{self._name}/to {to}", chunk) for to, chunk in enumerate(chunks)]
+
+    @cached_property
+    def _back(self) -> Codec:
+        """The stream of means of this rank's own chunk."""
+        own = _cut(self._codec.layout, self._node.size)[self._node.rank]
+        return Codec(self._kind, self._node.rng, f"{self._name}/back", own)
 
     async def __call__(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
         """The mean over ranks of *tensors*."""
@@ -99,6 +110,12 @@ class Mean:
     def _decode_chunks(self, means: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         pieces = [piece for codec, mean in zip(self._outgoing, means, strict=True) for piece in codec.decode(mean)]
         return self._codec.layout.tensors(torch.cat(pieces))
+
+
+@lru_cache(maxsize=64)
+def _cut(layout: Layout, size: int) -> list[Layout]:
+    """The same for all ranks, of which a simulator may have a thousand."""
+    return layout.cut(size)
 
 
 def _mean(codec: Codec, contributions: Sequence[Sequence[Tensor]]) -> Tensor:
