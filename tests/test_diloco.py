@@ -10,6 +10,7 @@ import torch
 
 from simcluster.verify.claims.diloco import reference
 from simcluster.workloads import adamw, mnist_mlp
+from tests.clusters import star
 from tests.trained import (
     EVEN,
     SEED,
@@ -59,6 +60,13 @@ def test_digits_are_learnt_better_in_rounds_of_twenty_than_step_by_step_at_a_twe
     assert often.messages_sent == 20 * seldom.messages_sent
 
 
+def test_over_far_links_two_long_rounds_are_better_than_many_short_ones() -> None:
+    # A route takes 20 ms: 2 (4-1) of them around a ring, 2 at once. There is one round, and 6 numbers travel.
+    far = star(4, latency_s=10e-3)
+    ring, direct = (train("diloco", far, schedule=schedule).elapsed_s for schedule in ("ring", "direct"))
+    assert ring - direct == pytest.approx(4 * 20e-3, abs=1e-5)
+
+
 def test_a_small_form_travels_and_comes_close_to_the_dense_one() -> None:
     dense, small = (train("diloco", 3, interval=4, compression=kind) for kind in ("none", "fp16"))
     assert not torch.equal(small.vectors[0], dense.vectors[0])
@@ -68,7 +76,13 @@ def test_a_small_form_travels_and_comes_close_to_the_dense_one() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"interval": 4}, {"outer_learning_rate": 0.5}, {"outer_momentum": 0.5}, {"compression": "int8"}],
+    [
+        {"interval": 4},
+        {"outer_learning_rate": 0.5},
+        {"outer_momentum": 0.5},
+        {"schedule": "naive"},
+        {"compression": "int8"},
+    ],
     ids=str,
 )
 def test_every_setting_changes_something(settings: dict[str, Any]) -> None:

@@ -110,7 +110,9 @@ def test_a_small_form_travels_and_comes_close_to_the_dense_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"interval": 4}, {"participation": 0.4}, {"weighting": "samples"}, {"compression": "int8"}], ids=str
+    "settings",
+    [{"interval": 4}, {"participation": 0.4}, {"weighting": "samples"}, {"schedule": "naive"}, {"compression": "int8"}],
+    ids=str,
 )
 def test_every_setting_changes_something(settings: dict[str, Any]) -> None:
     changes_something("local_sgd", settings, {"interval": 3}, EVEN)

@@ -84,6 +84,7 @@ def test_on_a_slow_network_overlap_hides_what_travels() -> None:
         {"blend": 0.0},
         {"outer_learning_rate": 0.5},
         {"outer_momentum": 0.5},
+        {"schedule": "naive"},
         {"compression": "fp16"},
     ],
     ids=str,

@@ -1,8 +1,8 @@
 """Local SGD: every rank trains alone for H steps, then all go on from the mean of their weights.
 
 Stich 2019, algorithm 1; as FedAvg (McMahan et al. 2017, algorithm 1) with a fraction of the ranks a round and a mean
-weighted by the sizes of their shards. FedAvg's server is left out: the mean goes round a ring, which takes 2 (n-1)/n of
-the weights' bytes from each rank and round, and so H times less than averaging gradients.
+weighted by the sizes of their shards. FedAvg's server is left out: the mean is an all-reduce, which around a ring takes
+2 (n-1)/n of the weights' bytes from each rank and round, and so H times less than averaging gradients.
 
 This file knows ranks, rounds and one mean. It must not know a backend, a file or a clock.
 """
@@ -10,6 +10,7 @@ This file knows ranks, rounds and one mean. It must not know a backend, a file o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Annotated, Literal
 
@@ -21,7 +22,7 @@ from torch import Tensor
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import flatten, ring_all_reduce, unflatten
+from simcluster.collectives import all_reduce, flatten, unflatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -34,18 +35,20 @@ async def local_sgd(
     interval: PositiveInt = 10,
     participation: Annotated[float, Gt(0), Le(1)] = 1.0,
     weighting: Literal["uniform", "samples"] = "uniform",
+    schedule: Literal["ring", "naive", "direct", "binomial", "recursive_doubling", "halving_doubling"] = "ring",
     compression: Compression = "none",
 ) -> None:
     """Rounds of *interval* steps (H), the last one shorter if the steps run out; all ranks end with the same weights.
 
     *participation*: the fraction C of ranks that train in a round, one at least, drawn alike by all; the others let
-    their batches of that round go by. *weighting*: `samples` weighs ranks by the sizes of their shards. *compression*:
-    of what travels, the weights' changes since the last mean.
+    their batches of that round go by. *weighting*: `samples` weighs ranks by the sizes of their shards. *schedule*: of
+    the all-reduce; a ring sends least, in 2 (n-1) rounds, `direct` as little in two. *compression*: of what travels,
+    the weights' changes since the last mean.
     """
     n = await _samples(node, replica) if weighting == "samples" else [1] * node.size
     chosen_ranks = max(round(participation * node.size), 1)
     x = flatten(replica.parameters)
-    mean = Mean(compression, node, "change", replica.parameters, ring_all_reduce)
+    mean = Mean(compression, node, "change", replica.parameters, partial(all_reduce, schedule=schedule))
     batches, step = replica.batches(), 0
 
     while step < replica.steps:
@@ -72,7 +75,7 @@ async def _samples(node: Transport, replica: Replica) -> list[int]:
     """The size of every rank's shard; where nothing is computed shards are empty, and count as equal."""
     own = torch.zeros(node.size, dtype=torch.int64)
     own[node.rank] = max(replica.shard_size, 1)
-    return [int(size) for size in (await ring_all_reduce(node, own, "samples")).tolist()]
+    return [int(size) for size in (await all_reduce(node, own, "samples")).tolist()]
 
 
 def _change(x: Tensor, parameters: Sequence[Tensor], weight: float) -> Tensor:

@@ -70,7 +70,9 @@ def _of_a_sum(size: int, settings: Settings) -> float:
     """Beside what is averaged and its mean: chunks out and in; or small forms, at most half as large, of and to all."""
     if settings["compression"] != "none":
         return 2.0 + 0.5 * (size - 1)
-    return 2.0 / size if size > 1 else 0.0
+    if settings["schedule"] == "naive":
+        return 2.0 * (size - 1)  # everybody's, and frozen ones to everybody
+    return 2.0 / size if settings["schedule"] == "ring" and size > 1 else 2.0
 
 
 def _local_sgd(rank: int, size: int, settings: Settings) -> float:
@@ -147,8 +149,9 @@ def _gradient_tracking(rank: int, size: int, settings: Settings) -> float:
 
 def _ad_psgd(rank: int, size: int, settings: Settings) -> float:
     # x, x^ and a new x; of whoever asks or is asked a message and an answer.
-    asking, answering = overlay_of(settings["overlay"], size, seed=0).sides
-    return 3.0 + 2.0 * (len(asking) if rank in answering else 1)
+    overlay = overlay_of(settings["overlay"], size, seed=0)
+    at_once = 1 if rank in overlay.asking else sum(other in overlay.asking for other in overlay.neighbours(rank))
+    return 3.0 + 2.0 * at_once
 
 
 def _one_bit_adam(rank: int, size: int, settings: Settings) -> float:

@@ -10,7 +10,8 @@ This file knows ranks, fragments and their timetable. It must not know a backend
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Lt
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from simcluster.algorithms.outer import adopt, nesterov
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import flatten, ring_all_reduce
+from simcluster.collectives import all_reduce, flatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -35,17 +36,19 @@ async def streaming_diloco(
     blend: Annotated[float, Ge(0), Lt(1)] = 0.5,
     outer_learning_rate: PositiveFloat = 0.7,
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9,
+    schedule: Literal["ring", "naive", "direct", "binomial", "recursive_doubling", "halving_doubling"] = "ring",
     compression: Compression = "none",
 ) -> None:
     """*fragments* (P) equal pieces of all parameters end to end, each synchronised every *interval* steps (H).
 
     *overlap* (tau): inner steps between the start of a fragment's synchronisation and its end, at most H. *blend*
-    (alpha): how much of a replica's own weights stays; at the end of the run nothing does. *compression*: of the outer
-    gradients that travel.
+    (alpha): how much of a replica's own weights stays; at the end of the run nothing does. *schedule*: of the
+    all-reduces. *compression*: of the outer gradients that travel.
     """
     theta = list(flatten(replica.parameters).tensor_split(fragments))
     m = [torch.zeros_like(piece) for piece in theta]
-    mean = [Mean(compression, node, f"fragment {p}", [piece], ring_all_reduce) for p, piece in enumerate(theta)]
+    by_schedule = partial(all_reduce, schedule=schedule)
+    mean = [Mean(compression, node, f"fragment {p}", [piece], by_schedule) for p, piece in enumerate(theta)]
     under_way: dict[int, tuple[int, asyncio.Task[list[Tensor]]]] = {}
 
     async def begin(p: int, step: int) -> None:

@@ -60,6 +60,11 @@ def rounds(steps: int, interval: object) -> int:
     return -(-steps // int(str(interval)))
 
 
+def models_sent(size: int, settings: Mapping[str, object]) -> int:
+    """What all ranks send in an all-reduce, in lengths of what is summed, by the schedules of which that is whole."""
+    return {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}[str(settings["schedule"])]
+
+
 def account(metrics: Sequence[Mapping[str, Sequence[tuple[int, float]]]]) -> Contributions:
     """Where every rank has counted what it *pushed*, and rank 0 what it *applied* and *rejected*: the last counts."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from simcluster.verify.claim import Claim, Identity, Settings
-from simcluster.verify.naive import born, descend, ended, outer_sgd, overwrite, rounds, vector, walk
+from simcluster.verify.naive import born, descend, ended, models_sent, outer_sgd, overwrite, rounds, vector, walk
 from simcluster.verify.outcomes import TOGETHER
 from simcluster.workloads import Workload
 
@@ -29,15 +29,21 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 
 def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
-    return 2 * (size - 1) * rounds(steps, settings["interval"]) * model
+    return models_sent(size, settings) * rounds(steps, settings["interval"]) * model
 
 
 CLAIM = Claim(
     paper="Douillard et al. 2023, algorithm 1",
     settings={"interval": 3},
     reference=reference,
-    reference_for=({"interval": 1}, {"outer_momentum": 0.0}),
-    variants={"interval": 2, "outer_learning_rate": 0.5, "outer_momentum": 0.5, "compression": "int8"},
+    reference_for=({"interval": 1}, {"outer_momentum": 0.0}, {"schedule": "halving_doubling"}),
+    variants={
+        "interval": 2,
+        "outer_learning_rate": 0.5,
+        "outer_momentum": 0.5,
+        "schedule": "direct",
+        "compression": "int8",
+    },
     identities=(
         Identity(
             {"outer_learning_rate": 1.0, "outer_momentum": 0.0},

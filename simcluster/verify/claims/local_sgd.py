@@ -9,7 +9,7 @@ from torch import Tensor
 
 from simcluster.rng import numpy_stream
 from simcluster.verify.claim import Claim, Identity, Settings
-from simcluster.verify.naive import born, ended, overwrite, rounds, vector, walk
+from simcluster.verify.naive import born, ended, models_sent, overwrite, rounds, vector, walk
 from simcluster.verify.outcomes import TOGETHER
 from simcluster.workloads import Workload
 
@@ -36,17 +36,21 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 
 def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
-    # A ring moves 2 (n-1) times what is summed; so it does once with the n sizes of shards, of 8 bytes each.
-    sizes = 8 * size if settings["weighting"] == "samples" else 0
-    return 2 * (size - 1) * (rounds(steps, settings["interval"]) * model + sizes)
+    # The n sizes of shards, of 8 bytes each, go round a ring once.
+    sizes = 2 * (size - 1) * 8 * size if settings["weighting"] == "samples" else 0
+    return rounds(steps, settings["interval"]) * models_sent(size, settings) * model + sizes
 
 
 CLAIM = Claim(
     paper="Stich 2019, algorithm 1; McMahan et al. 2017, algorithm 1",
     settings={"interval": 3},
     reference=reference,
-    reference_for=({"participation": 0.5}, {"weighting": "samples"}, {"participation": 0.4, "weighting": "samples"}),
-    variants={"interval": 2, "participation": 0.4, "weighting": "samples", "compression": "int8"},
+    reference_for=(
+        {"participation": 0.5, "schedule": "binomial"},
+        {"weighting": "samples"},
+        {"participation": 0.4, "weighting": "samples"},
+    ),
+    variants={"interval": 2, "participation": 0.4, "weighting": "samples", "schedule": "direct", "compression": "int8"},
     identities=(
         Identity({"interval": 1}, "one process", why="the mean of one plain step each is a step along the mean"),
         Identity(

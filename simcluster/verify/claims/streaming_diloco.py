@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from simcluster.verify.claim import Claim, Identity, Settings
-from simcluster.verify.naive import born, descend, ended, outer_sgd, overwrite, vector, walk
+from simcluster.verify.naive import born, descend, ended, models_sent, outer_sgd, overwrite, vector, walk
 from simcluster.verify.outcomes import TOGETHER
 from simcluster.workloads import Workload
 
@@ -56,14 +56,19 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
     # Of fragments of equal size.
     turns = sum(due(step, steps, p, settings) for step in range(1, steps + 1) for p in range(settings["fragments"]))
-    return 2 * (size - 1) * turns * model // int(settings["fragments"])
+    return models_sent(size, settings) * turns * model // int(settings["fragments"])
 
 
 CLAIM = Claim(
     paper="Douillard et al. 2025, algorithm 2",
     settings={"interval": 4},
     reference=reference,
-    reference_for=({"overlap": 0}, {"overlap": 3, "fragments": 3}, {"overlap": 9, "blend": 0.25}, {"interval": 1}),
+    reference_for=(
+        {"overlap": 0, "schedule": "recursive_doubling"},
+        {"overlap": 3, "fragments": 3},
+        {"overlap": 9, "blend": 0.25},
+        {"interval": 1},
+    ),
     variants={
         "interval": 3,
         "fragments": 2,
@@ -71,6 +76,7 @@ CLAIM = Claim(
         "blend": 0.0,
         "outer_learning_rate": 0.5,
         "outer_momentum": 0.5,
+        "schedule": "direct",
         "compression": "fp16",
     },
     identities=(
