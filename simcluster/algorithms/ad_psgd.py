@@ -37,9 +37,8 @@ async def ad_psgd(
     mean of all is needed. A rank that answers does so until all that may ask it have ended.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, moving)
-    asking, answering = graph.sides
-    others = answering if node.rank in asking else asking
-    partners = [rank for rank in graph.neighbours(node.rank) if rank in others]
+    asks = node.rank in graph.asking
+    partners = [rank for rank in graph.neighbours(node.rank) if (rank in graph.asking) != asks]
 
     x, averagings = replica.snapshot(), 0  # never changed in place: the replica is at x^ while x moves on
     living, gone = list(partners), dict[int, PeerLost]()
@@ -55,7 +54,7 @@ async def ad_psgd(
             # Phase 1, compute at x^; meanwhile who asks averages with a random neighbour.
             x_hat, before = x, averagings
             async with asyncio.TaskGroup() as both:
-                if node.rank in asking and partners:
+                if asks and partners:
                     both.create_task(ask())
                 loss, gradients = await node.compute(
                     replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch)
@@ -102,12 +101,12 @@ async def ad_psgd(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(train())
-        if node.rank in answering:
+        if not asks:
             group.create_task(answer())
 
     # Phase 3, end: whoever answers may stop waiting for this rank.
     async with asyncio.TaskGroup() as group:
-        for partner in partners if node.rank in asking else ():
+        for partner in partners if asks else ():
             group.create_task(_send(node, partner, "average", ()))
     replica.load(x)
     if output == "mean":

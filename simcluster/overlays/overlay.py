@@ -134,8 +134,8 @@ class Overlay:
         return matrix
 
     @cached_property
-    def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Two sides of the ranks, (who asks, who answers), such that the edges between them connect everybody.
+    def asking(self) -> frozenset[int]:
+        """One of two sides of the ranks such that the edges between the sides connect everybody.
 
         Even against odd ranks if that will do, which halves a complete graph; else even against odd distance from rank
         0, which a spanning tree crosses at every edge.
@@ -147,8 +147,7 @@ class Overlay:
             across.add_nodes_from(graph)
             if networkx.is_connected(across):
                 break
-        asking = tuple(sorted(rank for rank in graph if number[rank] % 2 == 0))
-        return asking, tuple(sorted(set(graph) - set(asking)))
+        return frozenset(rank for rank in graph if number[rank] % 2 == 0)
 
 
 def spectral_gap(matrix: Matrix) -> float:

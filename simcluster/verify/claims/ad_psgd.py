@@ -12,16 +12,14 @@ from simcluster.verify.claims.d_psgd import GOES_ON
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
     """One side asks once a step, a model there and a model back; at the end a ring all-reduce, if asked for."""
-    asking, answering = overlay_of(settings["overlay"], size, seed=0).sides
-    asked = steps * len(asking) if answering else 0
+    asked = steps * len(overlay_of(settings["overlay"], size, seed=0).asking) if size > 1 else 0
     return 2 * asked * model_bytes + (2 * (size - 1) * model_bytes if settings["output"] == "mean" else 0)
 
 
 def mixing(size: int, number: int, settings: Settings) -> Matrix:
     """Half and half for one pair, here each rank that asks with each of its partners in turn; 1 for all others."""
     graph = overlay_of(settings["overlay"], size, seed=0)
-    asking, answering = graph.sides
-    pairs = [(a, b) for a in asking for b in graph.neighbours(a) if b in answering]
+    pairs = [(a, b) for a in sorted(graph.asking) for b in graph.neighbours(a) if b not in graph.asking]
     matrix = np.eye(size)
     if pairs:
         pair = list(pairs[number % len(pairs)])
