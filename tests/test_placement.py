@@ -71,7 +71,7 @@ def test_what_can_be_cut_is_let_pass() -> None:
 
 @pytest.mark.parametrize("name", ["pipeline", "tensor_parallel"])
 def test_a_node_too_small_for_the_model_may_be_large_enough_for_its_part(name: str) -> None:
-    # 3.1 million parameters in each of 2 blocks: 26 MB of weights, as much of gradients, and of Adam's state twice that.
+    # 3.1 million parameters in each of 2 blocks: 26 MB of weights, as much of gradients, twice that of Adam.
     large = {"name": "gpt", "layers": 2, "width": 512, "heads": 4, "context": 8, "batch_size": 4}
 
     def check(algorithm: str, small: str) -> None:
