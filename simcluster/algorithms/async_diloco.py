@@ -62,17 +62,12 @@ async def async_diloco(
 
 
 async def _serve(
-    node: Transport,
-    replica: Replica,
-    interval: int,
-    dynamic: bool,
-    outer: tuple[float, float, int, float],
-    codec: Codec,
-    server_trains: bool,
-) -> None:
+    node: Transport, replica: Replica, interval: int, dynamic: bool, outer: tuple[float, float, int, float],
+    codec: Codec, server_trains: bool,
+) -> None:  # fmt: skip
     theta = flatten(replica.parameters)
     m = gathered = torch.zeros_like(theta)
-    version = 0
+    version = done = 0
     step_s: dict[int, float] = {}
     updating = asyncio.Lock()
 
@@ -82,23 +77,26 @@ async def _serve(
         staleness, version = version - taken_at, version + 1
         due = version % outer[2] == 0
         theta, m, gathered = await timed(node, _delayed_nesterov, theta, m, gathered, delta, due, *outer)
-        node.record(step=version, staleness=staleness, applied=version)
+        if not server_trains:
+            replica.load(unflatten(theta, replica.parameters))  # for whoever judges them: nobody trains on them
+        node.record(step=done if server_trains else version, staleness=staleness, applied=version)
         step_s[rank] = took_s
         return max(round(interval * min(step_s.values()) / took_s), 1) if dynamic and took_s else interval
 
     async def train() -> None:
         """The server's own changes go through the same rules as everyone's."""
-        batches, done, steps, pushed = replica.batches(), 0, interval, 0
+        nonlocal done
+        batches, start, taken_at, steps, pushed = replica.batches(), theta, version, interval, 0
         while done < replica.steps:
-            start, taken_at = theta, version
-            await timed(node, adopt, replica.parameters, start)
-            before, began_s = done, asyncio.get_running_loop().time()
-            done, loss = await inner_steps(node, replica, batches, done, steps)
-            took_s = (asyncio.get_running_loop().time() - began_s) / (done - before)
+            began_s = asyncio.get_running_loop().time()
+            reached, loss = await inner_steps(node, replica, batches, done, steps)
+            took_s = (asyncio.get_running_loop().time() - began_s) / (reached - done)
             delta = await timed(node, outer_gradient, start, replica.parameters)
             async with updating:
                 steps = await take(delta, taken_at, SERVER, took_s)
-            pushed += 1
+            start, taken_at = theta, version
+            await timed(node, adopt, replica.parameters, start)
+            done, pushed = reached, pushed + 1
             node.record(step=done, loss=loss, pushed=pushed)
 
     training = {rank for rank in range(node.size) if rank != SERVER}

@@ -57,19 +57,12 @@ async def fedbuff(
 
 
 async def _serve(
-    node: Transport,
-    replica: Replica,
-    interval: int,
-    K: int,
-    server_learning_rate: float,
-    damping: str,
-    max_staleness: int | None,
-    codec: Codec,
-    server_trains: bool,
-) -> None:
+    node: Transport, replica: Replica, interval: int, K: int, server_learning_rate: float, damping: str,
+    max_staleness: int | None, codec: Codec, server_trains: bool,
+) -> None:  # fmt: skip
     w = flatten(replica.parameters)
     gathered = torch.zeros_like(w)
-    version = held = applied = rejected = 0
+    version = held = applied = rejected = done = 0
     updating = asyncio.Lock()
 
     async def take(delta: Tensor, taken_at: int) -> None:
@@ -84,25 +77,30 @@ async def _serve(
             held += 1
             if held == K:
                 await step()
-        node.record(step=version, staleness=staleness, applied=applied, rejected=rejected)
+        node.record(step=done, staleness=staleness, applied=applied, rejected=rejected)
 
     async def step() -> None:
         """w <- w - eta_g times the buffer's mean."""
-        nonlocal w, gathered, version, held, applied
+        nonlocal w, gathered, version, held, applied, done
         w = await timed(node, _step, w, gathered, server_learning_rate, held)
         gathered = torch.zeros_like(w)
         version, applied, held = version + 1, applied + held, 0
+        if not server_trains:
+            replica.load(unflatten(w, replica.parameters))  # for whoever judges them: nobody trains on them
+            done = version
 
     async def train() -> None:
         """The server's own changes go through the same rules as everyone's."""
-        batches, done = replica.batches(), 0
+        nonlocal done
+        batches, start, taken_at = replica.batches(), w, version
         while done < replica.steps:
-            start, taken_at = w, version
-            await timed(node, adopt, replica.parameters, start)
-            done, loss = await inner_steps(node, replica, batches, done, interval)
+            reached, loss = await inner_steps(node, replica, batches, done, interval)
             delta = await timed(node, outer_gradient, start, replica.parameters)
             async with updating:
                 await take(delta, taken_at)
+            start, taken_at = w, version
+            await timed(node, adopt, replica.parameters, start)
+            done = reached
             node.record(step=done, loss=loss, pushed=-(-done // interval))
 
     training = {rank for rank in range(node.size) if rank != SERVER}
@@ -117,8 +115,8 @@ async def _serve(
 
     if held:
         await step()
-        node.record(step=version, applied=applied)
     await timed(node, adopt, replica.parameters, w)
+    node.record(step=done, applied=applied)
 
 
 async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:

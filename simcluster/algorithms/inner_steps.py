@@ -15,15 +15,13 @@ from simcluster.workloads import Batch, Replica
 async def inner_steps(
     node: Transport, replica: Replica, batches: Iterator[Batch], step: int, count: int
 ) -> tuple[int, float]:
-    """*count* steps after *step*, fewer if the batches end before. Returns (last step, its loss), not yet recorded:
-    a round's last loss is recorded by the caller, after it has synchronised, which is when weights are worth judging.
+    """*count* steps after *step*, fewer if the batches end before. Returns (last step, mean loss of these steps).
+
+    Nothing is recorded here: a run judges rank 0's weights where it records, and within a round they are its own alone.
     """
-    last = min(step + count, replica.steps)
-    loss = float("nan")
+    last, total = min(step + count, replica.steps), 0.0
     for batch in islice(batches, last - step):
-        step += 1
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
-        if step < last:
-            node.record(step=step, loss=loss)
-    return step, loss
+        total += loss
+    return last, total / (last - step)
