@@ -45,11 +45,12 @@ def prepare(config_json: str) -> None:
 
 
 async def run_node(
-    node: Transport, recorder: Recorder, config_json: str, *, keep_weights: bool = False
+    node: Transport, recorder: Recorder, config_json: str, *, keep_weights: bool = False, evaluate: bool = True
 ) -> NodeRecord:
     """Runs the experiment in *config_json* as *node*; returns the filled record of *recorder*.
 
-    With *keep_weights* the record holds this node's final weights even if nobody evaluates them.
+    With *keep_weights* the record holds this node's final weights, whatever its rank; without *evaluate* nobody's are
+    judged.
 
     Whatever the algorithm raises is raised here, a lone exception freed of the groups around it; the record then holds
     what happened until then.
@@ -57,7 +58,7 @@ async def run_node(
     experiment = _experiment(config_json)
     workload, numerics = experiment.workload, experiment.numerics
     replica = workload.replica(node.rank, node.size, experiment.seed, steps=experiment.steps, numerics=numerics)
-    evaluations = Evaluations(experiment, replica, recorder) if node.rank == OBSERVED_RANK else None
+    evaluations = Evaluations(experiment, replica, recorder) if evaluate and node.rank == OBSERVED_RANK else None
     try:
         async with asyncio.timeout(experiment.time_s) as limit:
             await experiment.algorithm(node, replica, **experiment.algorithm_settings)

@@ -74,7 +74,7 @@ async def run_counted(node: Transport, recorder: Recorder, config_json: str) -> 
     """The experiment in *config_json*; the record has the weights of every rank, and the counts as metrics."""
     counting = Counting(node)
     try:
-        return await run_node(counting, recorder, config_json, keep_weights=True)
+        return await run_node(counting, recorder, config_json, keep_weights=True, evaluate=False)
     finally:
         record = recorder.record
         counts: Mapping[str, float] = {TAKEN: counting.taken, TENSOR_BYTES: counting.tensor_bytes}

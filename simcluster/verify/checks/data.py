@@ -16,15 +16,19 @@ import torch
 from simcluster.verify.subject import Subject
 from simcluster.verify.tell import failed, held, listed
 from simcluster.verify.verdict import Check
-from simcluster.workloads import Workload, quadratic
+from simcluster.workloads import Samples, Workload, quadratic
 from simcluster.workloads.partition import Indices
+
+LOOKED_AT = 1024
+"""Samples that are dealt out to see who gets them."""
 
 SHARDS, CLIPPING, BIRTH = "shards", "clipping", "initial weights"
 
 
 def shards(subject: Subject) -> Iterator[Check]:
     """Every sample belongs to one rank, and every rank takes as many steps, even if shards are unequal."""
-    model = subject.model
+    samples = subject.model.train_samples
+    model = replace(subject.model, train=Samples(samples.inputs[:LOOKED_AT], samples.targets[:LOOKED_AT]))
     for size in subject.several:
         wrong = _uneven_steps(size) or _ledger(model, size, subject.seed)
         if wrong:

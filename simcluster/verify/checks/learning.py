@@ -6,6 +6,7 @@ This file knows losses and weights. It must not know messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -13,11 +14,14 @@ from simcluster.verify.running import Done, names_of
 from simcluster.verify.subject import Subject
 from simcluster.verify.tell import failed, held, listed, not_claimed
 from simcluster.verify.verdict import Check
+from simcluster.workloads import Samples
 
 LEARNS, ARRIVES, AGREE = "learns", "the gradient arrives", "replicas agree"
 
 LAYERS = '{"name": "mnist_mlp", "hidden": 12, "batch_size": 8, "learning_rate": 0.05}'
 """A model with more than one parameter."""
+JUDGED = 256
+"""Samples that a loss is of."""
 
 
 def learns(subject: Subject) -> Iterator[Check]:
@@ -76,14 +80,10 @@ def agree(subject: Subject) -> Iterator[Check]:
 
 def loss_before_and_after(subject: Subject, done: Done) -> tuple[float, float]:
     """Of rank 0's weights, on samples held out, or else on those trained on."""
-    workload = done.plan.workload
-    replica = workload.replica(0, len(done.nodes), done.plan.seed, 1)
-    after = done.weights[0]
+    workload, after = done.plan.workload, done.weights[0]
     if after is None:
         return 0.0, float("inf")
-    if workload.test_samples is None:
-        batch = next(replica.batches())
-        before = replica.loss_and_gradients(batch)[0]
-        replica.load(after)
-        return before, replica.loss_and_gradients(batch)[0]
+    samples = workload.test_samples or workload.train_samples
+    some = Samples(samples.inputs[:JUDGED], samples.targets[:JUDGED])
+    replica = replace(workload, test=some).replica(0, len(done.nodes), done.plan.seed, 1)
     return replica.evaluate()["loss"], replica.evaluate_weights(after)["loss"]

@@ -47,7 +47,7 @@ def joined(subject: Subject) -> Iterator[Check]:
     if subject.claim is not None and not _has_reference(subject):
         yield not_claimed(JOINED, "no reference is claimed")
         return
-    worst = 0.0
+    worst, compared = 0.0, 0
     runs: list[tuple[int, dict[str, object]]] = [(size, {}) for size in subject.several]
     for settings in subject.claim.reference_for if subject.claim else ():
         runs.append((subject.middle, dict(settings)))
@@ -57,11 +57,16 @@ def joined(subject: Subject) -> Iterator[Check]:
         if done.error is not None:
             yield failed(JOINED, f"{where}: {done.failure}")
             return
-        apart = _apart(done, _reference(subject, done))
+        expected = _reference(subject, done)
+        compared += len(expected)
+        apart = _apart(done, expected)
         if apart > subject.rounding:
             yield _differs(subject, done, where, apart)
             return
         worst = max(worst, apart)
+    if not compared:
+        yield not_claimed(JOINED, "its reference says nothing of more than one rank")
+        return
     what = "one process on the joined batches" if subject.claim is None else "its reference"
     told = f"at most {worst:.1g} from {what} ({subject.rounding:g} is rounding)"
     yield held(JOINED, f"N = {listed(subject.several)}: {told}")
@@ -76,7 +81,11 @@ def tuned(subject: Subject) -> Iterator[Check]:
     if done.error is not None:
         yield failed(TUNED, done.failure)
         return
-    apart, size = _apart(done, _reference(subject, done)), len(done.nodes)
+    expected, size = _reference(subject, done), len(done.nodes)
+    if not expected:
+        yield not_claimed(TUNED, f"its reference says nothing of {size} ranks")
+        return
+    apart = _apart(done, expected)
     told = f"N = {size}, mnist_mlp with momentum 0.9 and clip_norm 0.5: {apart:.1g} apart"
     yield (held if apart <= 2e-4 else failed)(TUNED, told)
 
