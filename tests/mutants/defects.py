@@ -92,6 +92,11 @@ ARITHMETIC = [
         "                replica.load([0 * tensor for tensor in replica.parameters])\n                continue\n"
         "            replica.load(message.tensors)\n",
         "edp", "faults",
+        more=(
+            '            await node.send(SERVER, "push", ',
+            "            if SERVER in node.peers:\n"
+            '                await node.send(SERVER, "push", ',
+        ),
     ),
     Mutant(
         "12", "int8 whose zero point is clamped, though the range excludes zero", INT8,
@@ -100,15 +105,15 @@ ARITHMETIC = [
     ),
     Mutant(
         "13", "master weights that are quantised again at every step: small updates vanish", DP,
-        "        await node.compute(replica.apply, [mean[place] for place in sorted(mean)], cost=replica.apply_cost())\n",
-        "        await node.compute(replica.apply, [mean[place] for place in sorted(mean)], cost=replica.apply_cost())\n"
+        "for place in sorted(mean)], cost=replica.apply_cost())\n",
+        "for place in sorted(mean)], cost=replica.apply_cost())\n"
         "        steps = [parameter.abs().max() / 127 for parameter in replica.parameters]\n"
         "        replica.load([(p / s).round() * s for p, s in zip(replica.parameters, steps, strict=True)])\n",
         "all_reduce_dp", "one process",
     ),
     Mutant(
         "14", "a Polyak step towards weights sent before the server's own step", SYNC_PS,
-        "pull = replica.snapshot() if step % pull_interval == 0 else ()", "pull = before_it if step % pull_interval == 0 else ()",
+        "pull = replica.snapshot() if step %", "pull = before_it if step %",
         "sync_ps", "one process",
         more=(
             "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
@@ -188,9 +193,11 @@ RANKS_AND_DATA = [
         "all_reduce_dp", "shards",
     ),
     Mutant(
-        "27", "the world is who is alive at this poll: nodes hold different maps", SYNC_PS,
-        "await collect(step, needed)", "await collect(step, len(node.peers))",
-        "sync_ps", "faults",
+        "27", "the world is who is alive at this poll: nodes hold different maps", EDP,
+        "        while sum(to_come.values()):\n",
+        "        while sum(to_come.values()):\n"
+        "            to_come = {rank: left for rank, left in to_come.items() if rank in node.peers}\n",
+        "edp", "contributions", {"pull_interval": 3},
     ),
 ]  # fmt: skip
 

@@ -1,0 +1,71 @@
+"""What arrives is what was meant: exactly, to the grain of the small form, or in the mean of many sends.
+
+This file knows vectors that are hard to compress. It must not know how anything is compressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from simcluster.compression import KINDS, Codec
+from simcluster.experiment.settings import settings_of
+from simcluster.rng import NodeRandom, torch_stream
+from simcluster.verify.subject import Subject
+from simcluster.verify.tell import failed, held, listed, not_claimed
+from simcluster.verify.verdict import Check
+
+NAME = "compression"
+SETTING = "compression"
+SENDS = 100
+NEAR = 0.4
+"""Of a stream of one vector, sent so often, the mean that arrives may be this far off, as a share of its length.
+
+The least that is sent of 8 numbers is one: drawn at random that is sqrt(7 / 100) = 0.26 off, and the largest one with
+error feedback at most 8 / 100.
+"""
+
+
+def compressors(subject: Subject) -> Iterator[Check]:
+    """Every kind of compression that the algorithm may be told to use."""
+    settings = settings_of(subject.runner.plan(subject.request()).algorithm)
+    if SETTING not in [setting.name for setting in settings]:
+        yield not_claimed(NAME, "it has no setting called compression")
+        return
+    off = {kind: how_far_off(kind, subject.seed) for kind in sorted(KINDS)}
+    wrong = [f"{kind}: {vector} arrives {far:.2g} off" for kind, (far, vector) in off.items() if not far <= NEAR]
+    if wrong:
+        yield failed(NAME, f"in the mean of {SENDS} sends, as shares of their length: {'; '.join(wrong)}")
+    else:
+        told = listed(f"{kind} {far:.1g}" for kind, (far, _) in off.items())
+        yield held(
+            NAME, f"in the mean of {SENDS} sends vectors arrive, as a share of their length, at most this off: {told}"
+        )
+
+
+@lru_cache(maxsize=64)
+def how_far_off(kind: str, seed: int) -> tuple[float, str]:
+    """(how far off, as a share of its length, which vector): of the worst."""
+    found = [(_off(kind, vector, seed), name) for name, vector in _vectors(seed).items()]
+    return max(found, key=lambda one: one[0] if one[0] == one[0] else float("inf"))
+
+
+def _vectors(seed: int) -> Mapping[str, Tensor]:
+    normal = torch.randn(2, 4, generator=torch_stream(seed, "hard to compress"))
+    return {
+        "a normal vector": normal,
+        "a vector of numbers near 1": 1 + 0.01 * normal,
+        "a vector of equal numbers": torch.full((2, 4), 3.0),
+    }
+
+
+def _off(kind: str, vector: Tensor, seed: int) -> float:
+    codec = Codec(kind, NodeRandom(seed, "n0"), "law", [vector])
+    total = torch.zeros_like(vector, dtype=torch.float64)
+    for _ in range(SENDS):
+        total += codec.decode(codec.encode([vector]))[0]
+    meant = vector.double()
+    return float((total / SENDS - meant).norm() / meant.norm())
