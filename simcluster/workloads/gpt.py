@@ -1,4 +1,4 @@
-"""A GPT, a decoder-only transformer, that learns a text byte by byte: from tiny to 175 billion parameters.
+"""A GPT, a decoder-only transformer, that learns a text by bytes or tokens: from tiny to 175 billion parameters.
 
 Radford et al. 2019 (GPT-2): layers normalised at their entrance, learned positions, residual projections that start
 smaller the deeper the network. The 7b and 70b add what Touvron et al. 2023 (Llama 2) have: gated feed-forward layers
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
 from simcluster.workloads.optimizers import adamw, sgd
-from simcluster.workloads.text import cut, read_text
+from simcluster.workloads.text import cut, read_text, read_tokens
 from simcluster.workloads.transformer import GPT, Shape
 from simcluster.workloads.workload import Workload
 
@@ -27,6 +27,7 @@ PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Size = Literal["tiny", "125m", "350m", "1.3b", "2.7b", "6.7b", "7b", "13b", "70b", "175b"]
 
 BYTES = 256
+TOKENS = 512
 MOST_HELD_OUT = 2**24
 """Numbers that the model may put out for all held-out windows together: 64 MB of them."""
 
@@ -70,22 +71,27 @@ def gpt(
     momentum: Annotated[NonNegativeFloat, Field(lt=1)] = 0.0,
     optimizer: Literal["sgd", "adamw"] = "adamw",
     clip_norm: PositiveFinite | None = 1.0,
+    tokenizer: Literal["bytes", "bpe"] = "bytes",
     data: str | None = None,
 ) -> Workload:
-    """Text byte by byte by a GPT of a named *size* (tiny, 125m, 1.3b, 7b, 70b, ...), with cross entropy.
+    """Text by a GPT of a named *size* (tiny, 125m, 1.3b, 7b, 70b, ...), byte by byte or token by token; cross entropy.
 
     *layers*, *width*, *heads*, *kv_heads*, *feed_forward*, *vocabulary* and *context* replace those of the size; with
     another *width* or *heads* and nothing else said, every head has its own keys and values and the feed-forward
-    layers are 4 times as wide. *batch_size* is in windows of *context* bytes, and each rank's. *data* is a file;
-    without it a public-domain text of 600 kB in the package is learnt, which is prose and C. Its last tenth is held
-    out.
+    layers are 4 times as wide. *batch_size* is in windows of *context* tokens, and each rank's. *tokenizer*: `bytes`,
+    or `bpe`, which learns as many tokens as the *vocabulary* has (512, if that of the size is that of bytes) from the
+    text that is trained on; the loss is then that of a token. *data* is a file; without it a public-domain text of
+    600 kB in the package is learnt, which is prose and C. Its last tenth is held out.
     Raises UsageError for settings that do not fit together and for a text that is too short.
     """
+    if tokenizer == "bpe" and vocabulary is None and SIZES[size].vocabulary == BYTES:
+        vocabulary = TOKENS
     shape = _shape(size, layers, width, heads, kv_heads, feed_forward, vocabulary, context)
     if optimizer == "adamw" and momentum:
         raise UsageError(Problem("momentum", repr(momentum), "0 with adamw, which has its own"))
     most_held_out = max(1, MOST_HELD_OUT // (shape.context * shape.vocabulary))
-    train, test = cut(read_text(data), shape.context, most_held_out)
+    text = read_text(data) if tokenizer == "bytes" else read_tokens(data, shape.vocabulary)
+    train, test = cut(text, shape.context, most_held_out, "bytes" if tokenizer == "bytes" else "tokens")
     return Workload(
         name="gpt",
         weights_bytes=4 * shape.parameters,

@@ -1,0 +1,127 @@
+"""Tokens of several bytes, learnt from a text: byte-pair encoding (Gage 1994; Sennrich, Haddow and Birch 2016).
+
+The first 256 tokens are the bytes, so that any text has a spelling. Then the pair of neighbours that occurs most often
+becomes a token, again and again; of equally frequent ones the pair with the smaller numbers. Pairs do not cross from
+one word to the next (Radford et al. 2019, section 2.2); a space belongs to the word behind it.
+
+This file knows bytes and tokens. It must not know models, shards or seeds: what is learnt depends on the text alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+BYTES = 256
+
+_WORD = re.compile(rb" ?[A-Za-z_]+| ?[0-9]+| ?[^\sA-Za-z0-9_]+|\s+")
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """*merges*: the pair that token 256 stands for, token 257, ..."""
+
+    merges: tuple[Pair, ...]
+    _ranks: dict[Pair, int] = field(init=False, repr=False, compare=False)
+    _known: dict[bytes, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_ranks", {pair: rank for rank, pair in enumerate(self.merges)})
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return BYTES + len(self.merges)
+
+    def encode(self, text: bytes) -> Tensor:
+        """The tokens of *text*, as int32."""
+        return torch.tensor([token for word in _WORD.findall(text) for token in self._word(word)], dtype=torch.int32)
+
+    def decode(self, tokens: Iterable[int]) -> bytes:
+        """The text that *tokens* spell."""
+        spelt = [bytes([byte]) for byte in range(BYTES)]
+        for first, second in self.merges:
+            spelt.append(spelt[first] + spelt[second])
+        return b"".join(spelt[token] for token in tokens)
+
+    def _word(self, word: bytes) -> list[int]:
+        if word not in self._known:
+            tokens = list(word)
+            while len(tokens) > 1:
+                # In the order in which they were learnt, as when they were.
+                pair = min(pairwise(tokens), key=lambda pair: self._ranks.get(pair, len(self.merges)))
+                if pair not in self._ranks:
+                    break
+                tokens = _merged(tokens, pair, BYTES + self._ranks[pair])
+            self._known[word] = tokens
+        return self._known[word]
+
+
+@lru_cache(maxsize=4)
+def train(text: bytes, vocabulary: int) -> Tokenizer:
+    """A tokenizer with up to *vocabulary* tokens: fewer if before that no pair occurs twice."""
+    counted = Counter(_WORD.findall(text))
+    words = [list(word) for word in counted]
+    occurrences = list(counted.values())
+    counts: Counter[Pair] = Counter()
+    where: dict[Pair, dict[int, None]] = {}
+    for number, word in enumerate(words):
+        _note(word, number, occurrences[number], counts, where)
+    # The most frequent first; whoever changed since is put back with its new count.
+    heap = [(-count, pair) for pair, count in counts.items()]
+    heapq.heapify(heap)
+    merges: list[Pair] = []
+    while heap and len(merges) < vocabulary - BYTES:
+        count, pair = heapq.heappop(heap)
+        if counts[pair] != -count:
+            if counts[pair] > 0:
+                heapq.heappush(heap, (-counts[pair], pair))
+            continue
+        if counts[pair] < 2:
+            break
+        changed: dict[Pair, None] = {}
+        for number in list(where[pair]):
+            _note(words[number], number, -occurrences[number], counts, where)
+            words[number] = _merged(words[number], pair, BYTES + len(merges))
+            _note(words[number], number, occurrences[number], counts, where)
+            changed.update(dict.fromkeys(pairwise(words[number])))
+        for other in changed:
+            heapq.heappush(heap, (-counts[other], other))
+        merges.append(pair)
+    return Tokenizer(tuple(merges))
+
+
+def _note(
+    word: Sequence[int], number: int, times: int, counts: Counter[Pair], where: dict[Pair, dict[int, None]]
+) -> None:
+    """Counts the pairs of a word *times* more, or less, and where they are."""
+    for pair in pairwise(word):
+        counts[pair] += times
+        if times > 0:
+            where.setdefault(pair, {})[number] = None
+        else:
+            where[pair].pop(number, None)
+
+
+def _merged(tokens: Sequence[int], pair: Pair, token: int) -> list[int]:
+    """*tokens* with *token* in place of each *pair*, from the left."""
+    merged: list[int] = []
+    index = 0
+    while index < len(tokens):
+        if index + 1 < len(tokens) and (tokens[index], tokens[index + 1]) == pair:
+            merged.append(token)
+            index += 2
+        else:
+            merged.append(tokens[index])
+            index += 1
+    return merged
