@@ -60,7 +60,7 @@ def values(record: NodeRecord, name: str) -> list[tuple[int, float]]:
 # one process
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
 @pytest.mark.parametrize(
     "settings",
     [

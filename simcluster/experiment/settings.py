@@ -95,7 +95,7 @@ def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[Se
 
 
 def _part_of(given: Any, place: Sequence[str | int]) -> tuple[str | int, ...]:
-    """As much of *place* as there is in *given*: pydantic also names the members of unions, and keys that are missing."""
+    """As much of *place* as there is in *given*: pydantic also names members of unions, and keys that are missing."""
     inside: list[str | int] = []
     for part in place:
         there = part in given if isinstance(given, dict) else isinstance(given, list) and isinstance(part, int)
