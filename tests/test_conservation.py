@@ -50,6 +50,9 @@ ALGORITHMS_AND_SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("edp", {"pull_interval": 3, "max_staleness": 2}),
     ("all_reduce_dp", {}),
     ("all_reduce_dp", {"schedule": "naive", "initial_weights": "broadcast"}),
+    ("streaming_diloco", {"interval": 2, "overlap": 1}),
+    ("fedbuff", {"interval": 2, "max_staleness": 1}),
+    ("easgd", {"interval": 2, "form": "round_robin"}),
 ]
 
 
