@@ -142,7 +142,7 @@ def test_it_goes_on_without_a_lost_worker_and_ends_with_the_server() -> None:
 
 
 def test_among_ranks_of_unequal_speed_momentum_at_every_arrival_does_harm_and_delayed_it_does_less() -> None:
-    # Liu et al. 2024, sections 4 and 5: with momentum asynchronous is worse than synchronous, and than without.
+    # Liu et al. 2024: with momentum asynchronous is worse than synchronous, and than without.
     speeds = {f"n{rank}": Device("d", 1e15, work_overhead_s=1e-3 * factor) for rank, factor in enumerate((1, 2, 4, 8))}
     digits = mnist_mlp(hidden=16, batch_size=8, learning_rate=0.05)
 

@@ -1,7 +1,7 @@
 """Asynchronous DiLoCo: the server steps along every change as it arrives, and applies momentum only now and then.
 
-Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling": delayed Nesterov (algorithm 3) and dynamic
-local updates (algorithm 4). Momentum at every arrival makes stale changes worse; so its buffer is brought up to date
+Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling": delayed Nesterov and dynamic local
+updates. Momentum at every arrival makes stale changes worse; so its buffer is brought up to date
 every N arrivals, with their mean. A worker that is k times as slow as the fastest makes a k-th of the steps a round,
 rounded (the paper rounds down, which a clock that is not quite exact would make a step less for the fastest).
 Rank 0 serves, and trains as well unless told not to.

@@ -1,7 +1,7 @@
 """Elastic averaging SGD: replicas explore on their own, tied to a common centre by a spring.
 
-Zhang, Choromanska and LeCun 2015: the synchronous form (section 2, equations 2.3 and 2.4), the asynchronous one
-(algorithm 1) and the round-robin scheme (section 3.3), in which the ranks meet the centre one after another. On
+Zhang, Choromanska and LeCun 2015: the synchronous form and the asynchronous one (section 3, algorithm 1), and the
+round-robin scheme of their analysis (section 4), in which the ranks meet the centre one after another. On
 f = |x|^2/2 that is stable, for many ranks, iff 0 <= eta <= 2 and 0 <= alpha <= (4 - 2 eta) / (4 - eta).
 
 This file knows ranks, a centre and one spring. It must not know a backend, a file or a clock.

@@ -1,7 +1,7 @@
 """FedBuff: workers train on their own and nobody waits for anybody; the server steps once K of their changes are there.
 
 Nguyen et al. 2022, algorithm 1. Staleness is the number of steps that the server made between a worker's download and
-the arrival of what it made of it; changes are scaled down by 1 / sqrt(1 + staleness) (section 5). Rank 0 serves, and
+the arrival of what it made of it; changes are scaled down by 1 / sqrt(1 + staleness). Rank 0 serves, and
 trains as well unless told not to. The secure aggregation that the buffer makes possible is left out.
 
 This file knows the server's and the workers' halves of one protocol. It must not know a backend, a file or a clock.

@@ -1,6 +1,6 @@
 """SPARTA: after every step a few coordinates of the weights, other ones each time, are averaged over all ranks.
 
-Sparse parameter averaging (Beton et al. 2025, section 3). The coordinates are drawn from a common seed, each with
+Sparse parameter averaging (Beton et al. 2025). The coordinates are drawn from a common seed, each with
 probability p, so no index travels and all average the same ones. After n steps a coordinate has been shared at least
 once with probability 1 - (1-p)^n; with p = 1 all weights are averaged every step.
 

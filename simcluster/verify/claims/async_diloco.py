@@ -16,7 +16,7 @@ from simcluster.workloads import Workload
 def delayed_nesterov(
     theta: Tensor, arrivals: Sequence[Tensor], epsilon: float, beta: float, N: int, c: float
 ) -> list[Tensor]:
-    """theta after each of *arrivals*, step by step as algorithm 3 has it."""
+    """theta after each of *arrivals*, step by step as the paper has it."""
     m = gathered = torch.zeros_like(theta)
     after = []
     for t, delta in enumerate(arrivals):
@@ -54,7 +54,7 @@ def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
 
 
 CLAIM = Claim(
-    paper="Liu et al. 2024, algorithms 3 and 4",
+    paper="Liu et al. 2024, delayed Nesterov and dynamic local updates",
     settings={"interval": 2, "dynamic": False},
     order_free=False,
     reference=reference,

@@ -44,7 +44,7 @@ def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
 
 
 CLAIM = Claim(
-    paper="Zhang, Choromanska and LeCun 2015, algorithm 1; sections 2 and 3.3",
+    paper="Zhang, Choromanska and LeCun 2015, sections 3 and 4, algorithm 1",
     settings={"interval": 2},
     order_free=False,
     reference=reference,
