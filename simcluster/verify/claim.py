@@ -86,6 +86,8 @@ class Claim:
     - *payload_bytes*: (world size, bytes of one model's gradients, steps, settings) -> bytes of all tensors that all
       ranks send in a run, exactly; of a run whose parameters have as many elements as the world size divides.
     - *contributions*: (metrics of each rank, name -> list of (step, value) in the order recorded) -> where they went.
+    - *staleness_bound*: (world size, settings) -> on equal nodes nothing is recorded to be staler than this, with the
+      claimed settings and with those of *staleness_for* on top; and the first contribution is fresh.
     - *mixing*: (world size, round, settings) -> the matrix that averaging multiplies by, row i is what rank i takes.
       Doubly stochastic, unless *column_stochastic*.
     - *replicas_agree*: at the end every rank has the same weights, to the bit.
@@ -103,6 +105,8 @@ class Claim:
     identities: Sequence[Identity] = ()
     payload_bytes: Callable[[int, int, int, Settings], int] | None = None
     contributions: Callable[[Sequence[Mapping[str, Sequence[tuple[int, float]]]]], Contributions] | None = None
+    staleness_bound: Callable[[int, Settings], float] | None = None
+    staleness_for: Sequence[Settings] = ()
     mixing: Callable[[int, int, Settings], npt.NDArray[np.float64]] | None = None
     column_stochastic: bool = False
     replicas_agree: bool = False

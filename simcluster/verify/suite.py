@@ -23,6 +23,7 @@ from simcluster.verify.checks import (
     mixing,
     one_process,
     survives,
+    waiting,
     wire,
 )
 from simcluster.verify.claim import Claim
@@ -38,6 +39,7 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
     "determinism": determinism.determinism,
     "messages": conservation.messages,
     "contributions": conservation.contributions,
+    "staleness": waiting.staleness,
     "mixing": mixing.matrix,
     "fixed point": mixing.fixed_point,
     "settings": knobs.knobs,
@@ -49,6 +51,7 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
     "agree": learning.agree,
     "faults": survives.survives,
     "compression": compressors.compressors,
+    "sums": waiting.sums,
     "shards": data.shards,
     "clipping": data.clipping,
     "birth": data.birth,

@@ -15,11 +15,34 @@ RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py
 INT8 = "simcluster/compression/int8.py"
 STEPS, WORKLOAD = "simcluster/workloads/steps.py", "simcluster/workloads/workload.py"
 
+ZERO_SUMS, ACCUMULATOR = ALGORITHMS + "zero_sums.py", "simcluster/accumulator.py"
+
 ARITHMETIC = [
     Mutant(
         "1", "no common seed and no broadcast: gradients are averaged that were taken at different points", WORKLOAD,
         "make_model=lambda: self._initial_model(seed),", "make_model=lambda: self._initial_model(seed + rank),",
         "all_reduce_dp", "agree",
+    ),
+    Mutant(
+        "2", "stage 0 that clears only the gradients it owns: others' pile up", ZERO_SUMS,
+        '        tag = f"gradients/{step}/{unit}"\n',
+        '        tag = f"gradients/{step}/{unit}"\n'
+        '        kept: dict[int, Tensor] = self.__dict__.setdefault("kept", {})\n'
+        "        vector = kept[unit] = vector + kept.get(unit, 0.0)\n"
+        "        kept[unit] = vector.clone()\n"
+        "        kept[unit].tensor_split(self._node.size)[self._node.rank].zero_()\n",
+        "zero", "one process",
+    ),
+    Mutant(
+        "3", "stage 1 that keeps its own gradient and adds all, its own included: weight 1 + 1/N on itself", ZERO_SUMS,
+        "self._add(step, unit, node.rank, parts[node.rank])",
+        "self._add(step, unit, node.rank, (1 + node.size) * parts[node.rank])",
+        "zero", "one process", {"reduce": "direct"},
+    ),
+    Mutant(
+        "4", "stage 2 in which each layer gets only its owner's gradient, over N", ZERO_SUMS,
+        "pack(parts[owner], step=step, unit=unit)", "pack(0 * parts[owner], step=step, unit=unit)",
+        "zero", "one process", {"reduce": "direct", "stage": 2},
     ),
     Mutant(
         "5", "the server's optimizer steps twice a batch", SYNC_PS,
@@ -122,6 +145,11 @@ ARITHMETIC = [
         ),
     ),
     Mutant(
+        "15", "a blend by 1 / (1 + staleness) that counts the server's steps, too: a worker counts for nothing",
+        EDP, "if blend_interval is None or not own or own % blend_interval == 0:", "if True:",
+        "edp", "staleness",
+    ),
+    Mutant(
         "16", "no gradient is exchanged: the cluster's accuracy is rank 0's private model's",
         "simcluster/compression/mean.py",
         "total = await self._all_reduce(self._node, flatten(tensors), tag)",
@@ -168,6 +196,17 @@ RANKS_AND_DATA = [
         "21", "a barrier that counts the leader: one worker is always left out", SYNC_PS,
         "await collect(step, needed)", "await collect(step, needed - 1)",
         "sync_ps", "one process",
+    ),
+    Mutant(
+        "22", "a late gradient makes its slot anew, and stays there", ACCUMULATOR,
+        "if last is not None and step <= last:", "if last is not None and step < 0:",
+        "zero", "sums",
+    ),
+    Mutant(
+        "23", "an accumulator that is never cleared", ACCUMULATOR,
+        "        parts = steps.pop(step)\n", "        parts = steps[step]\n",
+        "zero", "sums",
+        more=("for number, rest in steps.items() if number > step}", "for number, rest in steps.items()}"),
     ),
     Mutant(
         "23", "gradients of earlier steps stay in the sum", SYNC_PS,

@@ -32,6 +32,15 @@ def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -
     return (size - 1) * (steps + pulls) * model_bytes
 
 
+def staleness_bound(size: int, settings: Settings) -> float:
+    """Between a pull and the push that comes of it every other rank may push twice: a round ends, and one begins.
+
+    Gradients that are pushed without a pull in between are staler, by as many as are pushed meanwhile.
+    """
+    rounds_apart = 1 if settings["push"] == "weights" else settings["pull_interval"]
+    return 2.0 * (size - 1) * rounds_apart
+
+
 CLAIM = Claim(
     paper="Dean et al. 2012, section 4.1; Zhang, Gupta, Lian and Liu 2016, sections 2 and 3",
     order_free=False,
@@ -52,5 +61,7 @@ CLAIM = Claim(
     ),
     payload_bytes=payload_bytes,
     contributions=account,
+    staleness_bound=staleness_bound,
+    staleness_for=({"push": "weights", "pull_interval": 4},),
     outcomes=SERVED,
 )
