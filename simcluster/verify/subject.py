@@ -40,6 +40,7 @@ SMALL: Final[Mapping[str, Mapping[str, Any]]] = {
         "batch_size": 2,
         "optimizer": "sgd",
         "learning_rate": 0.1,
+        "clip_norm": None,
     },
     "mnist_mlp": {"hidden": 12, "batch_size": 8},
     "quadratic": {name: value for name, value in USUAL.items() if name != "name"},
