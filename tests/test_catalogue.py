@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.catalogue import KINDS, catalogue, names
+from simcluster.experiment.settings import settings_of
 from simcluster.workloads import WORKLOADS
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("kind", ["kinds", *KINDS])
@@ -31,3 +36,22 @@ def test_names_come_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+def row_of(algorithm: str) -> str:
+    """The line of docs/algorithms.md about *algorithm*."""
+    text = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    (row,) = [line for line in text.splitlines() if line.startswith(f"| [{algorithm}](algorithms/{algorithm}.md)")]
+    return row
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_every_algorithm_has_a_page_of_code_a_page_of_text_and_a_row_that_its_claim_bears_out(algorithm: str) -> None:
+    code = (ROOT / "simcluster" / "algorithms" / f"{algorithm}.py").read_text(encoding="utf-8")
+    assert 50 <= len(code.splitlines()) <= 152
+    page = (ROOT / "docs" / "algorithms" / f"{algorithm}.md").read_text(encoding="utf-8")
+    missing = [setting.name for setting in settings_of(ALGORITHMS[algorithm]) if f"`{setting.name}`" not in page]
+    assert missing == []
+    outcomes = importlib.import_module(f"simcluster.verify.claims.{algorithm}").CLAIM.outcomes
+    lost = row_of(algorithm).rstrip(" |").rsplit("| ", 1)[1]
+    assert lost.startswith("fails" if outcomes["crash of a worker"] == "fails" else "goes on")
