@@ -129,12 +129,13 @@ def test_one_that_comes_back_is_asked_and_answered_again() -> None:
         assert len(ran.values(rank, "loss")) > 10
 
 
-def test_who_has_no_partner_left_is_told_so() -> None:
-    faults = ("kind: crash, node: n0, at: 25 ms",)
-    ran = run("ad_psgd", uneven(3, "n0", 1.0, 0.1 * UNIT_S), overlay="star", faults=faults, fails=True)
-    assert lost(ran) == [0, 1, 2]
-    for result in ran.results[1:]:
-        error = result
+@pytest.mark.parametrize(("hit", "size"), [(0, 3), (1, 2)], ids=["those that answer", "one that asks"])
+def test_who_has_no_partner_left_is_told_so(hit: int, size: int) -> None:
+    faults = (f"kind: crash, node: n{hit}, at: 25 ms",)
+    ran = run("ad_psgd", uneven(size, "n0", 1.0, 0.1 * UNIT_S), overlay="star", faults=faults, fails=True)
+    assert lost(ran) == list(range(size))
+    for rank in set(range(size)) - {hit}:
+        error = ran.results[rank]
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         assert isinstance(error, PeerLost)

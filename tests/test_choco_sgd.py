@@ -14,8 +14,8 @@ from simcluster.compression import KINDS
 from simcluster.errors import PeerLost, UsageError
 from simcluster.verify.claims.choco_sgd import TOP, reference
 from simcluster.workloads import quadratic, sgd, train_alone
-from tests.clusters import star
-from tests.gossip import SEED, WORKLOAD, noise, run
+from tests.clusters import star, with_nodes
+from tests.gossip import INSTANT, SEED, WORKLOAD, noise, run
 from tests.test_timing_only import both, same_time_and_messages
 
 DEFAULTS: dict[str, Any] = {
@@ -88,6 +88,22 @@ def test_those_that_live_go_on_and_where_all_are_needed_they_do_not() -> None:
     for settings in ({"overlay": "exponential"}, {"output": "mean"}):
         failed = run("choco_sgd", 5, **given, **settings).results[:4]
         assert all(isinstance(result, (PeerLost, ExceptionGroup)) for result in failed), settings
+
+
+def test_the_copy_of_a_dead_rank_draws_nobody() -> None:
+    # n4 dies over its first gradient; the gradients are noise that does not depend on the weights, so the
+    # mean of the others goes where they would go alone.
+    workload = noise(8, 5, 20, 0.1)
+    topology = with_nodes(star(5), device=replace(INSTANT, work_overhead_s=5e-3))
+    faults = ("kind: crash, node: n4, at: 2 ms",)
+    ran = run("choco_sgd", topology, workload=workload, steps=20, compression="int8", faults=faults, fails=True)
+    alone = []
+    for rank in range(4):
+        replica = workload.replica(rank, 5, SEED, 20)
+        for batch in replica.batches():
+            replica.apply(replica.loss_and_gradients(batch)[1])
+        alone.append(replica.parameters[0].reshape(-1).numpy())
+    assert np.abs(ran.weights[:4].mean(axis=0) - np.mean(alone, axis=0)).max() <= 1e-9
 
 
 def test_a_graph_that_changes_has_no_copies_to_keep() -> None:

@@ -28,7 +28,7 @@ async def sgp(
     consensus_every: NonNegativeInt = 0,
     output: Literal["local", "mean"] = "local",
 ) -> None:
-    """A gradient at z, a step of x and a push per batch.
+    """A gradient at z, a step of x and a push per batch. w is recorded as `push_weight`.
 
     *consensus_every* so many steps all ranks work out the mean model, to record the squared distance of their own z
     from it; 0: never. *output*: what a rank ends with, its `local` z or the `mean` of all x.
@@ -71,12 +71,12 @@ async def sgp(
             if gone:
                 raise next(iter(gone.values()))
             mean = await everybodys_mean(node, x, f"consensus/{step}")
-            look = {"consensus": squared_distance(replica.parameters, mean), "push_weight": w}
-        node.record(step=step, loss=loss, **look)
+            look = {"consensus": squared_distance(replica.parameters, mean)}
+        node.record(step=step, loss=loss, push_weight=w, **look)
 
     if output == "mean":
         if gone:  # the mean of all is not to be had
             raise next(iter(gone.values()))
         mean = await everybodys_mean(node, x, "output")
-        node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean), push_weight=w)
+        node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean))
         replica.load(mean)
