@@ -185,7 +185,6 @@ def test_version_and_help_need_no_torch() -> None:
 import sys
 sys.argv = ["simcluster", "--version"]
 from simcluster import cli
-from simcluster.algorithms import ALGORITHMS
 from simcluster.results.folder import load_run
 try:
     cli.main()
