@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from simcluster.rng import seed_sequence
 from simcluster.transport import Cost
 from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
+from simcluster.workloads.evaluation import copy_into, evaluated
 from simcluster.workloads.global_rng import borrowed, seed_number
 from simcluster.workloads.layer_costs import LayerCost, count_layers
 from simcluster.workloads.layers import Layers, modules_in_order
@@ -33,8 +34,6 @@ from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.steps import Loss, differentiate, separate, take_step, trainable_of
 from simcluster.workloads.streams import joined, stream
 from simcluster.workloads.tensor_shard import PieceCost, TensorShard, share_of
-
-EVALUATION_BATCH = 1024
 
 
 @dataclass
@@ -264,8 +263,8 @@ class Replica:
         if self._evaluated is None:
             self._evaluated = self._make_model().eval()
         with torch.no_grad(), borrowed(0):
-            _copy_into(self._evaluated, self._model, parameters)
-            return _evaluate(self._evaluated, self._loss, self._test)
+            copy_into(self._evaluated, self._model, parameters)
+            return evaluated(self._evaluated, self._loss, self._test)
 
     def state(self) -> dict[str, Tensor]:
         """Copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""
@@ -300,28 +299,3 @@ def weights_sha256(names: Sequence[str], parameters: Sequence[Tensor]) -> str:
         digest.update(f"{name}\x00{parameter.dtype}\x00{list(parameter.shape)}\n".encode())
         digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _copy_into(model: nn.Module, source: nn.Module, trainable: Sequence[Tensor]) -> None:
-    """Copies buffers and frozen parameters from *source*, and *trainable* in place of the others."""
-    for mine, given in zip(model.buffers(), source.buffers(), strict=True):
-        mine.copy_(given)
-    rest = iter(trainable)
-    for mine, given in zip(model.parameters(), source.parameters(), strict=True):
-        mine.copy_(next(rest) if given.requires_grad else given)
-
-
-def _evaluate(model: nn.Module, loss_function: Loss, samples: Samples) -> dict[str, float]:
-    loss_sum, correct = 0.0, 0
-    classes = samples.targets.dim() == 1 and not samples.targets.is_floating_point()
-    for start in range(0, len(samples), EVALUATION_BATCH):
-        targets = samples.targets[start : start + EVALUATION_BATCH]
-        outputs = model(samples.inputs[start : start + EVALUATION_BATCH])
-        loss_sum += loss_function(outputs, targets).item() * len(targets)
-        classes = classes and isinstance(outputs, Tensor) and outputs.dim() == 2
-        if classes:
-            correct += int((outputs.argmax(1) == targets).sum())
-    result = {"loss": loss_sum / len(samples)}
-    if classes:
-        result["accuracy"] = correct / len(samples)
-    return result
