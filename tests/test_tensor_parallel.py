@@ -214,3 +214,18 @@ def test_a_lost_rank_ends_it_for_all(lost: int) -> None:
             result = result.exceptions[0]
         if rank != lost:
             assert isinstance(result, PeerLost), result
+
+
+def half_frozen() -> nn.Module:
+    model = nn.Sequential(nn.Linear(8, 6), nn.GELU(), nn.Linear(6, 3))
+    for parameter in (model[0].weight, model[2].bias):
+        parameter.requires_grad_(False)
+    model[2].bias.data.fill_(2.0)
+    return model
+
+
+def test_what_is_frozen_is_split_too_and_stays_what_it_is() -> None:
+    workload = workload_of(half_frozen, (4, 8), optimizer=sgd(0.5))
+    replicas, _ = well(workload, star(3))
+    assert replicas[0].names == ["0.bias", "2.weight"]
+    same(replicas[0].parameters, train_alone(workload, 3, SEED, 3))
