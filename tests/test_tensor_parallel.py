@@ -217,11 +217,11 @@ def test_a_lost_rank_ends_it_for_all(lost: int) -> None:
 
 
 def half_frozen() -> nn.Module:
-    model = nn.Sequential(nn.Linear(8, 6), nn.GELU(), nn.Linear(6, 3))
-    for parameter in (model[0].weight, model[2].bias):
+    first, second = nn.Linear(8, 6), nn.Linear(6, 3)
+    for parameter in (first.weight, second.bias):
         parameter.requires_grad_(False)
-    model[2].bias.data.fill_(2.0)
-    return model
+    second.bias.data.fill_(2.0)
+    return nn.Sequential(first, nn.GELU(), second)
 
 
 def test_what_is_frozen_is_split_too_and_stays_what_it_is() -> None:
