@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from simcluster import cli
+from simcluster import cli, cli_run
 from simcluster.algorithms import ALGORITHMS
 from simcluster.results.folder import load_run
 
@@ -238,7 +238,7 @@ def test_a_killed_worker_is_named_and_what_was_measured_is_kept(
             nodes.extend(fork_server.children())
             nodes[-1].kill()
 
-    monkeypatch.setattr(cli, "progress_bar", lambda *_, **__: nullcontext(kill_one))
+    monkeypatch.setattr(cli_run, "progress_bar", lambda *_, **__: nullcontext(kill_one))
     short = ["workload.hidden=4", "stop={time: 4 s, steps: 1000000}", "evaluate_every=1000000"]
     sets = [word for text in short for word in ("--set", text)]
     asked = ("run", "quickstart", "--backend", "sockets", "--algorithm", algorithm, "--no-report", "--out", "run")
