@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from simcluster import cli, cli_run
+from simcluster import cli_run
 from simcluster.algorithms import ALGORITHMS
 from simcluster.results.folder import load_run
 
