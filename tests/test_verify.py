@@ -92,7 +92,7 @@ def test_an_algorithm_without_a_claim_is_told_what_it_is_and_held_to_what_all_mu
     found = verify(written(tmp_path, ALONE), backend="sim", nodes=[1, 2], quick=True)
     assert found.ok, found.table()
     assert found["N = one process"].verdict == "not claimed"
-    assert "rank 0 and 1 ends up to" in found["N = one process"].reason
+    assert "apart from one process on the joined batches on rank 0 and 1" in found["N = one process"].reason
     assert found["N = 1"].verdict == found["learns"].verdict == "holds"
     assert found["every setting changes something"].reason == "there is none"
 

@@ -1,4 +1,4 @@
-"""The defects, as mutants: those of wrong arithmetic, of knobs that do nothing, of barriers, ranks and data.
+"""The defects, as mutants: wrong arithmetic, knobs that do nothing, barriers, ranks and data, and more.
 
 This file knows texts of the library. It must not know how a mutant is tried. A text that is found no more, or more than
 once, is an error: then the library has changed, and the mutant must follow.
@@ -232,12 +232,30 @@ RANKS_AND_DATA = [
         "all_reduce_dp", "shards",
     ),
     Mutant(
-        "27", "the world is who is alive at this poll: nodes hold different maps", EDP,
-        "        while sum(to_come.values()):\n",
-        "        while sum(to_come.values()):\n"
-        "            to_come = {rank: left for rank, left in to_come.items() if rank in node.peers}\n",
-        "edp", "contributions", {"pull_interval": 3},
+        "27", "the world is who is there at this poll: nodes hold different maps", ALGORITHMS + "d_psgd.py",
+        "        async with asyncio.TaskGroup() as group:\n            # Phase 1",
+        "        graph = overlay_for(overlay, len(node.peers) + 1, node.rng.seed, unbalanced)\n"
+        "        async with asyncio.TaskGroup() as group:\n            # Phase 1",
+        "d_psgd", "messages", nodes=(7,),
     ),
 ]  # fmt: skip
 
-MUTANTS = [*ARITHMETIC, *KNOBS, *RANKS_AND_DATA]
+SEEN_IN_PEERS = [
+    Mutant(
+        "39", "Metropolis weights whose rows sum to 7/6 on a ring", "simcluster/overlays/overlay.py",
+        "row[rank] = 1.0 - sum(row.values())", "row[rank] = 1.0 / 2",
+        "d_psgd", "mixing", nodes=(3,),
+    ),
+    Mutant(
+        "42", "staleness counted after the increment", EDP,
+        "staleness = version - taken_at", "staleness = version + 1 - taken_at",
+        "edp", "staleness",
+    ),
+    Mutant(
+        "43", "sums in order of arrival: not reproducible", SYNC_PS,
+        "for rank in sorted(on_time)", "for rank in on_time",
+        "sync_ps", "networks", nodes=(4,),
+    ),
+]  # fmt: skip
+
+MUTANTS = [*ARITHMETIC, *KNOBS, *RANKS_AND_DATA, *SEEN_IN_PEERS]

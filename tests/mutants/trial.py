@@ -50,6 +50,12 @@ class Mutant:
     nodes: tuple[int, ...] = (1, 2, 3)
     more: tuple[str, str] | None = None
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What shows it, beside the algorithm: of `verify`."""
+        shown = {"settings": self.settings, "nodes": self.nodes, "only": [self.check]}
+        return {"backend": "sim", "quick": True, **shown}
+
     def put_into(self, text: str) -> str:
         """*text* with the defect. Raises ValueError if it cannot be put there."""
         for old, new in [(self.old, self.new), *([self.more] if self.more else [])]:
@@ -71,11 +77,11 @@ class Found:
         return bool(self.failed) and not self.trouble
 
 
-def try_all(mutants: Sequence[Mutant], *, mutated: bool = True) -> list[Found]:
-    """What is found of each; of the library as it is, if not *mutated*."""
+def try_all(mutants: Sequence[Mutant]) -> list[Found]:
+    """What is found of each."""
     _import_heavy()
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
-        trials = Trials(Path(place), mutants, mutated)
+        trials = Trials(Path(place), mutants)
         try:
             return trials.run()
         finally:
@@ -85,8 +91,8 @@ def try_all(mutants: Sequence[Mutant], *, mutated: bool = True) -> list[Found]:
 class Trials:
     """Some processes at once, each in a folder of its own below *place*."""
 
-    def __init__(self, place: Path, mutants: Sequence[Mutant], mutated: bool) -> None:
-        self._place, self._mutants, self._mutated = place, mutants, mutated
+    def __init__(self, place: Path, mutants: Sequence[Mutant]) -> None:
+        self._place, self._mutants = place, mutants
         self._found: dict[int, Found] = {}
         self._running: dict[int, tuple[int, float]] = {}
 
@@ -111,7 +117,7 @@ class Trials:
     def _start(self, number: int) -> None:
         mutant, folder = self._mutants[number], self._folder(number)
         try:
-            _copy(folder, mutant if self._mutated else None)
+            _copy(folder, mutant)
         except ValueError as error:
             self._found[number] = Found([], str(error))
             return
@@ -139,12 +145,51 @@ def _import_heavy() -> None:
     importlib.import_module("pydantic").TypeAdapter(int)
 
 
-def _copy(folder: Path, mutant: Mutant | None) -> None:
+def _copy(folder: Path, mutant: Mutant) -> None:
+    for package in ("simcluster", "backends"):
+        shutil.copytree(ROOT / package, folder / package, copy_function=os.symlink)  # what is compiled, too
+    file = folder / mutant.file
+    text = mutant.put_into(file.read_text(encoding="utf-8"))
+    file.unlink()
+    file.write_text(text, encoding="utf-8")
+
+
+def _start(self, number: int) -> None:
+        mutant, folder = self._mutants[number], self._folder(number)
+        try:
+            _copy(folder, mutant)
+        except ValueError as error:
+            self._found[number] = Found([], str(error))
+            return
+        self._running[number] = (_start(folder, mutant), time.monotonic())
+
+    def _finish(self, number: int, found: Found) -> None:
+        self._found[number] = found
+        del self._running[number]
+        shutil.rmtree(self._folder(number))
+
+    def _folder(self, number: int) -> Path:
+        return self._place / str(number)
+
+    def _kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _import_heavy() -> None:
+    assert not any(name.partition(".")[0] in ("simcluster", "backends") for name in sys.modules), "the copy comes first"
+    for name in _HEAVY:
+        importlib.import_module(name)
+    torch = importlib.import_module("torch")
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)  # the first optimizer, and the first validator, import for a second
+    importlib.import_module("pydantic").TypeAdapter(int)
+
+
+def _copy(folder: Path, mutant: Mutant) -> None:
     for package in ("simcluster", "backends"):
         shutil.copytree(ROOT / package, folder / package)  # what is compiled, too: the times of files are kept
-    if mutant is not None:
-        file = folder / mutant.file
-        file.write_text(mutant.put_into(file.read_text(encoding="utf-8")), encoding="utf-8")
+    file = folder / mutant.file
+    file.write_text(mutant.put_into(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _start(folder: Path, mutant: Mutant) -> int:
@@ -168,9 +213,7 @@ def _verify(folder: Path, mutant: Mutant) -> list[list[str]]:
     torch.set_num_threads(1)
     verify = importlib.import_module("simcluster.verify")
     assert str(verify.__file__).startswith(str(folder)), verify.__file__
-    said = verify.verify(
-        mutant.algorithm, backend="sim", nodes=mutant.nodes, settings=mutant.settings, only=[mutant.check], quick=True
-    )
+    said = verify.verify(mutant.algorithm, **mutant.options)
     return [[check.name, check.reason] for check in said.failed]
 
 

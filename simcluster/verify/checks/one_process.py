@@ -116,10 +116,11 @@ def _differs(subject: Subject, done: Done, where: str, apart: float) -> Check:
     ranks = [
         rank for rank, weights in enumerate(expected) if far_apart(done.weights[rank] or [], weights) > subject.rounding
     ]
-    told = f"{where}: rank {listed(ranks)} ends up to {apart:.2g} apart from "
+    on = f"on rank {listed(ranks)}"
     if subject.claim is None:
-        return not_claimed(JOINED, told + "one process on the joined batches, and nothing is claimed")
-    return failed(JOINED, f"{told}its reference; rounding is {subject.rounding:g}")
+        told = f"{where}: {apart:.2g} apart from one process on the joined batches {on}, and nothing is claimed"
+        return not_claimed(JOINED, told)
+    return failed(JOINED, f"{where}: {apart:.2g} apart from its reference {on}; rounding is {subject.rounding:g}")
 
 
 def _with(settings: dict[str, object]) -> str:
