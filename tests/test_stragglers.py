@@ -41,6 +41,12 @@ def test_without_a_straggler_and_with_a_constant_one_the_factor_never_changes() 
     assert set(draws(Constant(3.0))) == {3.0}
 
 
+def test_work_that_takes_nothing_draws_nothing() -> None:
+    with_free, without = (slowdown_of(Exponential(2.0), numpy_stream(0, "test")) for _ in range(2))
+    assert with_free.start(0.0, 0.0) == 0.0
+    assert with_free.start(0.0, 1.0) == without.start(0.0, 1.0)
+
+
 def test_a_lognormal_straggler_has_mean_one_and_the_given_sigma() -> None:
     found = draws(Lognormal(0.5))
     # The mean of exp(sigma Z - sigma^2/2) is 1; its deviation sqrt(exp(0.25) - 1) = 0.53, so 5 standard errors of

@@ -84,7 +84,8 @@ class Drawn:
         self._draw = draw
 
     def start(self, now_s: float, work_s: float) -> float:
-        return work_s * self._draw()
+        # Work that takes nothing draws nothing: it would shift all draws behind it.
+        return work_s * self._draw() if work_s else 0.0
 
     def stop(self, now_s: float) -> None:
         """Nothing lives on."""
