@@ -16,18 +16,25 @@ Kind: TypeAlias = Literal["topologies", "experiments"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+PARTS = "parts"
+"""The file beside the topologies that is none: what links and devices cost."""
 
 
 def shipped_names(kind: Kind) -> list[str]:
     """Names of what is shipped, sorted: `smolcluster` for `smolcluster.yaml`."""
     folder = _folder(kind)
-    return sorted(path.stem for path in folder.glob("*.yaml")) if folder else []
+    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem != PARTS) if folder else []
+
+
+def parts_path() -> Path:
+    """The list of parts with their prices."""
+    return (_folder("topologies") or _PACKAGE) / f"{PARTS}.yaml"
 
 
 def shipped_path(kind: Kind, name: str) -> Path | None:
     """The file called *name*, or None. A name has no folders in it, so it leads nowhere else."""
     folder = _folder(kind)
-    if folder is None or not _NAME.fullmatch(name):
+    if folder is None or not _NAME.fullmatch(name) or name == PARTS:
         return None
     path = folder / f"{name}.yaml"
     return path if path.is_file() else None

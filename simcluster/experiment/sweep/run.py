@@ -111,14 +111,14 @@ def sweep(
     _check_folder(folder)
     done = Sweep(folder, points, target)
     _write_head(folder, axes, fixed, points)
-    _run_missing(done, jobs or default_jobs(), engine_name, dict(options or {}), progress)
+    run_missing(done, jobs or default_jobs(), engine_name, dict(options or {}), progress)
     write_table(done.table, folder)
     if report:
         _write_report(done)
     return done
 
 
-def _run_missing(done: Sweep, jobs: int, engine_name: str, options: dict[str, Any], progress: Progress | None) -> None:
+def run_missing(done: Sweep, jobs: int, engine_name: str, options: dict[str, Any], progress: Progress | None) -> None:
     """Runs every point whose folder is not complete."""
     wanted = dict(zip([point.digest for point in done.points], done.points, strict=True))
     folders = {digest: done.folder / POINTS / digest for digest in wanted}
