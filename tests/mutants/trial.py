@@ -154,44 +154,6 @@ def _copy(folder: Path, mutant: Mutant) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-def _start(self, number: int) -> None:
-        mutant, folder = self._mutants[number], self._folder(number)
-        try:
-            _copy(folder, mutant)
-        except ValueError as error:
-            self._found[number] = Found([], str(error))
-            return
-        self._running[number] = (_start(folder, mutant), time.monotonic())
-
-    def _finish(self, number: int, found: Found) -> None:
-        self._found[number] = found
-        del self._running[number]
-        shutil.rmtree(self._folder(number))
-
-    def _folder(self, number: int) -> Path:
-        return self._place / str(number)
-
-    def _kill(self, pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def _import_heavy() -> None:
-    assert not any(name.partition(".")[0] in ("simcluster", "backends") for name in sys.modules), "the copy comes first"
-    for name in _HEAVY:
-        importlib.import_module(name)
-    torch = importlib.import_module("torch")
-    torch.optim.SGD([torch.zeros(1)], lr=1.0)  # the first optimizer, and the first validator, import for a second
-    importlib.import_module("pydantic").TypeAdapter(int)
-
-
-def _copy(folder: Path, mutant: Mutant) -> None:
-    for package in ("simcluster", "backends"):
-        shutil.copytree(ROOT / package, folder / package)  # what is compiled, too: the times of files are kept
-    file = folder / mutant.file
-    file.write_text(mutant.put_into(file.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 def _start(folder: Path, mutant: Mutant) -> int:
     """A process that verifies the copy in *folder*, by its id."""
     pid = os.fork()
