@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simcluster.experiment.fault_plan import faults
     from simcluster.experiment.run import run
     from simcluster.experiment.sweep import sweep as sweep
+    from simcluster.experiment.whatif import whatif as whatif
     from simcluster.payload import Message, Payload, pack
     from simcluster.results.folder import Run, load_run
     from simcluster.transport import ANY, FREE, Cost, Transport
@@ -52,6 +53,7 @@ _HOME = {
     "pack": "payload",
     "run": "experiment",
     "sweep": "experiment.sweep",
+    "whatif": "experiment.whatif",
 }
 
 __all__ = [

@@ -23,6 +23,7 @@ from simcluster.cli_simulator import bench_app, flows
 from simcluster.cli_sweep import sweep
 from simcluster.cli_topology import topology_app
 from simcluster.cli_verify import verify
+from simcluster.cli_whatif import whatif
 from simcluster.errors import Problem, RunError, UsageError
 
 app = typer.Typer(
@@ -105,6 +106,7 @@ def _root(
 
 app.command()(run)
 app.command()(sweep)
+app.command()(whatif)
 
 
 @app.command()

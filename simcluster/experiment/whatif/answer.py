@@ -79,9 +79,8 @@ def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int) -> str
     fresher = best.staleness is not None and staleness is not None and best.staleness < staleness * 0.9
     if best.change.kind == "setting" and fresher:
         text = text.replace("The bottleneck is", "The bottleneck is staleness, by", 1)
-        text += (
-            f" What is applied is {words.number(staleness)} updates old on average, then {words.number(best.staleness)}."
-        )
+        old, new = words.number(staleness), words.number(best.staleness)
+        text += f" What is applied is {old} updates old on average, then {new}."
     return text
 
 
@@ -114,8 +113,11 @@ def _path(path: CriticalPath, topology: Topology) -> Iterator[str]:
     told = [part for part in path.parts if part.share >= LEAST_SHARE][:MOST_PARTS]
     if not told:
         return
-    beginning = f"Of the first {words.seconds(path.end_s)}, which the trace tells," if path.cut_short else "Of the time,"
-    yield f"{beginning} {words.listing([f'{words.share(part.share)} went {in_words(part, topology)}' for part in told])}."
+    beginning = (
+        f"Of the first {words.seconds(path.end_s)}, which the trace tells," if path.cut_short else "Of the time,"
+    )
+    listed = words.listing([f"{words.share(part.share)} went {in_words(part, topology)}" for part in told])
+    yield f"{beginning} {listed}."
 
 
 def in_words(part: Part, topology: Topology) -> str:
@@ -148,7 +150,7 @@ def _purchase(purchases: Sequence[Effect], goal: Goal) -> str:
     if not worth:
         if not purchases:
             return "The list of parts has nothing faster for what holds it up."
-        return f"None of the {words.plural(len(purchases), 'single purchase')} tried gains a percent."
+        return f"No purchase gains a percent; {words.plural(len(purchases), 'part')} of the list would be faster."
     best = worth[0]
     price = best.change.price_usd or 0.0
     text = (

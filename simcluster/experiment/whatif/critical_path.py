@@ -3,8 +3,8 @@
 This file knows spans and routes. It must not know goals, nor what to change.
 
 Whatever a node does begins when something else of it ended: work of its own, a message that came, one that left. A
-message that somebody waited for leads to its sender at the time when that began to send. So the way back never branches,
-and its legs fill the time from the end to the start without a gap.
+message that somebody waited for leads to its sender at the time when that began to send. So the way back never
+branches, and its legs fill the time from the end to the start without a gap.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class _Walk:
         return rank, span.start_s
 
     def _travel(self, source: int, target: int, start_s: float, end_s: float, *, arrived: bool) -> Iterator[Leg]:
-        """Of a message that was under way: the latency of each link, if it *arrived*; the rest to the busiest carrier."""
+        """Of a message under way: the latency of each link, if it *arrived*; the rest to the busiest carrier."""
         a, b = self._names[source], self._names[target]
         if source == target:
             yield Leg("idle", a, start_s, end_s)

@@ -1,6 +1,7 @@
 """What could be otherwise: every link, device and setting of an experiment, one at a time, twice as good or half.
 
-This file knows experiments and their keys. It must not know goals or runs. Many parts that are alike are changed together.
+This file knows experiments and their keys. It must not know goals or runs. Many parts that are alike are changed
+together.
 """
 
 from __future__ import annotations
@@ -98,9 +99,7 @@ def twice_as_fast(device: Device) -> dict[str, Any]:
         if seconds:
             keys[key] = write_latency(seconds / 2)
     if device.profile is not None:
-        halved = {
-            kind: {int(flops): seconds / 2 for flops, seconds in points} for kind, points in device.profile.kinds
-        }
+        halved = {kind: {int(flops): seconds / 2 for flops, seconds in points} for kind, points in device.profile.kinds}
         keys["profile"] = profile_block(halved)
     return keys
 

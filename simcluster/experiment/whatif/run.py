@@ -1,7 +1,8 @@
 """Asks what-if of an experiment: runs it as it is, then with every change, through a sweep's machinery, and answers.
 
 This file knows the order of things and the folder. It must not know what a change is, nor how the answer is worded.
-Like a sweep's, its runs are kept by what they depend on: asked again, or for another goal, what has run is not run again.
+Like a sweep's, its runs are kept by what they depend on: asked again, or for another goal, what has run is not run
+again.
 """
 
 from __future__ import annotations
@@ -135,7 +136,9 @@ class _Asked:
         if any(missing):
             reached = f"{sum(missing)} of {len(values)} seeds have no {self.goal.name} as the experiment is"
             raise RunError(f"{reached}{_nearest(self.goal, swept)}; what helps is {self.goal.missing()}")
-        base = {point.seed: float(value) for point, value in zip(swept.points, values, strict=True) if value is not None}
+        base = {
+            point.seed: float(value) for point, value in zip(swept.points, values, strict=True) if value is not None
+        }
         stale = swept.table["staleness_mean"].dropna()
         return base, float(stale.mean()) if len(stale) else None, swept.folders[0]
 
@@ -206,7 +209,10 @@ def _check_goal(goal: Goal, plan: Experiment) -> None:
         name
         for name, device in devices.items()
         if device is not None
-        and ((goal.name == "cost" and device.price_USD_per_h is None) or (goal.name == "energy" and not device.power_busy_W))
+        and (
+            (goal.name == "cost" and device.price_USD_per_h is None)
+            or (goal.name == "energy" and not device.power_busy_W)
+        )
     ]
     if lacking:
         some = ", ".join(lacking[:5]) + (", ..." if len(lacking) > 5 else "")
@@ -232,7 +238,9 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(Problem("--out", f"the file {folder}", "a folder, or a name that is free"))
     ours = (folder / ANSWER).is_file() or (folder / POINTS).is_dir()
     if folder.is_dir() and any(folder.iterdir()) and not ours:
-        raise UsageError(Problem("--out", f"{folder} with other things in it", "a folder of whatif, an empty or a new one"))
+        raise UsageError(
+            Problem("--out", f"{folder} with other things in it", "a folder of whatif, an empty or a new one")
+        )
 
 
 def _write(found: WhatIf, *, report: bool) -> None:
