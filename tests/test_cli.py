@@ -197,12 +197,13 @@ except SystemExit:
 
 
 @pytest.mark.parametrize("backend", ["sim", "sockets"])
-def test_ctrl_c_ends_a_run_and_all_its_processes(backend: str, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_run_and_all_its_processes(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     command = [sys.executable, "-m", "simcluster", "run", "quickstart", "--backend", backend]
     process = subprocess.Popen(
         [*command, "--set", "stop.steps=1000000", "--out", str(tmp_path / "run")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
+    request.addfinalizer(process.kill)  # whatever becomes of this test, nothing runs for ever
     family: list[psutil.Process] = []
     end_s = time.monotonic() + 60.0
     while backend == "sockets" and len(family) < 6:  # the fork server and five nodes
