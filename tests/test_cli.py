@@ -202,6 +202,8 @@ def test_ctrl_c_ends_a_run_and_all_its_processes(backend: str, tmp_path: Path, r
     process = subprocess.Popen(
         [*command, "--set", "stop.steps=1000000", "--out", str(tmp_path / "run")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # A job that a shell started in the background ignores SIGINT, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     request.addfinalizer(process.kill)  # whatever becomes of this test, nothing runs for ever
     family: list[psutil.Process] = []
