@@ -69,33 +69,38 @@ def _purchases(found: WhatIf) -> str:
         [
             effect.change.label,
             f"{effect.change.price_usd:g} USD",
-            found.goal.value(effect.value),
             _relative(effect),
-            f"{100 * (effect.per_usd or 0.0) * 100:.3g} %" if effect.value is not None else words.ABSENT,
+            found.goal.value(effect.value),
+            f"{100 * (effect.per_usd or 0.0):.2g} %" if effect.value is not None else words.ABSENT,
         ]
         for effect in found.purchases
     ]
-    return _table(["purchase", "price", found.goal.phrase, "change", "less for each 100 USD"], rows)
+    return _table(["purchase", "price", "effect", found.goal.phrase, "less for each dollar"], rows)
 
 
 def _changes(found: WhatIf) -> str:
     rows = [
-        [effect.change.label, found.goal.value(effect.value), _relative(effect), _range(effect)]
+        [effect.change.label, _relative(effect), found.goal.value(effect.value), _range(effect)]
         for effect in found.effects
     ]
-    return _table(["change", found.goal.phrase, "change", "seeds"], rows)
+    return _table(["change", "effect", found.goal.phrase, "of single seeds"], rows)
 
 
 def _relative(effect: Effect) -> str:
     if effect.relative is None:
         return effect.error or "did not get there"
-    return f"{100 * effect.relative:+.2f} %"
+    return _percent(effect.relative)
 
 
 def _range(effect: Effect) -> str:
     if effect.lowest is None or effect.highest is None:
         return words.ABSENT
-    return f"{100 * effect.lowest:+.2f} to {100 * effect.highest:+.2f} %"
+    low, high = _percent(effect.lowest), _percent(effect.highest)
+    return low if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
+def _percent(share: float) -> str:
+    return "0 %" if abs(share) < 5e-5 else f"{100 * share:+.2f} %".replace("-", "\N{MINUS SIGN}")
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -78,7 +78,7 @@ def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int) -> str
     text += f"{_spread(best, seeds)}."
     fresher = best.staleness is not None and staleness is not None and best.staleness < staleness * 0.9
     if best.change.kind == "setting" and fresher:
-        text = text.replace("The bottleneck is", "The bottleneck is staleness, by", 1)
+        text = text.replace(f"is {name}:", f"is staleness ({name}):", 1)
         old, new = words.number(staleness), words.number(best.staleness)
         text += f" What is applied is {old} updates old on average, then {new}."
     return text
@@ -155,7 +155,7 @@ def _purchase(purchases: Sequence[Effect], goal: Goal) -> str:
     price = best.change.price_usd or 0.0
     text = (
         f"The best purchase is {best.change.label}, {price:g} USD: {goal.phrase} is then {goal.value(best.value)}, "
-        f"{_less(best)}, {words.share((best.per_usd or 0.0) * 100)} for each 100 USD."
+        f"{_less(best)}, {words.share(best.per_usd)} for each dollar."
     )
     most = by_gain(worth)[0]
     if most.gain > best.gain + 0.01:
