@@ -144,8 +144,12 @@ def test_the_answer_has_its_numbers_in_the_table_the_folder_and_a_page_and_nothi
     assert again.value == pytest.approx(found.value * 3)  # 3 steps
 
 
-def test_energy_is_less_where_the_run_is_shorter(tmp_path: Path) -> None:
-    found = ask(tmp_path, {"links.pi5-mini1.bandwidth": "10 Mbps"}, goal="energy")
+def test_energy_is_less_where_the_run_is_shorter_and_where_seeds_do_not_matter_one_is_enough(tmp_path: Path) -> None:
+    found = ask(tmp_path, {"links.pi5-mini1.bandwidth": "10 Mbps"}, goal="energy", seeds=3)
+    assert found.exact
+    assert list(found.base) == [0]
+    assert "(with any seed)" in found.sentences[0]
+    assert "seed" not in found.sentences[1]
     assert found.bottleneck is not None
     assert found.bottleneck.change.part == "pi5-mini1"
     assert "J" in found.sentences[0]

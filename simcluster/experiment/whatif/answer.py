@@ -48,11 +48,13 @@ def sentences(
     purchases: Sequence[Effect],
     path: CriticalPath,
     topology: Topology,
+    *,
+    exact: bool = False,
 ) -> list[str]:
-    """The answer; its first sentence after the value of the goal names the bottleneck."""
-    found = [_now(goal, base)]
+    """The answer; its first sentence after the value of the goal names the bottleneck. *exact*: as in `WhatIf`."""
+    found = [_now(goal, base, exact)]
     best = bottleneck(effects, goal)
-    found.append(_named(best, goal, staleness, len(base)) if best else _nothing(effects))
+    found.append(_named(best, goal, staleness, None if exact else len(base)) if best else _nothing(effects))
     others = [e for e in by_gain(effects) if e.change.kind != "setting" and e is not best][:2]
     if others:
         listed = words.listing([f"{e.change.label} ({_less(e)})" for e in others])
@@ -63,19 +65,20 @@ def sentences(
     return found
 
 
-def _now(goal: Goal, base: Mapping[int, float]) -> str:
+def _now(goal: Goal, base: Mapping[int, float], exact: bool) -> str:
     values = list(base.values())
-    seeds = f"the mean of {len(values)} seeds" if len(values) > 1 else "one seed"
+    seeds = f"the mean of {len(values)} seeds" if len(values) > 1 else "with any seed" if exact else "one seed"
     low, high = goal.value(min(values)), goal.value(max(values))
     spread = f", {low} to {high}" if low != high else ""
     phrase = goal.phrase[0].upper() + goal.phrase[1:]
     return f"{phrase} is {goal.value(fmean(values))} ({seeds}{spread})."
 
 
-def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int) -> str:
+def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None) -> str:
+    """*seeds* is None where they do not matter."""
     name = NAMES[best.change.kind].format(best.change.part)
     text = f"The bottleneck is {name}: with {_what(best)} {goal.phrase} is {goal.value(best.value)}, {_less(best)}"
-    text += f"{_spread(best, seeds)}."
+    text += f"{_spread(best, seeds) if seeds is not None else ''}."
     fresher = best.staleness is not None and staleness is not None and best.staleness < staleness * 0.9
     if best.change.kind == "setting" and fresher:
         text = text.replace(f"is {name}:", f"is staleness ({name}):", 1)

@@ -38,11 +38,16 @@ class WhatIf:
         effects: Sequence[Effect],
         purchases: Sequence[Effect],
         path: CriticalPath,
+        *,
+        exact: bool = False,
     ) -> None:
-        """*base* is the goal of the experiment as it is, by seed, and *staleness* its mean there."""
+        """*base* is the goal of the experiment as it is, by seed, and *staleness* its mean there. *exact*: several were
+        tried and do not differ in anything.
+        """
         self.folder, self.plan, self.goal, self.base, self.path = folder, plan, goal, dict(base), path
         self.effects, self.purchases = ranked(effects), by_price(purchases)
-        self.sentences = sentences(goal, base, staleness, effects, purchases, path, plan.topology)
+        self.exact = exact
+        self.sentences = sentences(goal, base, staleness, effects, purchases, path, plan.topology, exact=exact)
 
     @property
     def answer(self) -> str:
@@ -82,6 +87,7 @@ class WhatIf:
             "target": self.goal.target,
             "value": self.value,
             "by_seed": {str(seed): value for seed, value in self.base.items()},
+            "seeds_do_not_matter": self.exact,
             "numerics": self.plan.numerics,
             "answer": self.sentences,
             "bottleneck": _row(best) if best is not None else None,
