@@ -11,8 +11,16 @@ import pytest
 
 import simcluster
 from simcluster.errors import RunError, UsageError
+from simcluster.experiment.read import read_experiment
 from simcluster.experiment.sweep import work
 from simcluster.experiment.whatif import WhatIf
+from simcluster.experiment.whatif.critical_path import critical_path
+from simcluster.experiment.whatif.effects import effect
+from simcluster.experiment.whatif.goal import read_goal
+from simcluster.experiment.whatif.perturb import Change
+from simcluster.results.span import Span
+from simcluster.results.whatif_report import render
+from tests.browser import assert_drawn, chromium, needs_browser
 
 TIMED: dict[str, Any] = {
     "name": "timed",
@@ -161,6 +169,46 @@ def test_a_goal_that_cannot_be_had_says_so_and_what_would_help(tmp_path: Path) -
     assert not (tmp_path / "w").exists()
     with pytest.raises(RunError, match=r"no time-to-accuracy as the experiment is \(the best accuracy was 0\.\d+\)"):
         ask(tmp_path, {}, goal="time-to-accuracy=0.99")
+
+
+def test_the_command_prints_the_answer_or_json(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from simcluster.cli import app
+
+    request = [
+        "whatif",
+        "quickstart",
+        "--goal",
+        "run-time",
+        "--set",
+        "stop.steps=2",
+        "--set",
+        "workload={name: quadratic}",
+    ]
+    request += ["--jobs", "1", "--seeds", "1", "--no-report", "--out", str(tmp_path / "w")]
+    said = CliRunner().invoke(app, request)
+    assert said.exit_code == 0, said.output
+    assert said.output.startswith("The time of the run is ")
+    assert str(tmp_path / "w" / "whatif.csv") in said.output
+    assert json.loads(CliRunner().invoke(app, [*request, "--json"]).output)["answer"][0] == said.output.splitlines()[0]
+
+
+@pytest.mark.browser
+@needs_browser
+def test_a_browser_draws_the_report_and_what_is_written_in_it_stays_text(tmp_path: Path) -> None:
+    plan = read_experiment({**TIMED, "name": "<b>bold</b>", "numerics": "none"})
+    change = Change("bandwidth", "a<i>-b", "a<i>-b: twice the <script>alert(1)</script>", {})
+    bought = Change("purchase", "a<i>-b", "gold for a<i>-b", {}, 30.0)
+    effects = [effect(change, {0: 2.0, 1: 2.0}, {0: 1.0, 1: 1.2}, None, None)]
+    purchases = [effect(bought, {0: 2.0, 1: 2.0}, {0: 1.5, 1: 1.6}, None, None)]
+    path = critical_path([(4, Span("compute", 0.0, 1.0, -1, "", 0))], plan.topology)
+    found = WhatIf(tmp_path, plan, read_goal("run-time"), {0: 2.0, 1: 2.0}, None, effects, purchases, path)
+    page = render(found)
+    assert "<script>alert" not in page
+    assert "<b>bold" not in page
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    assert_drawn(chromium((tmp_path / "report.html").as_uri(), tmp_path / "profile", 500), least=2)
 
 
 def test_what_is_asked_wrongly_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.experiment.whatif.effects import by_gain, by_price, effect, ranked
+from simcluster.experiment.whatif.answer import bottleneck, sentences
+from simcluster.experiment.whatif.critical_path import critical_path
+from simcluster.experiment.whatif.effects import Effect, by_gain, by_price, effect, ranked
 from simcluster.experiment.whatif.goal import read_goal
 from simcluster.experiment.whatif.perturb import Change, changes
 from simcluster.experiment.whatif.upgrades import Parts, purchases, read_parts
@@ -190,3 +192,34 @@ def test_an_effect_is_the_mean_over_seeds_of_what_each_seed_changed() -> None:
     cheap, dear = of("cheap", 1.8, 3.6, price_usd=10), of("dear", 1.0, 2.0, price_usd=100)
     # 10 % for 10 USD is 1 % a dollar, 50 % for 100 USD half a percent
     assert [e.per_usd for e in by_price([dear, cheap])] == pytest.approx([0.01, 0.005])
+
+
+def test_what_seeds_do_not_agree_on_is_neither_the_bottleneck_nor_recommended() -> None:
+    def of(kind: str, part: str, *changed: float, price_usd: float | None = None) -> Effect:
+        change = Change(kind, part, f"{part}: other", {}, price_usd)  # type: ignore[arg-type]
+        return effect(change, {0: 2.0, 1: 4.0}, dict(enumerate(changed)), None, None)
+
+    lucky, sure = of("bandwidth", "lucky", 0.2, 4.4), of("device", "sure", 1.8, 3.6)
+    goal = read_goal("time-to-loss=1")
+    assert bottleneck([lucky, sure], goal) is sure
+    assert bottleneck([lucky], goal) is lucky  # better than nothing, and said to be unsure
+    path, topology = critical_path([], plan().topology), plan().topology
+    told = sentences(
+        goal, {0: 2.0, 1: 4.0}, None, [lucky], [of("purchase", "toy", 0.1, 5.0, price_usd=1)], path, topology
+    )
+    assert "the seeds disagree" in told[1]
+    assert told[-1].startswith("No purchase surely gains a percent")
+    told = sentences(goal, {0: 2.0, 1: 4.0}, None, [lucky, sure], [], path, topology)
+    assert "lucky" not in " ".join(told)
+
+
+def test_in_a_timing_no_setting_is_the_bottleneck_and_its_sentence_says_why() -> None:
+    fewer = effect(Change("setting", "interval", "interval: 2 in place of 1", {}), {0: 2.0}, {0: 1.0}, None, None)
+    path, topology = critical_path([], plan().topology), plan().topology
+    told = sentences(read_goal("step-time"), {0: 2.0}, None, [fewer], [], path, topology)
+    assert told[1].startswith("No single change of a link or a device gains a percent, of 0:")
+    assert (
+        "interval: 2 in place of 1 gains most: the time of a step is 50 % less; what that does to learning" in told[2]
+    )
+    learnt = sentences(read_goal("time-to-loss=1"), {0: 2.0}, 8.0, [fewer], [], path, topology)
+    assert learnt[1].startswith("The bottleneck is the setting interval: with 2 in place of 1 ")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from simcluster.experiment.whatif.critical_path import CriticalPath, Part
-from simcluster.experiment.whatif.effects import Effect, by_gain, by_price
+from simcluster.experiment.whatif.effects import LEAST, Effect, by_gain, by_price
 from simcluster.experiment.whatif.goal import Goal
 from simcluster.experiment.whatif.perturb import Kind
 from simcluster.results import words
@@ -32,12 +32,12 @@ NAMES: Mapping[Kind, str] = {
 
 
 def bottleneck(effects: Sequence[Effect], goal: Goal) -> Effect | None:
-    """The change that gains most; None if none gains anything worth it.
+    """The change that gains most, of those on which all seeds agree if there are any; None if none gains a percent.
 
     Where nothing is learnt, a setting that saves time may cost more steps, so only the cluster counts.
     """
-    counted = [e for e in effects if goal.learns or e.change.kind != "setting"]
-    return next(iter(by_gain(counted)), None)
+    gaining = by_gain([e for e in effects if goal.learns or e.change.kind != "setting"])
+    return next(iter(sorted(gaining, key=lambda found: not found.is_certain)), None)
 
 
 def sentences(
@@ -54,14 +54,14 @@ def sentences(
     """The answer; its first sentence after the value of the goal names the bottleneck. *exact*: as in `WhatIf`."""
     found = [_now(goal, base, exact)]
     best = bottleneck(effects, goal)
-    found.append(_named(best, goal, staleness, None if exact else len(base)) if best else _nothing(effects))
-    others = [e for e in by_gain(effects) if e.change.kind != "setting" and e is not best][:2]
+    found.append(_named(best, goal, staleness, None if exact else len(base)) if best else _nothing(effects, goal))
+    others = [e for e in by_gain(effects) if e.change.kind != "setting" and e.is_certain and e is not best][:2]
     if others:
         listed = words.listing([f"{e.change.label} ({_less(e)})" for e in others])
         found.append(f"Next, each alone: {listed}.")
     found += _path(path, topology)
     found += _of_settings(effects, best, goal)
-    found.append(_purchase(purchases, goal))
+    found.append(_purchase(purchases, goal, None if exact else len(base)))
     return found
 
 
@@ -107,9 +107,10 @@ def _spread(effect: Effect, seeds: int) -> str:
     return f" ({low * 100:.3g} to {high * 100:.3g} % over {seeds} seeds{sure})"
 
 
-def _nothing(effects: Sequence[Effect]) -> str:
-    tried = sum(e.relative is not None for e in effects)
-    return f"No single change of {tried} gains a percent: several things hold it up together, or nothing does."
+def _nothing(effects: Sequence[Effect], goal: Goal) -> str:
+    what = "change" if goal.learns else "change of a link or a device"
+    tried = sum(e.relative is not None and (goal.learns or e.change.kind != "setting") for e in effects)
+    return f"No single {what} gains a percent, of {tried}: several things hold it up together, or nothing does."
 
 
 def _path(path: CriticalPath, topology: Topology) -> Iterator[str]:
@@ -141,25 +142,29 @@ def in_words(part: Part, topology: Topology) -> str:
 
 
 def _of_settings(effects: Sequence[Effect], best: Effect | None, goal: Goal) -> Iterator[str]:
-    settings = [e for e in by_gain(effects) if e.change.kind == "setting" and e is not best]
+    settings = [e for e in by_gain(effects) if e.change.kind == "setting" and e.is_certain and e is not best]
     if not settings:
         return
     text = f"Of the settings, {settings[0].change.label} gains most: {goal.phrase} is {_less(settings[0])}"
     yield text + ("." if goal.learns else "; what that does to learning is not in a timing.")
 
 
-def _purchase(purchases: Sequence[Effect], goal: Goal) -> str:
-    worth = by_price([e for e in purchases if e.gain >= 0.01])
+def _purchase(purchases: Sequence[Effect], goal: Goal, seeds: int | None) -> str:
+    """Only of what all seeds say the same: nobody should pay for an accident."""
+    worth = by_price([e for e in purchases if e.gain >= LEAST and e.is_certain])
     if not worth:
         if not purchases:
             return "The list of parts has nothing faster for what holds it up."
-        return f"No purchase gains a percent; {words.plural(len(purchases), 'part')} of the list would be faster."
+        return (
+            f"No purchase surely gains a percent; {words.plural(len(purchases), 'part')} of the list would be faster."
+        )
     best = worth[0]
     price = best.change.price_usd or 0.0
     text = (
         f"The best purchase is {best.change.label}, {price:g} USD: {goal.phrase} is then {goal.value(best.value)}, "
-        f"{_less(best)}, {words.share(best.per_usd)} for each dollar."
+        f"{_less(best)}, {words.share(best.per_usd)} for each dollar"
     )
+    text += f"{_spread(best, seeds) if seeds is not None and seeds > 1 else ''}."
     most = by_gain(worth)[0]
     if most.gain > best.gain + 0.01:
         text += f" The most is gained by {most.change.label}, {most.change.price_usd:g} USD: {_less(most)}."
