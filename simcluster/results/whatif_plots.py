@@ -61,7 +61,7 @@ class WhatIfPlots:
         figure.add_vline(x=0, line={"color": "rgba(128,136,146,0.8)", "width": 1})
         return styled(
             figure,
-            xaxis={"title": {"text": f"change of {escape(self._found.goal.phrase)} (%)"}},
+            xaxis={"title": {"text": "effect (%)"}},
             yaxis={"title": None, "ticks": "", "gridcolor": "rgba(0,0,0,0)"},
             height=FRAME_PX + BAR_PX * max(3, len(shown)) + 10 * len(shown),
             showlegend=False,
@@ -94,6 +94,7 @@ class WhatIfPlots:
         return styled(
             figure,
             barmode="stack",
+            showlegend=True,
             height=150 + 24 * len(bars),
             xaxis={"title": {"text": f"time on the critical path ({scale.unit})"}},
             yaxis={"visible": False},

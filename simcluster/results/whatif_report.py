@@ -22,7 +22,7 @@ FIGURE = '<div class="figure" data-figure="{}"></div>'
 def render(found: WhatIf) -> str:
     """The whole page."""
     seeds = "any seed" if found.exact else words.plural(len(found.base), "seed")
-    tornado = "One thing is otherwise at a time, all else stays. Green is better." + (
+    tornado = f"The effect on {found.goal.phrase} of one thing at a time; all else stays. Green is better." + (
         f" Whiskers: from the least to the greatest of {seeds}." if len(found.base) > 1 else ""
     )
     path = (

@@ -90,7 +90,7 @@ def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None)
 def _what(effect: Effect) -> str:
     """'twice the bandwidth'."""
     _, _, what = effect.change.label.partition(": ")
-    return {"straggler": "one that is never slower than usual"}.get(effect.change.kind, what)
+    return {"straggler": "a device as fast as its numbers say"}.get(effect.change.kind, what)
 
 
 def _less(effect: Effect) -> str:

@@ -80,7 +80,7 @@ def _of_nodes(topology: Topology) -> Iterator[Change]:
         yield Change("device", shown, f"{shown}: a device twice as fast", _inside(names, twice))
         if node.device.straggler is not None:
             steady = {"straggler": {"kind": "constant", "factor": 1}}
-            yield Change("straggler", shown, f"{shown}: never slower than usual", _inside(names, steady))
+            yield Change("straggler", shown, f"{shown}: as fast as its numbers say", _inside(names, steady))
         if math.isfinite(node.host_bandwidth_Bps):
             wider = {"host_bandwidth": write_bandwidth(2 * node.host_bandwidth_Bps)}
             yield Change("nic", shown, f"{shown}: twice the bandwidth of its own", _inside(names, wider))
