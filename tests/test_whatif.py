@@ -163,6 +163,26 @@ def test_energy_is_less_where_the_run_is_shorter_and_where_seeds_do_not_matter_o
     assert "J" in found.sentences[0]
 
 
+def test_of_a_trace_that_tells_only_a_part_the_path_is_of_that_part_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simcluster.results.record.KEPT_SPANS", 5 * 6)  # of 5 nodes, which make more
+    found = ask(tmp_path, {"links.pi5-mini1.bandwidth": "10 Mbps"})
+    assert found.path.cut_short
+    assert found.path.end_s < found.value * 3
+    assert "Of the first " in found.answer
+    assert found.path.parts[0].where == "pi5-mini1"
+
+
+def test_the_price_of_a_run_is_of_all_its_devices(tmp_path: Path) -> None:
+    nodes = {f"nodes.{name}.price_per_hour": "0.5 USD/h" for name in ("mini1", "mini2", "mini3", "pi5", "pi4")}
+    found = ask(tmp_path, nodes | {"links.pi5-mini1.bandwidth": "10 Mbps"}, goal="cost")
+    shorter = ask(tmp_path, nodes | {"links.pi5-mini1.bandwidth": "10 Mbps"}, goal="run-time")
+    assert found.value == pytest.approx(5 * 0.5 / 3600 * shorter.value)  # 5 devices of 0.5 USD an hour
+    assert found.bottleneck is not None
+    assert found.bottleneck.change.part == "pi5-mini1"
+
+
 def test_a_goal_that_cannot_be_had_says_so_and_what_would_help(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="price_per_hour"):
         ask(tmp_path, {}, goal="cost")

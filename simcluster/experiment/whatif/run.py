@@ -187,10 +187,13 @@ class _Asked:
     def _path(self, run: Run, base: Mapping[int, float]) -> CriticalPath:
         """Of the first seed's run: to the target, if that is what is waited for, else to the end."""
         if run.rests:  # only the first spans of every node are told
-            last = min(max(span.end_s for rank, span in run.spans if rank == part) for part in run.rests)
-            if not self.goal.learns or last < base[self.plan.seed]:
-                ranks = [rank for rank, span in run.spans if span.end_s >= last]
-                return critical_path(run.spans, self.plan.topology, end_s=last, end_rank=ranks[0], cut_short=True)
+            told_s = dict.fromkeys(run.rests, 0.0)
+            for rank, span in run.spans:
+                if rank in told_s:
+                    told_s[rank] = max(told_s[rank], span.end_s)
+            rank = min(told_s, key=lambda known: (told_s[known], known))
+            if not self.goal.learns or told_s[rank] < base[self.plan.seed]:
+                return critical_path(run.spans, self.plan.topology, end_s=told_s[rank], end_rank=rank, cut_short=True)
         if self.goal.learns:
             return critical_path(run.spans, self.plan.topology, end_s=base[self.plan.seed], end_rank=0)
         return critical_path(run.spans, self.plan.topology)
