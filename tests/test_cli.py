@@ -242,7 +242,8 @@ def test_a_killed_worker_is_named_and_what_was_measured_is_kept(
             nodes[-1].kill()
 
     monkeypatch.setattr(cli_run, "progress_bar", lambda *_, **__: nullcontext(kill_one))
-    short = ["workload.hidden=4", "stop={time: 4 s, steps: 1000000}", "evaluate_every=1000000"]
+    # Time enough for a machine that is busy; edp uses all of it.
+    short = ["workload.hidden=4", "stop={time: 8 s, steps: 1000000}", "evaluate_every=1000000"]
     sets = [word for text in short for word in ("--set", text)]
     asked = ("run", "quickstart", "--backend", "sockets", "--algorithm", algorithm, "--no-report", "--out", "run")
     code, _, err = command(*asked, *sets)

@@ -23,7 +23,7 @@ COMMAND = Path(sys.executable).with_name("simcluster")
         ("simcluster topology check sub/", ["sub/a[1].yml"]),
         ("simcluster topology check sub/a[", ["sub/a[1].yml"]),
         ("simcluster run quickstart --topology s", ["smolcluster", "star-8-gigabit", "sub/"]),
-        ("simcluster run quickstart --algorithm s", ["sync_ps"]),
+        ("simcluster run quickstart --algorithm sy", ["sync_ps"]),
     ],
 )
 def test_a_shell_completes_names_and_files(words: str, found: list[str], tmp_path: Path) -> None:

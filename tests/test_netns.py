@@ -81,7 +81,11 @@ def test_nothing_stays_however_the_builder_ends(way: signal.Signals) -> None:
         "    print(*hosts.pids.values(), flush=True)\n"
         "    time.sleep(60)\n"
     )
-    builder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    builder = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        # A job that a shell started in the background ignores SIGINT, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     assert builder.stdout is not None
     pids = [int(pid) for pid in builder.stdout.readline().split()]
     assert len(pids) == 3
