@@ -16,6 +16,7 @@ from simcluster.experiment.whatif.effects import Effect, by_gain, by_price, effe
 from simcluster.experiment.whatif.goal import read_goal
 from simcluster.experiment.whatif.perturb import Change, changes
 from simcluster.experiment.whatif.upgrades import Parts, purchases, read_parts
+from simcluster.shipped import parts_path, shipped_names, shipped_path
 from simcluster.topology.stragglers import Constant
 
 SMALL: dict[str, Any] = {
@@ -223,3 +224,9 @@ def test_in_a_timing_no_setting_is_the_bottleneck_and_its_sentence_says_why() ->
     )
     learnt = sentences(read_goal("time-to-loss=1"), {0: 2.0}, 8.0, [fewer], [], path, topology)
     assert learnt[1].startswith("The bottleneck is the setting interval: with 2 in place of 1 ")
+
+
+def test_the_list_of_parts_lies_beside_the_topologies_and_is_none() -> None:
+    assert parts_path().parent.name == "topologies"
+    assert "parts" not in shipped_names("topologies")
+    assert shipped_path("topologies", "parts") is None
