@@ -69,7 +69,7 @@ async def _all_reduce(node: Transport, size_bytes: int) -> None:
 def peak_rss_mb() -> float:
     """The most memory that this process ever had, in MiB.
 
-    Linux is asked for the peak of this program: what `getrusage` says there begins with the memory of whoever started it.
+    Linux is asked for the peak of this program: there `getrusage` begins with the memory of whoever started it.
     """
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
