@@ -17,7 +17,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.read import Experiment, read_experiment
 from tests.benchmarks.timing import Ratio, compare, wall_s
 
-STEPS = 40
+STEPS, GPT_STEPS = 40, 8
 ALGORITHMS = ("sync_ps", "all_reduce_dp", "edp")
 WORKLOADS: dict[str, dict[str, object]] = {
     f"mnist_mlp, batch {batch_size}, {hidden} hidden units": {
@@ -47,7 +47,7 @@ def measure() -> Iterator[Case]:
             plan = _plan(algorithm, block)
             one = compare(lambda plan=plan: _simulate(plan, 1), lambda plan=plan: _plain_loop(plan))
             two = compare(lambda plan=plan: _simulate(plan, 2), lambda plan=plan: _plain_loop(plan), clock=wall_s)
-            gradients = STEPS * len(plan.topology.workers)
+            gradients = plan.steps * len(plan.topology.workers)
             yield Case(workload, algorithm, one.b_s / gradients * 1e3, one, two.ratio)
 
 
@@ -58,7 +58,7 @@ def _plan(algorithm: str, workload: dict[str, object]) -> Experiment:
         {
             "algorithm": {"name": algorithm},
             "workload": workload,
-            "stop.steps": STEPS,
+            "stop.steps": GPT_STEPS if workload["name"] == "gpt" else STEPS,
             "evaluate_every": 10**6,
         },
     )
