@@ -156,3 +156,17 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_an_unknown_engine_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="local, dask"):
         simcluster.sweep(SMALL, {"algorithm.pull_interval": [1, 2]}, out=tmp_path / "s", engine_name="cloud")
+
+
+def test_dask_gives_the_same_table(tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="the extra dask is not installed")
+    # In a script of its own, as people have it: Dask's workers import it again.
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import simcluster\n"
+        f"if __name__ == '__main__':\n    simcluster.sweep({SMALL!r}, {VALUES!r}, out='dask', engine_name='dask', jobs=2)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    alone = simcluster.sweep(SMALL, VALUES, out=tmp_path / "alone", jobs=1)
+    assert files(tmp_path / "dask") == files(alone.folder)
