@@ -164,7 +164,8 @@ def test_dask_gives_the_same_table(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import simcluster\n"
-        f"if __name__ == '__main__':\n    simcluster.sweep({SMALL!r}, {VALUES!r}, out='dask', engine_name='dask', jobs=2)\n"
+        "if __name__ == '__main__':\n"
+        f"    simcluster.sweep({SMALL!r}, {VALUES!r}, out='dask', engine_name='dask', jobs=2)\n"
     )
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
