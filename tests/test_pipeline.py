@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,46 +15,19 @@ from simcluster.algorithms.pipeline import pipeline
 from simcluster.algorithms.pipeline_orders import ORDERS
 from simcluster.errors import PeerLost, UsageError
 from simcluster.results.record import NodeRecord
-from simcluster.topology import Topology
 from simcluster.transport import Transport
-from simcluster.workloads import Replica, Workload, gpt, mnist_mlp, sgd, train_alone
+from simcluster.workloads import Workload, gpt, mnist_mlp, sgd, train_alone
+from tests import model_parallel
 from tests.clusters import star
-from tests.plans import plan
+from tests.model_parallel import SEED, same, values
 
-SEED = 3
+run, well = partial(model_parallel.run, pipeline), partial(model_parallel.well, pipeline)
 FREE_LINKS: dict[str, Any] = {"bandwidth_Bps": 1e18, "latency_s": 0.0}
 MLP = mnist_mlp(hidden=16, batch_size=4)
 TINY = gpt(width=16, heads=2, context=8, batch_size=4, optimizer="sgd", learning_rate=0.1)
 UNTIED = gpt(
     size="7b", layers=1, width=16, heads=2, feed_forward=24, vocabulary=256, context=8, batch_size=4, clip_norm=None
 )
-
-
-def run(
-    workload: Workload,
-    topology: Topology,
-    steps: int = 3,
-    faults: tuple[str, ...] = (),
-    numerics: Any = "real",
-    **settings: Any,
-) -> tuple[list[Any], list[Replica], list[NodeRecord]]:
-    size = len(topology.workers)
-    replicas = [workload.replica(rank, size, SEED, steps, numerics=numerics) for rank in range(size)]
-
-    async def body(node: Transport) -> None:
-        await pipeline(node, replicas[node.rank], **settings)
-
-    cluster = Cluster(topology, SEED, faults=plan(topology, *faults))
-    results = cluster.run([body] * size)
-    return results, replicas, [node.recorder.finish(None) for node in cluster.nodes]
-
-
-def well(*args: Any, **kwargs: Any) -> tuple[list[Replica], list[NodeRecord]]:
-    results, replicas, records = run(*args, **kwargs)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return replicas, records
 
 
 def refused(*args: Any, **kwargs: Any) -> str:
@@ -63,15 +37,6 @@ def refused(*args: Any, **kwargs: Any) -> str:
     assert all(isinstance(result, UsageError) for result in results)
     assert len(errors) == 1
     return errors.pop()
-
-
-def values(record: NodeRecord, name: str) -> list[float]:
-    return [metric.value for metric in record.metrics if metric.name == name]
-
-
-def same(mine: list[Tensor], reference: list[Tensor]) -> None:
-    for a, b in zip(mine, reference, strict=True):
-        torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,15 +12,14 @@ from torch import Tensor, nn
 from backends.sim.cluster import Cluster
 from simcluster.algorithms.tensor_parallel import tensor_parallel
 from simcluster.errors import PeerLost, UsageError
-from simcluster.results.record import NodeRecord
-from simcluster.topology import Topology
 from simcluster.transport import Transport
-from simcluster.workloads import Replica, Workload, gpt, mnist_mlp, quadratic, sgd, train_alone
+from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, sgd, train_alone
+from tests import model_parallel
 from tests.clusters import star
-from tests.plans import plan
+from tests.model_parallel import SEED, same, values
 from tests.test_sketch import workload_of
 
-SEED = 3
+run, well = partial(model_parallel.run, tensor_parallel), partial(model_parallel.well, tensor_parallel)
 MLP = mnist_mlp(hidden=12, batch_size=4)
 SMALL: dict[str, Any] = {"width": 16, "context": 8, "batch_size": 2, "learning_rate": 0.1, "optimizer": "sgd"}
 TINY = gpt(heads=4, **SMALL)
@@ -40,42 +40,6 @@ def deep() -> nn.Module:
 
 
 DEEP = workload_of(deep, (4, 8), optimizer=sgd(1.0))
-
-
-def run(
-    workload: Workload,
-    topology: Topology,
-    steps: int = 3,
-    faults: tuple[str, ...] = (),
-    numerics: Any = "real",
-    **settings: Any,
-) -> tuple[list[Any], list[Replica], list[NodeRecord]]:
-    size = len(topology.workers)
-    replicas = [workload.replica(rank, size, SEED, steps, numerics=numerics) for rank in range(size)]
-
-    async def body(node: Transport) -> None:
-        await tensor_parallel(node, replicas[node.rank], **settings)
-
-    cluster = Cluster(topology, SEED, faults=plan(topology, *faults))
-    results = cluster.run([body] * size)
-    return results, replicas, [node.recorder.finish(None) for node in cluster.nodes]
-
-
-def well(*args: Any, **kwargs: Any) -> tuple[list[Replica], list[NodeRecord]]:
-    results, replicas, records = run(*args, **kwargs)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return replicas, records
-
-
-def values(record: NodeRecord, name: str) -> list[float]:
-    return [metric.value for metric in record.metrics if metric.name == name]
-
-
-def same(mine: list[Tensor], reference: list[Tensor]) -> None:
-    for a, b in zip(mine, reference, strict=True):
-        torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize(

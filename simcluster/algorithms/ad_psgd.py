@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
@@ -21,6 +22,18 @@ from simcluster.overlays import StaticOverlay, everybodys_mean, moving, overlay_
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Replica
+
+
+@dataclass
+class Model:
+    """This rank's weights x, never changed in place: the replica is at x^ while x moves on."""
+
+    x: list[Tensor]
+    averagings: int = 0
+
+    def take(self, mean: list[Tensor]) -> list[Tensor]:
+        self.x, self.averagings = mean, self.averagings + 1
+        return mean
 
 
 async def ad_psgd(
@@ -40,81 +53,79 @@ async def ad_psgd(
     asks = node.rank in graph.asking
     partners = [rank for rank in graph.neighbours(node.rank) if (rank in graph.asking) != asks]
 
-    x, averagings = replica.snapshot(), 0  # never changed in place: the replica is at x^ while x moves on
-    living, gone = list(partners), dict[int, PeerLost]()
-
-    def take(mean: list[Tensor]) -> list[Tensor]:
-        nonlocal x, averagings
-        x, averagings = mean, averagings + 1
-        return mean
+    mine = Model(replica.snapshot())
+    gone: dict[int, PeerLost] = {}
 
     async def train() -> None:
-        nonlocal x
+        living = list(partners)
         for step, batch in enumerate(replica.batches(), start=1):
             # Phase 1, compute at x^; meanwhile who asks averages with a random neighbour.
-            x_hat, before = x, averagings
+            x_hat, before = mine.x, mine.averagings
             async with asyncio.TaskGroup() as both:
                 if asks and partners:
-                    both.create_task(ask())
+                    both.create_task(_ask(node, mine, living, gone))
                 loss, gradients = await node.compute(
                     replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch)
                 )
             # Phase 2, apply to x as it is by then: the step that was taken from x^.
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
-            x = _moved(x, x_hat, replica.parameters) if averagings > before else replica.snapshot()
-            replica.load(x)
-            node.record(step=step, loss=loss, staleness=averagings - before)
-
-    async def ask() -> None:
-        while living:
-            partner = living[int(node.rng.numpy.integers(len(living)))]
-            try:
-                await node.send(partner, "average", pack(*x))
-                take(list((await node.recv(partner, "mean")).tensors))
-                return
-            except PeerLost as lost:
-                living.remove(partner)
-                gone[partner] = lost
-        raise next(iter(gone.values()))
-
-    async def answer() -> None:
-        to_end, ended = set(partners), 0
-        async with asyncio.TaskGroup() as replies:
-            while to_end:
-                try:
-                    request = await node.recv(ANY, "average")
-                except PeerLost as lost:
-                    gone[lost.rank] = lost
-                    to_end.intersection_update(node.peers)
-                    continue
-                if not request.tensors:
-                    to_end.discard(request.source)
-                    ended += 1
-                    continue
-                to_end.add(request.source)  # also one that was lost and has come back
-                # Atomic: nothing waits between reading x and writing it.
-                mean = take(_mean(x, request.tensors))
-                replies.create_task(_send(node, request.source, "mean", mean))
-        dead = [gone[rank] for rank in partners if rank in gone and gone[rank].reason != ENDED]
-        if dead and len(dead) == len(partners) and not ended:
-            raise dead[0]
+            averaged = mine.averagings > before
+            mine.x = _moved(mine.x, x_hat, replica.parameters) if averaged else replica.snapshot()
+            replica.load(mine.x)
+            node.record(step=step, loss=loss, staleness=mine.averagings - before)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(train())
         if not asks:
-            group.create_task(answer())
+            group.create_task(_answer(node, mine, partners, gone))
 
     # Phase 3, end: whoever answers may stop waiting for this rank.
     async with asyncio.TaskGroup() as group:
         for partner in partners if asks else ():
             group.create_task(_send(node, partner, "average", ()))
-    replica.load(x)
+    replica.load(mine.x)
     if output == "mean":
-        if gone:  # the mean of all is not to be had
-            raise next(iter(gone.values()))
-        mean = await everybodys_mean(node, x, "output")
-        node.record(step=replica.steps, consensus=squared_distance(x, mean))
+        mean = await everybodys_mean(node, mine.x, "output", gone)
+        node.record(step=replica.steps, consensus=squared_distance(mine.x, mean))
         replica.load(mean)
+
+
+async def _ask(node: Transport, mine: Model, living: list[int], gone: dict[int, PeerLost]) -> None:
+    """One averaging, with whoever of the *living* is drawn; who turns out to be lost is *gone*."""
+    while living:
+        partner = living[int(node.rng.numpy.integers(len(living)))]
+        try:
+            await node.send(partner, "average", pack(*mine.x))
+            mine.take(list((await node.recv(partner, "mean")).tensors))
+            return
+        except PeerLost as lost:
+            living.remove(partner)
+            gone[partner] = lost
+    raise next(iter(gone.values()))
+
+
+async def _answer(node: Transport, mine: Model, partners: Sequence[int], gone: dict[int, PeerLost]) -> None:
+    """Averages with whoever asks, until all *partners* have ended or are *gone*."""
+    to_end, ended = set(partners), 0
+    async with asyncio.TaskGroup() as replies:
+        while to_end:
+            try:
+                request = await node.recv(ANY, "average")
+            except PeerLost as lost:
+                gone[lost.rank] = lost
+                to_end.intersection_update(node.peers)
+                continue
+            if not request.tensors:
+                to_end.discard(request.source)
+                ended += 1
+                continue
+            to_end.add(request.source)  # also one that was lost and has come back
+            # Atomic: nothing waits between reading x and writing it.
+            mean = mine.take(_mean(mine.x, request.tensors))
+            replies.create_task(_send(node, request.source, "mean", mean))
+    dead = [gone[rank] for rank in partners if rank in gone and gone[rank].reason != ENDED]
+    if dead and len(dead) == len(partners) and not ended:
+        raise dead[0]
 
 
 def _mean(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> list[Tensor]:

@@ -77,12 +77,12 @@ async def choco_sgd(
         # Phase 5, look: how far this rank is from the mean of all.
         consensus = {}
         if consensus_every and step % consensus_every == 0:
-            mean = await _mean(node, replica, f"consensus/{step}", gone)
+            mean = await everybodys_mean(node, replica.parameters, f"consensus/{step}", gone)
             consensus = {"consensus": squared_distance(replica.parameters, mean)}
         node.record(step=step, loss=loss, **consensus)
 
     if output == "mean":
-        mean = await _mean(node, replica, "output", gone)
+        mean = await everybodys_mean(node, replica.parameters, "output", gone)
         node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean))
         replica.load(mean)
 
@@ -101,9 +101,3 @@ def _averaged(
 
 def _without_feedback(kind: Compressor | None) -> Compressor | None:
     return kind.model_copy(update={"error_feedback": False}) if kind is not None and kind.feeds_back else kind
-
-
-async def _mean(node: Transport, replica: Replica, tag: str, gone: Mapping[int, PeerLost]) -> list[Tensor]:
-    if gone:  # the mean of all is not to be had
-        raise next(iter(gone.values()))
-    return await everybodys_mean(node, replica.parameters, tag)

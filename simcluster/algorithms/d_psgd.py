@@ -73,12 +73,12 @@ async def d_psgd(
         # Phase 4, look: how far this rank is from the mean of all.
         consensus = {}
         if consensus_every and step % consensus_every == 0:
-            mean = await _mean(node, replica, f"consensus/{step}", gone)
+            mean = await everybodys_mean(node, replica.parameters, f"consensus/{step}", gone)
             consensus = {"consensus": squared_distance(replica.parameters, mean)}
         node.record(step=step, loss=loss, **consensus)
 
     if output == "mean":
-        mean = await _mean(node, replica, "output", gone)
+        mean = await everybodys_mean(node, replica.parameters, "output", gone)
         node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean))
         replica.load(mean)
 
@@ -97,9 +97,3 @@ async def _mix(
     absent = [rank for rank in graph.senders(me, number) if rank not in came.messages]
     models = {me: x, **{rank: message.tensors for rank, message in came.messages.items()}}
     return mix(graph.weights(me, number, absent), models)
-
-
-async def _mean(node: Transport, replica: Replica, tag: str, gone: dict[int, PeerLost]) -> list[Tensor]:
-    if gone:  # the mean of all is not to be had
-        raise next(iter(gone.values()))
-    return await everybodys_mean(node, replica.parameters, tag)

@@ -68,15 +68,11 @@ async def sgp(
         # Phase 5, look: how far this rank is from the mean of all.
         look = {}
         if consensus_every and step % consensus_every == 0:
-            if gone:
-                raise next(iter(gone.values()))
-            mean = await everybodys_mean(node, x, f"consensus/{step}")
+            mean = await everybodys_mean(node, x, f"consensus/{step}", gone)
             look = {"consensus": squared_distance(replica.parameters, mean)}
         node.record(step=step, loss=loss, push_weight=w, **look)
 
     if output == "mean":
-        if gone:  # the mean of all is not to be had
-            raise next(iter(gone.values()))
-        mean = await everybodys_mean(node, x, "output")
+        mean = await everybodys_mean(node, x, "output", gone)
         node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean))
         replica.load(mean)

@@ -63,18 +63,26 @@ async def fold_sum(node: Transport, vector: Tensor, tag: str, inner: Inner) -> T
     places = Places(node.size)
     place = places.place_of(node.rank)
     if place is None:
-        await node.send(node.rank - 1, f"{tag}/fold", vector)
-        await let_go(node, tag, places)
-        return (await node.recv(node.rank - 1, f"{tag}/unfold")).tensor
-    total = vector.clone()
-    folded = await unfolded_start(node, tag, places, place)
-    if folded is not None:
-        total.add_(folded)
-    total = await inner(total, place, places)
+        return await folded_away(node, vector, tag, places)
+    total = await inner(await folded_in(node, vector, tag, places, place), place, places)
     back = places.folded_into(place)
     if back is not None:
         await node.send(back, f"{tag}/unfold", total)
     return total
+
+
+async def folded_away(node: Transport, vector: Tensor, tag: str, places: Places) -> Tensor:
+    """Gives *vector* to the rank before this one; what that sends back in the end."""
+    await node.send(node.rank - 1, f"{tag}/fold", vector)
+    await let_go(node, tag, places)
+    return (await node.recv(node.rank - 1, f"{tag}/unfold")).tensor
+
+
+async def folded_in(node: Transport, vector: Tensor, tag: str, places: Places, place: int) -> Tensor:
+    """A copy of *vector* with what was folded into this rank added, when the first round may begin."""
+    total = vector.clone()
+    folded = await unfolded_start(node, tag, places, place)
+    return total if folded is None else total.add_(folded)
 
 
 async def let_go(node: Transport, tag: str, places: Places) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from simcluster.collectives.binomial import First
 from simcluster.collectives.exchange import exchange
-from simcluster.collectives.fold import Places, fold_sum, let_go, unfolded_start
+from simcluster.collectives.fold import Places, fold_sum, folded_away, folded_in
 from simcluster.collectives.recursive_doubling import bits_in_order
 from simcluster.payload import pack
 from simcluster.transport import Transport
@@ -57,13 +57,8 @@ async def halving_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, f
     places = Places(node.size)
     place = places.place_of(node.rank)
     if place is None:
-        await node.send(node.rank - 1, f"{tag}/fold", vector)
-        await let_go(node, tag, places)
-        return (await node.recv(node.rank - 1, f"{tag}/unfold")).tensor
-    total = vector.clone()
-    folded = await unfolded_start(node, tag, places, place)
-    if folded is not None:
-        total.add_(folded)
+        return await folded_away(node, vector, tag, places)
+    total = await folded_in(node, vector, tag, places, place)
     sums = dict(enumerate(total.tensor_split(node.size)))
     held = list(range(places.count))  # the places whose ranks' parts are still summed here
     for bit in bits_in_order(places.bits, first):

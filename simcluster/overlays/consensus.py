@@ -6,17 +6,25 @@ all, which the papers' theorems are about. This file knows vectors and ranks. It
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from simcluster.collectives import flatten, ring_all_reduce, unflatten
+from simcluster.errors import PeerLost
 from simcluster.transport import Transport
 from simcluster.unknown import UNKNOWN
 
 
-async def everybodys_mean(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
-    """The mean of every rank's *tensors*, the same bits everywhere. All ranks take part, in a ring all-reduce."""
+async def everybodys_mean(
+    node: Transport, tensors: Sequence[Tensor], tag: str, gone: Mapping[int, PeerLost] | None = None
+) -> list[Tensor]:
+    """The mean of every rank's *tensors*, the same bits everywhere. All ranks take part, in a ring all-reduce.
+
+    With anybody *gone* it is not to be had: raises the first of these losses.
+    """
+    if gone:
+        raise next(iter(gone.values()))
     return unflatten(await ring_all_reduce(node, flatten(tensors), tag) / node.size, tensors)
 
 
