@@ -7,15 +7,12 @@ This file knows ranks. It must not know a backend, a schedule, or what is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 from simcluster.collectives.exchange import exchange
+from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable
-from simcluster.rng import NodeRandom
-from simcluster.transport import ANY, Any_, Cost, Transport
-
-T = TypeVar("T")
+from simcluster.transport import ANY, Any_, Transport
 
 
 def subgroup(node: Transport, ranks: Sequence[int]) -> Transport:
@@ -33,21 +30,21 @@ def subgroup(node: Transport, ranks: Sequence[int]) -> Transport:
     return node if ranks == list(range(node.size)) else Subgroup(node, ranks)
 
 
-class Subgroup:
+class Subgroup(Forwarding):
     """See `subgroup`. Everything but ranks is the node's own."""
 
     def __init__(self, node: Transport, ranks: Sequence[int]) -> None:
-        self._node, self._ranks = node, list(ranks)
+        super().__init__(node)
+        self._ranks = list(ranks)
         self._place = {rank: place for place, rank in enumerate(ranks)}
-        self.rank, self.size = self._place[node.rank], len(self._ranks)
 
     @property
-    def name(self) -> str:
-        return self._node.name
+    def rank(self) -> int:
+        return self._place[self._node.rank]
 
     @property
-    def rng(self) -> NodeRandom:
-        return self._node.rng
+    def size(self) -> int:
+        return len(self._ranks)
 
     @property
     def peers(self) -> list[int]:
@@ -64,12 +61,6 @@ class Subgroup:
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
         """See simcluster.collectives.exchange."""
         return self._seen_inside(await exchange(self._node, self._outside(to), self._outside(source), tag, content))
-
-    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
-        return await self._node.compute(work, *args, cost=cost, **kwargs)
-
-    def record(self, *, step: int, **metrics: float) -> None:
-        self._node.record(step=step, **metrics)
 
     def _outside(self, place: int) -> int:
         if not 0 <= place < self.size:

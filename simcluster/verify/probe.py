@@ -5,18 +5,16 @@ This file knows transports and records. It must not know a backend, nor what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Final
 
 from simcluster.experiment.node import prepare, run_node
+from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
 from simcluster.results.record import NodeRecord, Recorder
-from simcluster.rng import NodeRandom
-from simcluster.transport import ANY, Any_, Cost, Transport
+from simcluster.transport import ANY, Any_, Transport
 
 __all__ = ["PROGRAM", "TAKEN", "TENSOR_BYTES", "prepare", "run_counted"]
-
-T = TypeVar("T")
 
 PROGRAM: Final = "simcluster.verify.probe:run_counted"
 
@@ -26,32 +24,12 @@ TENSOR_BYTES: Final = "tensor_bytes_sent"
 """The metric that says how many bytes of tensors it has sent."""
 
 
-class Counting:
+class Counting(Forwarding):
     """A transport that counts, and else is the one that it wraps."""
 
     def __init__(self, node: Transport) -> None:
-        self._node = node
+        super().__init__(node)
         self.taken = self.tensor_bytes = 0
-
-    @property
-    def rank(self) -> int:
-        return self._node.rank
-
-    @property
-    def size(self) -> int:
-        return self._node.size
-
-    @property
-    def name(self) -> str:
-        return self._node.name
-
-    @property
-    def rng(self) -> NodeRandom:
-        return self._node.rng
-
-    @property
-    def peers(self) -> Sequence[int]:
-        return self._node.peers
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         size_bytes = body_bytes(as_payload(content))  # now: the caller may change what it sends once this waits
@@ -62,12 +40,6 @@ class Counting:
         message = await self._node.recv(source, tag)
         self.taken += 1
         return message
-
-    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
-        return await self._node.compute(work, *args, cost=cost, **kwargs)
-
-    def record(self, *, step: int, **metrics: float) -> None:
-        self._node.record(step=step, **metrics)
 
 
 async def run_counted(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:

@@ -1,0 +1,55 @@
+"""A transport that is another one, seen through: for whoever changes some of its verbs and leaves the rest.
+
+This file knows the interface. It must not know why anybody wraps it. What a transport has beyond the interface (a
+quicker exchange) is not passed on: it would go round the verbs that are changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from simcluster.payload import Message, Sendable
+from simcluster.rng import NodeRandom
+from simcluster.transport import ANY, Any_, Cost, Transport
+
+T = TypeVar("T")
+
+
+class Forwarding:
+    """*node*, verb by verb."""
+
+    def __init__(self, node: Transport) -> None:
+        self._node = node
+
+    @property
+    def rank(self) -> int:
+        return self._node.rank
+
+    @property
+    def size(self) -> int:
+        return self._node.size
+
+    @property
+    def name(self) -> str:
+        return self._node.name
+
+    @property
+    def rng(self) -> NodeRandom:
+        return self._node.rng
+
+    @property
+    def peers(self) -> Sequence[int]:
+        return self._node.peers
+
+    async def send(self, to: int, tag: str, content: Sendable) -> None:
+        await self._node.send(to, tag, content)
+
+    async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
+        return await self._node.recv(source, tag)
+
+    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
+        return await self._node.compute(work, *args, cost=cost, **kwargs)
+
+    def record(self, *, step: int, **metrics: float) -> None:
+        self._node.record(step=step, **metrics)
