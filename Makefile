@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test verify install lint fidelity bench clean
+.PHONY: demo test verify papers install lint fidelity bench clean
 
 install: $(STAMP)
 
@@ -24,6 +24,9 @@ test: $(STAMP)
 
 verify: $(STAMP)
 	$(BIN)/python -m tests.verify_all
+
+papers: $(STAMP)
+	$(BIN)/python -m experiments.papers
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

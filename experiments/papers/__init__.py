@@ -1,0 +1,1 @@
+"""Results of papers, reproduced: a file each, run by `make papers`, and in short by the tests."""

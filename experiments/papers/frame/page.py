@@ -1,0 +1,87 @@
+"""What came of all papers, as a table in a terminal and as docs/papers.md.
+
+This file knows words. It must not know how anything is measured; times of the machine are not in it, so the same
+results are the same page.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from experiments.papers.frame.paper import Check, Paper, verdict_of
+
+FOLDER = Path(__file__).resolve().parent.parent
+PAGE = FOLDER.parent.parent / "docs" / "papers.md"
+
+_HEAD = """# Results of papers, reproduced
+
+What the literature found, asked of this simulator: each is a file in `experiments/papers/` that runs the library's
+algorithms through `simcluster.run`, and computes its verdict from what they recorded. This page is written by
+`make papers` (`python -m experiments.papers NAME` runs one); the tests run all of them in a shorter setting. What
+did not reproduce says why here, and in [experiments/LOG.md](../experiments/LOG.md).
+"""
+
+
+def names() -> list[str]:
+    """Of all papers' files, in alphabetical order."""
+    return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
+
+
+def paper(name: str) -> Paper:
+    """What the file called *name* says."""
+    found: Paper = importlib.import_module(f"experiments.papers.{name}").PAPER
+    return found
+
+
+def page(results: Mapping[str, Sequence[Check]]) -> str:
+    """The page of all papers in *results*."""
+    papers = {name: paper(name) for name in results}
+    summary = [
+        [f"[{_short(papers[name])}](#{name})", papers[name].claim, _counted(checks), verdict_of(checks)]
+        for name, checks in results.items()
+    ]
+    parts = [_HEAD, _table(["paper", "claim", "ours", "verdict"], summary)]
+    parts += [_section(name, papers[name], checks) for name, checks in results.items()]
+    return "\n".join(parts)
+
+
+def line(name: str, checks: Sequence[Check]) -> str:
+    """One paper for the terminal: verdict, claim, and each check."""
+    one = paper(name)
+    rows = [
+        f"    {'yes' if check.holds else 'NO '}  {check.name}: {check.ours} (expected {check.expected})"
+        for check in checks
+    ]
+    return "\n".join([f"{name}: {verdict_of(checks)}", f"  {one.citation}", f"  {one.claim}", *rows])
+
+
+def _section(name: str, one: Paper, checks: Sequence[Check]) -> str:
+    rows = [[check.name, check.expected, check.ours, "yes" if check.holds else "no"] for check in checks]
+    said = [
+        f'## <a id="{name}"></a>{_short(one)}\n',
+        f"{one.citation}. `experiments/papers/{name}.py`.\n",
+        f"Claim: {one.claim}\n",
+        f"Setting: {one.setting}\n",
+        f"Expected: {one.expected}\n",
+        _table(["what", "expected", "ours", "holds"], rows),
+        *(f"Not reproduced, {check}: {why}\n" for check, why in one.missed.items()),
+        f"Verdict: {verdict_of(checks)}.\n",
+    ]
+    return "\n".join(said)
+
+
+def _short(one: Paper) -> str:
+    """Authors and year, and what it is about: the citation up to its first full stop behind the year."""
+    return one.citation.split(". ")[0]
+
+
+def _counted(checks: Sequence[Check]) -> str:
+    shown = "; ".join(f"{check.name}: {check.ours}" for check in checks[:3])
+    return f"{sum(check.holds for check in checks)} of {len(checks)} as expected; {shown}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

@@ -1,0 +1,55 @@
+"""Every paper's result has its shape in the short setting too, and docs/papers.md tells of all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.papers.frame.lab import lab
+from experiments.papers.frame.page import PAGE, line, names, page, paper
+from experiments.papers.frame.paper import Check, Paper, agrees, exceeds, verdict_of
+
+YES, NO = Check("one", "1", "1", True), Check("two", "2", "3", False)
+
+
+@pytest.mark.parametrize("name", names())
+def test_it_comes_out_as_its_file_says(name: str) -> None:
+    one = paper(name)
+    with lab(full=False) as here:
+        checks = one.measure(here)
+    assert not one.surprises(checks), line(name, checks)
+
+
+def test_the_page_tells_of_all_papers_what_their_files_say() -> None:
+    written = PAGE.read_text()
+    for name in names():
+        one = paper(name)
+        for text in (f"experiments/papers/{name}.py", one.citation, one.claim, one.setting, one.expected):
+            assert text in written, f"{name}: `make papers` writes the page again"
+        for check, why in one.missed.items():
+            assert f"Not reproduced, {check}: {why}" in written
+
+
+def test_a_verdict_follows_from_the_checks() -> None:
+    assert verdict_of([YES, YES]) == "reproduced"
+    assert verdict_of([YES, NO]) == "partly"
+    assert verdict_of([NO]) == "not reproduced"
+    assert agrees("", 1.05, 1.0, 0.1).holds
+    assert not agrees("", 1.2, 1.0, 0.1).holds
+    assert not agrees("", float("nan"), 1.0, 0.1).holds
+    assert exceeds("", 2.1, 1.0, times=2).holds
+    assert not exceeds("", 2.0, 1.0, times=2).holds
+
+
+def test_what_is_said_to_be_missed_must_be_missed_and_nothing_else() -> None:
+    honest = Paper("A 2000. T", "", "", "", lambda _: [YES, NO], missed={"two": "so"})
+    assert honest.surprises([YES, NO]) == []
+    assert honest.surprises([NO]) == []
+    assert honest.surprises([Check("two", "2", "2", True)]) == ["two: expected 2, ours 2"]
+    assert Paper("A 2000. T", "", "", "", lambda _: []).surprises([NO]) == ["two: expected 2, ours 3"]
+    assert honest.surprises([]) == ["nothing was measured"]
+
+
+def test_the_same_results_are_the_same_page() -> None:
+    results = {name: [YES, NO] for name in names()}
+    assert page(results) == page(results)
+    assert page(results).count("Verdict: partly.") == len(names())
