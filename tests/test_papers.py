@@ -23,7 +23,7 @@ def test_the_page_tells_of_all_papers_what_their_files_say() -> None:
     written = PAGE.read_text()
     for name in names():
         one = paper(name)
-        for text in (f"experiments/papers/{name}.py", one.citation, one.claim, one.setting, one.expected):
+        for text in (f"experiments/papers/{name}.py", one.title, one.citation, one.claim, one.setting, one.expected):
             assert text in written, f"{name}: `make papers` writes the page again"
         for check, why in one.missed.items():
             assert f"Not reproduced, {check}: {why}" in written
@@ -41,11 +41,11 @@ def test_a_verdict_follows_from_the_checks() -> None:
 
 
 def test_what_is_said_to_be_missed_must_be_missed_and_nothing_else() -> None:
-    honest = Paper("A 2000. T", "", "", "", lambda _: [YES, NO], missed={"two": "so"})
+    honest = Paper("T", "A 2000. T", "", "", "", lambda _: [YES, NO], missed={"two": "so"})
     assert honest.surprises([YES, NO]) == []
     assert honest.surprises([NO]) == []
     assert honest.surprises([Check("two", "2", "2", True)]) == ["two: expected 2, ours 2"]
-    assert Paper("A 2000. T", "", "", "", lambda _: []).surprises([NO]) == ["two: expected 2, ours 3"]
+    assert Paper("T", "A 2000. T", "", "", "", lambda _: []).surprises([NO]) == ["two: expected 2, ours 3"]
     assert honest.surprises([]) == ["nothing was measured"]
 
 

@@ -42,8 +42,9 @@ def measure(lab: Lab) -> Sequence[Check]:
 
 
 PAPER = Paper(
-    citation="Levin and May 1976. A note on difference-delay equations (Theoretical Population Biology); of asynchronous "
-    "SGD: Giladi, Nacson, Hoffer and Soudry 2020, At stability's edge (ICLR)",
+    title="The stable step of delayed SGD",
+    citation="Levin and May 1976. A note on difference-delay equations (Theoretical Population Biology); for SGD, "
+    "Giladi, Nacson, Hoffer and Soudry 2020, At stability's edge (ICLR)",
     claim="With gradients that are tau updates old, SGD on a quadratic converges if and only if "
     "eta L < 2 sin(pi / (2 (2 tau + 1))): about pi / (2 tau), where fresh gradients allow 2.",
     setting="`edp`, the asynchronous parameter server, with tau + 1 equal workers: every gradient is exactly tau "

@@ -39,7 +39,12 @@ def page(results: Mapping[str, Sequence[Check]]) -> str:
     """The page of all papers in *results*."""
     papers = {name: paper(name) for name in results}
     summary = [
-        [f"[{_short(papers[name])}](#{name})", papers[name].claim, _counted(checks), verdict_of(checks)]
+        [
+            f"[{papers[name].title}](#{name}) ({_short(papers[name])})",
+            papers[name].claim,
+            _counted(checks),
+            verdict_of(checks),
+        ]
         for name, checks in results.items()
     ]
     parts = [_HEAD, _table(["paper", "claim", "ours", "verdict"], summary)]
@@ -54,13 +59,13 @@ def line(name: str, checks: Sequence[Check]) -> str:
         f"    {'yes' if check.holds else 'NO '}  {check.name}: {check.ours} (expected {check.expected})"
         for check in checks
     ]
-    return "\n".join([f"{name}: {verdict_of(checks)}", f"  {one.citation}", f"  {one.claim}", *rows])
+    return "\n".join([f"{name}: {verdict_of(checks)}", f"  {one.title}. {one.citation}", f"  {one.claim}", *rows])
 
 
 def _section(name: str, one: Paper, checks: Sequence[Check]) -> str:
     rows = [[check.name, check.expected, check.ours, "yes" if check.holds else "no"] for check in checks]
     said = [
-        f'## <a id="{name}"></a>{_short(one)}\n',
+        f'## <a id="{name}"></a>{one.title}\n',
         f"{one.citation}. `experiments/papers/{name}.py`.\n",
         f"Claim: {one.claim}\n",
         f"Setting: {one.setting}\n",
@@ -73,7 +78,7 @@ def _section(name: str, one: Paper, checks: Sequence[Check]) -> str:
 
 
 def _short(one: Paper) -> str:
-    """Authors and year, and what it is about: the citation up to its first full stop behind the year."""
+    """Authors and year: the citation up to its first full stop."""
     return one.citation.split(". ")[0]
 
 

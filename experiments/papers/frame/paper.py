@@ -29,6 +29,7 @@ class Check:
 class Paper:
     """A result of a paper, and how it is measured here.
 
+    - *title*: a few words: what it is about.
     - *citation*: authors, year, title, section.
     - *claim*: what the paper says, in our own words.
     - *setting*: what runs here, and why it stands for the paper's.
@@ -37,6 +38,7 @@ class Paper:
     - *missed*: name of a check -> why it does not hold here. All others must; these must not.
     """
 
+    title: str
     citation: str
     claim: str
     setting: str
