@@ -131,12 +131,16 @@ def compare(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
-    """Write the report of a run again."""
+def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep.")]) -> None:
+    """Write the report of a run again, or report and explorer of a sweep."""
     from simcluster.results.folder import load_run
+    from simcluster.results.sweep_folder import is_sweep, load_sweep
     from simcluster.results.write import write_report
     from simcluster.topology import load
 
+    if is_sweep(run):
+        print(*load_sweep(run).write_pages(), sep="\n")
+        return
     finished = load_run(run)
     print(write_report(finished, load(finished.config["topology"])))
 

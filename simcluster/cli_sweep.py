@@ -54,7 +54,7 @@ def sweep(
         typer.Option("--target", metavar="NAME=VALUE", help="accuracy=0.9: adds the time it took to the table."),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="By default runs/NAME-sweep.")] = None,
-    report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
+    report: Annotated[bool, typer.Option(help="Write report.html and explorer.html (5 MB each).")] = True,
     more_options: BackendOptions = None,
     as_json: Json = False,
 ) -> None:
@@ -87,7 +87,7 @@ def _print(done: Sweep) -> None:
     if done.failed:
         first = frame[frame["status"] != "done"].iloc[0]
         print(f"{done.failed} of {len(frame)} points failed; the first, point {first['point']}: {first['error']}")
-    for name in ("table.csv", "report.html"):
+    for name in ("table.csv", "report.html", "explorer.html"):
         if (done.folder / name).is_file():
             print(f"  {done.folder / name}")
 

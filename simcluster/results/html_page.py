@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -22,13 +22,21 @@ def page(title: str, body: str, figures: Mapping[str, go.Figure]) -> str:
 
     *body* is HTML that names its *figures* in places such as `<div class="figure" data-figure="links"></div>`.
     """
+    pairs = ",".join(f'"{name}":{figure.to_json()}' for name, figure in figures.items())
+    return page_of(title, body, "figures", f"{{{pairs}}}", ["report.js"], ["report.css"])
+
+
+def page_of(title: str, body: str, data_id: str, data: str, scripts: Sequence[str], styles: Sequence[str]) -> str:
+    """A page whose own *scripts*, files beside report.js, read the JSON *data* in the element called *data_id*."""
     # plotly.offline reads 5 MB from disk, so it is imported only where a page is made.
     from plotly.offline import get_plotlyjs
 
-    scripts = [get_plotlyjs(), _asset("report.js")]
+    sources = [get_plotlyjs(), *(_asset(name) for name in scripts)]
     policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in sources
     )
+    # In a script element only "<" could start something else than JSON.
+    harmless = data.replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -36,15 +44,14 @@ def page(title: str, body: str, figures: Mapping[str, go.Figure]) -> str:
 <meta http-equiv="Content-Security-Policy" content="{escape(policy)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{_asset("report.css")}</style>
+<style>{"".join(_asset(name) for name in styles)}</style>
 </head>
 <body>
 <main>
 {body}
 </main>
-<script type="application/json" id="figures">{_figures_json(figures)}</script>
-<script>{scripts[0]}</script>
-<script>{scripts[1]}</script>
+<script type="application/json" id="{data_id}">{harmless}</script>
+{"".join(f"<script>{source}</script>" for source in sources)}
 </body>
 </html>
 """
@@ -68,9 +75,3 @@ def choice(name: str, label: str, values: Mapping[str, str], chosen: str) -> str
 
 def _asset(name: str) -> str:
     return resources.files("simcluster.results").joinpath("page", name).read_text(encoding="utf-8")
-
-
-def _figures_json(figures: Mapping[str, go.Figure]) -> str:
-    pairs = ",".join(f'"{name}":{figure.to_json()}' for name, figure in figures.items())
-    # In a script element only "<" could start something else than JSON.
-    return "{" + pairs.replace("<", "\\u003c") + "}"

@@ -88,7 +88,8 @@ def _header(name: str, table: pd.DataFrame, keys: Sequence[str]) -> str:
     bad = f'<p class="second bad">{words.plural(failed, "point")} failed; the table says why.</p>' if failed else ""
     rest = "".join(f'<p class="second">{escape(sentence)}</p>' for sentence in sentences[1:])
     return f"""<header>
-<div class="title"><h1>{escape(name)}</h1><span class="pill">sweep</span><span>{escape(about)}</span></div>
+<div class="title"><h1>{escape(name)}</h1><span class="pill">sweep</span><span>{escape(about)}</span>
+<a href="explorer.html">explore it</a></div>
 <p class="headline">{escape(sentences[0])}</p>
 {rest}{bad}
 <noscript><p>The figures need JavaScript; the table does not.</p></noscript>

@@ -24,54 +24,36 @@ from simcluster.experiment.sweep.engines import default_jobs, engine
 from simcluster.experiment.sweep.points import Point, Source, read_points
 from simcluster.experiment.sweep.table import table, write_table
 from simcluster.experiment.sweep.work import DIED, is_complete, note
-from simcluster.results.folder import Run
+from simcluster.results.folder import SUMMARY
+from simcluster.results.sweep_folder import LOGS, POINTS, SWEEP, SweepFolder
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from simcluster.results.sweep_plots import SweepPlots
-
-SWEEP, POINTS, LOGS, REPORT = "sweep.yaml", "points", "logs", "report.html"
 
 Progress = Callable[[int, int, int], None]
 """Called with (points done, points in all, points that had run before)."""
 
 
-class Sweep:
-    """A finished sweep: its *folder*, *points*, and *table* (pandas), one row a point."""
+class Sweep(SweepFolder):
+    """A sweep of which also the *points* are at hand, and whose table need not have been written."""
 
     def __init__(self, folder: Path, points: Sequence[Point], target: Mapping[str, float] | None = None) -> None:
-        self.folder, self.points = folder, list(points)
+        super().__init__(folder, points[0].document["name"], list(points[0].values))
+        self.points = list(points)
         self._target = target
 
     @property
     def folders(self) -> list[Path]:
-        """Of each point's run; equal points share one."""
         return [self.folder / POINTS / point.digest for point in self.points]
 
     @cached_property
     def table(self) -> pd.DataFrame:
         return table(self.points, self.folders, self._target)
 
-    @cached_property
-    def runs(self) -> list[Run | None]:
-        """The run of each point; None where there is none."""
-        return [Run(folder) if (folder / "summary.json").is_file() else None for folder in self.folders]
-
-    @cached_property
-    def plot(self) -> SweepPlots:
-        """Plotly figures: against a swept key, a grid of two, convergence."""
-        from simcluster.results.sweep_plots import SweepPlots
-
-        return SweepPlots(self.table, list(self.points[0].values), self.runs)
-
     @property
-    def failed(self) -> int:
-        """Points whose run failed or was never had."""
-        return int((self.table["status"] != "done").sum())
-
-    def __repr__(self) -> str:
-        return f"Sweep({str(self.folder)!r}: {len(self.points)} points, {self.failed} failed)"
+    def configs(self) -> list[Mapping[str, Any] | None]:
+        ran = [(folder / SUMMARY).is_file() for folder in self.folders]
+        return [point.document if has_run else None for point, has_run in zip(self.points, ran, strict=True)]
 
 
 def sweep(
@@ -114,7 +96,7 @@ def sweep(
     run_missing(done, jobs or default_jobs(), engine_name, dict(options or {}), progress)
     write_table(done.table, folder)
     if report:
-        _write_report(done)
+        done.write_pages()
     return done
 
 
@@ -137,15 +119,6 @@ def run_missing(done: Sweep, jobs: int, engine_name: str, options: dict[str, Any
             count += 1
             if progress is not None:
                 progress(count, len(wanted), before)
-
-
-def _write_report(done: Sweep) -> None:
-    from simcluster.results.sweep_report import render
-
-    text = render(done.points[0].document["name"], done.table, list(done.points[0].values), done.plot)
-    partial = done.folder / f".partial-{REPORT}"
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, done.folder / REPORT)
 
 
 def _given(values: Mapping[str, Any]) -> list[Axis]:

@@ -15,11 +15,10 @@ import msgspec
 
 from simcluster.experiment.sweep.points import Point
 from simcluster.experiment.sweep.work import DIED, ERROR
+from simcluster.results.sweep_folder import TABLE_CSV, TABLE_PARQUET
 
 if TYPE_CHECKING:
     import pandas as pd
-
-TABLE_CSV, TABLE_PARQUET = "table.csv", "table.parquet"
 
 NUMBERS = ("elapsed_s", "steps", "loss", "accuracy", "messages_sent", "bytes_sent", "joules", "price_usd")
 """Taken from summary.json as they are."""

@@ -23,7 +23,7 @@ from simcluster.experiment.sweep.axes import read_axes
 from simcluster.experiment.sweep.digest import digest_of
 from simcluster.experiment.sweep.engines import default_jobs
 from simcluster.experiment.sweep.points import Point, Source
-from simcluster.experiment.sweep.run import POINTS, Sweep, run_missing
+from simcluster.experiment.sweep.run import Sweep, run_missing
 from simcluster.experiment.whatif.critical_path import CriticalPath, critical_path
 from simcluster.experiment.whatif.effects import Effect, by_gain, effect
 from simcluster.experiment.whatif.goal import Goal, read_goal
@@ -31,6 +31,7 @@ from simcluster.experiment.whatif.outcome import ANSWER, REPORT, TABLE, WhatIf
 from simcluster.experiment.whatif.perturb import Change, changes
 from simcluster.experiment.whatif.upgrades import Parts, purchases, read_parts
 from simcluster.results.folder import Run
+from simcluster.results.sweep_folder import POINTS
 
 Progress = Callable[[int, int, int], None]
 """Called with (runs done, runs in all as far as they are known, runs that had been made before)."""

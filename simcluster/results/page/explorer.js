@@ -1,0 +1,153 @@
+// The page: choices, filters and the table of points, kept in step with each other and with the address.
+"use strict";
+const at = (id) => document.getElementById(id);
+const MORE = 100; // rows that the table grows by
+const LISTED = 200; // failed points that are listed
+let [state, unknown] = readAddress();
+let rows = [];
+let length = MORE;
+let waiting = 0;
+
+const options = (found, none) => [
+  ...(none === undefined ? [] : [element("option", { value: "" }, none)]),
+  ...found.map((column) => element("option", { value: column.name }, column.title)),
+];
+
+function fillChoices() {
+  at("x").replaceChildren(...options(sweep.columns));
+  at("y").replaceChildren(...options(sweep.columns));
+  at("colour").replaceChildren(...options(sweep.columns, "one for all"));
+  at("add").replaceChildren(...options(sweep.columns, "choose..."));
+}
+
+/** Puts what is chosen into the controls. */
+function showChoices() {
+  for (const axis of ["x", "y", "colour"]) {
+    at(axis).value = state[axis];
+    const column = columns.get(state[axis]);
+    at(`${axis}-log`).checked = isLog(state, axis);
+    at(`${axis}-log`).disabled = !column || !isNumber(column) || (axis === "colour" && inColours(column));
+  }
+  for (const choice of at("seeds").children) choice.setAttribute("aria-pressed", String(choice.dataset.value === state.seeds));
+}
+
+/** A field for each filter; they stay while somebody types. */
+function showFilters() {
+  at("filters").replaceChildren(...[...state.filters].map(([name, filter]) => fields(columns.get(name), filter)));
+}
+
+function fields(column, filter) {
+  const field = (kind, word) => {
+    const input = element("input", { type: "text", size: "9", "aria-label": `${column.title}, ${word}`, placeholder: word });
+    input.value = filter[kind];
+    input.addEventListener("input", () => { filter[kind] = input.value.trim(); later(); });
+    return input;
+  };
+  const tick = (said) => {
+    const input = element("input", { type: "checkbox" });
+    input.checked = filter.is.has(said);
+    input.addEventListener("change", () => { filter.is[input.checked ? "add" : "delete"](said); later(); });
+    const row = column.values && column.labels === undefined ? shown(Number(said)) : said;
+    return element("label", { class: "check" }, input, ` ${said === "" ? "nothing" : row}`);
+  };
+  const drop = button("remove", () => { state.filters.delete(column.name); showFilters(); update(); });
+  const few = distinct(column).length <= FEW ? distinct(column).map(tick) : [];
+  const rest = isNumber(column) ? [field("min", "from"), field("max", "to")] : few.length ? [] : [field("has", "contains")];
+  return element("fieldset", {}, element("legend", {}, column.title), ...few, ...rest, drop);
+}
+
+function sorted(found) {
+  const name = state.sort.replace(/^-/, "");
+  if (!name) return found;
+  const column = columns.get(name);
+  const sign = state.sort.startsWith("-") ? -1 : 1;
+  const key = (row) => (isNumber(column) ? number(column, row) : label(column, row) || null);
+  // Cells with nothing in them come last, whichever way it goes.
+  const order = (a, b) => (a === b ? 0 : a === null ? 1 : b === null ? -1 : a < b ? -sign : sign);
+  return [...found].sort((a, b) => order(key(a), key(b)));
+}
+
+function showTable() {
+  const shownColumns = sweep.shown.map((name) => columns.get(name));
+  at("heads").replaceChildren(...shownColumns.map((column) => {
+    const now = state.sort.replace(/^-/, "") === column.name;
+    const down = now && !state.sort.startsWith("-");
+    const turn = () => { state.sort = down ? `-${column.name}` : column.name; update(); at("heads").querySelector("[aria-sort] button").focus(); };
+    const sort = now ? { "aria-sort": down ? "ascending" : "descending" } : {};
+    return element("th", { scope: "col", class: isNumber(column) ? "" : "text", ...sort },
+      button(column.title + (now ? (down ? " ↑" : " ↓") : ""), turn));
+  }));
+  at("rows").replaceChildren(...sorted(rows).slice(0, length).map((row) =>
+    element("tr", row === state.point ? { class: "chosen" } : {}, ...shownColumns.map((column) =>
+      element("td", { class: column.name === "error" ? "text error" : isNumber(column) ? "" : "text" },
+        column.name === "point" ? button(String(row), () => choose(row)) : cell(column, row))))));
+  at("more").hidden = rows.length <= length;
+  at("more").textContent = `${Math.min(MORE, rows.length - length)} more of ${rows.length - length}`;
+}
+
+function showFailures() {
+  const bad = rows.filter(failed);
+  at("failures").hidden = !bad.length;
+  const rest = bad.length > LISTED ? ` The first ${LISTED} of them:` : "";
+  at("failed").textContent = `${bad.length} of the ${rows.length} points shown failed.${rest}`;
+  at("errors").replaceChildren(...bad.slice(0, LISTED).map((row) =>
+    element("li", {}, button(`Point ${row}`, () => choose(row)), ` ${columns.has("error") ? label(columns.get("error"), row) : ""}`)));
+}
+
+function showStatus(drawn) {
+  const words = [`${rows.length} of ${rowCount} points`];
+  words.push(drawn === rows.length ? "all drawn" : `${drawn} ${state.seeds === "mean" ? "places" : "of them"} drawn`);
+  const lacking = ["x", "y"].filter((axis) => rows.some((row) => place(columns.get(state[axis]), [row], isLog(state, axis)) === null));
+  for (const axis of lacking) words.push(`some have no ${columns.get(state[axis]).title}${isLog(state, axis) ? " above 0" : ""}`);
+  if (unknown.length) words.push(`the address asks for what is not here: ${unknown.join(", ")}`);
+  at("status").textContent = `${words.join("; ")}.`;
+  document.documentElement.dataset.places = String(drawn);
+}
+
+/** Everything anew, from the choices. */
+function update() {
+  clearTimeout(waiting);
+  rows = chosenRows(state);
+  showChoices();
+  showStatus(drawFigure(at("figure"), state, rows));
+  showTable();
+  showFailures();
+  showPoint(at("detail"), state.point, choose);
+  if (location.hash !== addressOf(state)) history.replaceState(null, "", addressOf(state));
+}
+
+/** After somebody has stopped typing. */
+function later() {
+  clearTimeout(waiting);
+  waiting = setTimeout(update, 150);
+}
+
+function choose(row) {
+  state.point = row;
+  update();
+  if (row !== null) at("detail").focus();
+}
+
+for (const axis of ["x", "y", "colour"]) {
+  at(axis).addEventListener("change", () => { state[axis] = at(axis).value; delete state.log[axis]; update(); });
+  at(`${axis}-log`).addEventListener("change", () => { state.log[axis] = at(`${axis}-log`).checked; update(); });
+}
+for (const one of at("seeds").children) one.addEventListener("click", () => { state.seeds = one.dataset.value; update(); });
+at("add").addEventListener("change", () => {
+  if (at("add").value) filterOf(state, at("add").value);
+  at("add").value = "";
+  showFilters();
+  at("filters").lastElementChild?.querySelector("input").focus();
+});
+at("clear").addEventListener("click", () => { state.filters.clear(); showFilters(); update(); });
+at("more").addEventListener("click", () => { length += MORE; showTable(); });
+window.addEventListener("hashchange", () => { [state, unknown] = readAddress(); showFilters(); update(); });
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", update);
+
+fillChoices();
+showFilters();
+at("count").textContent = `${rowCount} points, ${distinct(columns.get("seed")).length} seeds`;
+at("seeds").hidden = distinct(columns.get("seed")).length < 2;
+update();
+at("figure").on("plotly_click", (event) => choose(event.points[0].customdata));
+document.documentElement.dataset.drawn = String(at("figure").querySelector(".main-svg") !== null);
