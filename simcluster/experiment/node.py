@@ -28,9 +28,8 @@ OBSERVED_RANK = 0
 """Whose replica is evaluated: a parameter server's, or any one of equals."""
 
 
-# torch's optimizers and pydantic's validators import for a second when the first of them is made. It is made here, so
-# that the process which nodes are forked from pays once, rather than each of them during its run.
-torch.optim.SGD([torch.zeros(1)], lr=1.0)
+# pydantic's validators import for a while when the first of them is made. It is made here, so that the process which
+# nodes are forked from pays once, rather than each of them during its run.
 pydantic.TypeAdapter(int)
 
 

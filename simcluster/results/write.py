@@ -146,7 +146,8 @@ def _write_trace(record: RunRecord, other: Mapping[str, Any], path: Path) -> Non
 
 
 def _write_metrics(record: RunRecord, path: Path) -> None:
-    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     rows = sorted(
         (
@@ -157,11 +158,12 @@ def _write_metrics(record: RunRecord, path: Path) -> None:
         key=lambda row: row[:3],
     )
     columns = list(zip(*(row[3] for row in rows), strict=True)) or [()] * 5
-    kinds = {"time_s": "float64", "step": "int64", "node": "str", "name": "str", "value": "float64"}
-    frame = pd.DataFrame(
-        {name: pd.Series(list(column), dtype=kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)}
+    kinds = {"time_s": pa.float64(), "step": pa.int64(), "node": pa.large_string(), "name": pa.large_string()}
+    kinds["value"] = pa.float64()
+    pq.write_table(
+        pa.table({name: pa.array(column, kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)}),
+        path,
     )
-    frame.to_parquet(path, index=False)
 
 
 def _write_checkpoints(record: RunRecord, path: Path) -> None:

@@ -73,6 +73,11 @@ class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.moved_bytes = 0
         self.operators = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: keeping torch's compiler out would first import it, for more than a second."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
