@@ -95,7 +95,7 @@ def test_several_runs_are_one_line_each_called_by_what_tells_them_apart(run: Run
 
 
 def test_an_unknown_axis_is_a_usage_error(run: Run) -> None:
-    with pytest.raises(UsageError, match="time, step or bytes"):
+    with pytest.raises(UsageError, match="time, step, bytes or energy"):
         run.plot.convergence("minutes")  # type: ignore[arg-type]
 
 

@@ -18,6 +18,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.results.prediction import Predicted, links, phases
 
 if TYPE_CHECKING:
+    from simcluster.results.compare_plots import ComparePlots
     from simcluster.results.folder import Run
 
 COUNTS = ("steps", "messages_sent", "bytes_sent")
@@ -195,6 +196,13 @@ class Comparison:
         from simcluster.results.compare_words import describe
 
         return "\n\n".join(describe(pair) for pair in self.pairs)
+
+    @property
+    def plot(self) -> ComparePlots:
+        """Plotly figures: predicted_measured."""
+        from simcluster.results.compare_plots import ComparePlots
+
+        return ComparePlots(self.pairs)
 
     def to_dict(self) -> dict[str, Any]:
         """{"pairs": [...]}, as JSON can hold it."""

@@ -5,6 +5,7 @@ This file knows plotly and units. It must not know runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
@@ -47,6 +48,10 @@ TEMPLATE: Final = go.layout.Template(
 )
 
 
+LOGARITHMIC_FROM = 20.0
+"""The largest over the smallest number from which an axis is logarithmic."""
+
+
 class TimeScale(NamedTuple):
     """How to show times of some magnitude: divide seconds by *unit_s*, write *unit*."""
 
@@ -73,6 +78,31 @@ def size_scale(largest_bytes: float) -> tuple[float, str]:
         if largest_bytes >= 2 * unit_bytes:
             return unit_bytes, unit
     return 1.0, "B"
+
+
+def energy_scale(most_J: float) -> tuple[float, str]:
+    """(joules per unit, unit) on which *most_J* is easy to read."""
+    for unit_J, unit in ((1e6, "MJ"), (1e3, "kJ")):
+        if most_J >= 2 * unit_J:
+            return unit_J, unit
+    return 1.0, "J"
+
+
+def measure_axis(title: str, heights: Sequence[float]) -> dict[str, Any]:
+    """The layout of a y axis for *heights*: logarithmic where they are of many sizes, else from zero."""
+    if is_wide(heights):
+        return {"title": {"text": title}, **log_axis(heights)}
+    return {"title": {"text": title}, "rangemode": "tozero"}
+
+
+def log_axis(heights: Sequence[float]) -> dict[str, Any]:
+    """A logarithmic axis for *heights*, all above zero, with ticks at tens, or at 2 and 5, too, if those are few."""
+    return {"type": "log", "dtick": 1 if heights and max(heights) / min(heights) >= 300 else "D2"}
+
+
+def is_wide(numbers: Sequence[float]) -> bool:
+    """Whether *numbers* are of so many sizes that they belong on a logarithmic axis."""
+    return bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) >= LOGARITHMIC_FROM
 
 
 def styled(figure: go.Figure, **layout: Any) -> go.Figure:

@@ -88,7 +88,7 @@ class Run:
 
     @cached_property
     def plot(self) -> RunPlots:
-        """Plotly figures of this run: convergence, timeline, busy, links, staleness."""
+        """Plotly figures: convergence, timeline, busy, links, topology, staleness, consensus."""
         from simcluster.results.plots import RunPlots
 
         return RunPlots(self)

@@ -19,10 +19,12 @@ from plotly.subplots import make_subplots
 from simcluster.errors import Problem, UsageError
 from simcluster.results import timeline as timelines
 from simcluster.results import words
+from simcluster.results.consensus import consensus
 from simcluster.results.faults import bands
 from simcluster.results.figure_style import LINES, SEND, rgba, styled
+from simcluster.results.link_map import Use, link_map
 from simcluster.results.summary import ACCURACY, LOSS, STALENESS
-from simcluster.results.x_axis import XAxis, XScale
+from simcluster.results.x_axis import XAxis, XScale, check_axis
 
 if TYPE_CHECKING:
     from simcluster.results.folder import Run
@@ -42,7 +44,9 @@ class RunPlots:
         self._run = run
 
     def convergence(self, x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")) -> go.Figure:
-        """Loss and accuracy against time, step or bytes sent. Raises UsageError if neither was recorded."""
+        """Loss and accuracy against time, step, bytes sent or energy. Raises UsageError if neither was recorded, or,
+        with energy, if a device does not say what it draws.
+        """
         return convergence([self._run], x, panels)
 
     def timeline(self, start_s: float = 0.0, end_s: float | None = None, max_bars: int = 3000) -> go.Figure:
@@ -65,6 +69,19 @@ class RunPlots:
     def staleness(self) -> go.Figure:
         """How often which staleness occurred, by node. Raises UsageError if none was recorded."""
         return staleness(self._run)
+
+    def topology(self) -> go.Figure:
+        """How busy links were, on the topology itself."""
+        from simcluster.topology import load
+
+        summary, elapsed_s = self._run.summary, self._run.summary["elapsed_s"]
+        use = {name: Use(link["bytes"], link["busy_fraction"]) for name, link in summary["links"].items()}
+        computing = {name: node["compute_s"] / elapsed_s for name, node in summary["nodes"].items() if elapsed_s}
+        return link_map(load(self._run.config["topology"]), use, computing)
+
+    def consensus(self, x: XAxis = "time") -> go.Figure:
+        """How far the nodes' weights are from their mean. Raises UsageError if the run does not know."""
+        return consensus([self._run], x)
 
     @cached_property
     def _activity(self) -> timelines.Activity:
@@ -93,8 +110,7 @@ def convergence(runs: Sequence[Run], x: XAxis = "time", panels: Sequence[Panel] 
     Of a single run the nodes' own training losses are drawn too. Raises UsageError for another *x*, and if
     none of *runs* recorded what the panels show.
     """
-    if x not in ("time", "step", "bytes"):
-        raise UsageError(Problem("x", repr(x), "time, step or bytes"))
+    check_axis(x)
     axis = XScale(runs, x)
     traces = {panel: _curves(runs, axis, panel) for panel in panels}
     shown = [panel for panel in panels if traces[panel]]

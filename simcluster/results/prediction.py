@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from simcluster.results.record import Span
@@ -49,6 +50,24 @@ def links(predicted: Run, measured: Run, topology: Topology) -> dict[str, Predic
     """Link -> seconds from send to receipt of all messages that crossed it in either run; *topology* is of both."""
     a, b = _seconds_by_link(predicted, topology), _seconds_by_link(measured, topology)
     return {link.name: Predicted(a[link.name], b[link.name]) for link in topology.links if a[link.name] or b[link.name]}
+
+
+def steps(predicted: Run, measured: Run) -> dict[int, Predicted]:
+    """Step -> the time it took, the mean over nodes, from one record to the next; of the steps that both runs have."""
+    a, b = _seconds_by_step(predicted), _seconds_by_step(measured)
+    return {step: Predicted(a[step], b[step]) for step in sorted(a) if step in b}
+
+
+def _seconds_by_step(run: Run) -> dict[int, float]:
+    first = run.metrics.groupby(["node", "step"], sort=True)["time_s"].min()
+    taken: dict[int, list[float]] = defaultdict(list)
+    before: tuple[str, int, float] = ("", 0, 0.0)
+    for (node, step), time_s in zip(first.index, first, strict=True):
+        last_step, last_s = before[1:] if node == before[0] else (0, 0.0)
+        if step > last_step:
+            taken[step].append((time_s - last_s) / (step - last_step))
+        before = (node, step, time_s)
+    return {step: fmean(seconds) for step, seconds in taken.items()}
 
 
 def _phases_by_node(run: Run) -> dict[str, dict[str, float]]:

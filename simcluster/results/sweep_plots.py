@@ -6,18 +6,24 @@ This file knows tables, runs and plotly. It must not know how a sweep was run, n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from html import escape, unescape
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.results.figure_style import LINES, rgba, styled
+from simcluster.results import words
+from simcluster.results.crossings import Crossing
+from simcluster.results.figure_style import styled
+from simcluster.results.figure_words import named, titled
+from simcluster.results.speedup import By, draw_efficiency, draw_speedup, speed_ups
 from simcluster.results.summary import ACCURACY, LOSS
-from simcluster.results.swept_scale import swept_scale
-from simcluster.results.x_axis import XAxis, XScale
+from simcluster.results.swept_figures import draw_band, meetings, swept_line, time_to_target
+from simcluster.results.swept_lines import groups, said, swept_lines
+from simcluster.results.winner import draw_winners, winners
+from simcluster.results.x_axis import XAxis, XScale, check_axis
 
 if TYPE_CHECKING:
     from simcluster.results.folder import Run
@@ -34,7 +40,7 @@ MEASURES = {
 }
 """Columns of the table that can be drawn, and what an axis calls them."""
 
-MAX_LINES = 10
+TARGET: Final = "time_to_target_s"
 CURVE_POINTS = 200
 
 
@@ -57,16 +63,57 @@ class SweepPlots:
         """
         key = self._key(x)
         self._check_measure(y)
-        good = self._table[self._table[y].notna()]
-        scale = swept_scale(key, list(dict.fromkeys(good[key])))
-        place = dict(zip(dict.fromkeys(good[key]), scale.places, strict=True))
+        scale, lines = swept_lines(self._table, self._keys, key, y)
         figure = go.Figure()
-        for index, (label, rows) in enumerate(self._groups(good, [other for other in self._keys if other != key])):
-            of_key = rows.groupby(key, sort=False)[y].agg(["mean", "min", "max"])
-            places = [place[value] for value in of_key.index]
-            _band(figure, places, of_key["min"], of_key["max"], index)
-            figure.add_trace(_line(places, of_key["mean"], label, index))
-        return styled(figure, height=380, xaxis=scale.axis, yaxis=_measure_axis(y), showlegend=len(self._keys) > 1)
+        for index, line in enumerate(lines):
+            draw_band(figure, scale.places, line.lows, line.highs, index)
+            figure.add_trace(swept_line(scale.places, line.means, line.label, index, "%{x}: %{y:.4g}"))
+        layout = {**named(figure, 280), "xaxis": scale.axis, "yaxis": _measure_axis(y)}
+        return styled(figure, **layout, showlegend=len(lines) > 1)
+
+    def time_to_target(self, x: str | None = None) -> go.Figure:
+        """The time to the sweep's target against the swept key *x*, a line for each combination of the other keys.
+
+        A number only where every seed got there. Where lines cross is marked, interpolated on the axes as they are
+        drawn, and told in words where the fastest changes. Raises UsageError for a sweep without a target, or that
+        never reached it.
+        """
+        self._check_measure(TARGET)
+        return time_to_target(self._table, self._keys, self._key(x), TARGET, "time to the target")
+
+    def crossings(self, x: str | None = None) -> list[Crossing]:
+        """Where the lines of `time_to_target` cross: place (in the axis's unit), height (s), who is sooner before and
+        after.
+        """
+        self._check_measure(TARGET)
+        return meetings(*swept_lines(self._table, self._keys, self._key(x), TARGET, every_seed=True))
+
+    def speedup(self, x: str | None = None, by: By | None = None) -> go.Figure:
+        """How many times faster than at the smallest value of *x* (the first, of words), seed by seed.
+
+        *by* is `time_to_target_s` (if the sweep has a target, the default) or `elapsed_s`: then what ranks work in a
+        second. The dashed line is in proportion to the number of nodes, or to the value where that stays.
+        """
+        return draw_speedup(speed_ups(self._table, self._keys, self._runs, self._key(x), self._by(by)))
+
+    def efficiency(self, x: str | None = None, by: By | None = None) -> go.Figure:
+        """The speed-up over what would be in proportion. Raises UsageError for a key that has no proportion."""
+        key = self._key(x)
+        return draw_efficiency(speed_ups(self._table, self._keys, self._runs, key, self._by(by)), key)
+
+    def winner(self, x: str, y: str, of: str, by: str = "") -> go.Figure:
+        """Which value of the key *of* does best at each *x* and *y*, and how many times better than the next.
+
+        *by* is a measure, by default the time to the target, or of the run. Each comes at its best of what else was
+        swept, and only with every seed. Raises as `against` does.
+        """
+        measure = by or self._by(None)
+        self._check_measure(measure)
+        keys = [self._key(key) for key in (x, y, of)]
+        if len(set(keys)) < len(keys):
+            raise UsageError(Problem("x, y, of", words.listing(keys), "three different swept keys"))
+        contenders = [said(value) for value in dict.fromkeys(self._table[of])]
+        return draw_winners(*winners(self._table, self._keys, x, y, of, measure), x, y, contenders)
 
     def grid(self, x: str, y: str, value: str = "elapsed_s") -> go.Figure:
         """*value* by the two swept keys *x* and *y*, as colours; the mean over all else. Raises as `against` does."""
@@ -94,35 +141,42 @@ class SweepPlots:
         }
         return styled(figure, height=160 + 44 * len(rows), margin={"t": 16}, **sides)
 
-    def convergence(self, x: XAxis = "time", panel: Literal["loss", "accuracy"] = "loss") -> go.Figure:
-        """Evaluated loss or accuracy against time, step or bytes: a line for each combination, a band over its seeds.
+    def convergence(
+        self, x: XAxis = "time", panel: Literal["loss", "accuracy"] = "loss", by: str | None = None
+    ) -> go.Figure:
+        """Evaluated loss or accuracy against time, step, bytes or energy: a line for each combination of the keys, or
+        for each value of the key *by*; a band over what is together.
 
-        The mean over seeds at equal places; drawn as far as all of them go. Raises UsageError if nothing was evaluated.
+        The mean at equal places; drawn as far as all of them go. Raises UsageError if nothing was evaluated.
         """
-        groups = self._groups(self._table, self._keys)
-        of_group = {label: [run for point in rows.index if (run := self._runs[point])] for label, rows in groups}
+        check_axis(x)
+        parts = groups(self._table, self._keys if by is None else [self._key(by)])
+        of_group = {label: [run for point in rows.index if (run := self._runs[point])] for label, rows in parts}
         scale = XScale([run for runs in of_group.values() for run in runs], x)
-        figure = go.Figure()
+        figure, apart = go.Figure(), []
         for index, (label, runs) in enumerate(of_group.items()):
             curves = [curve for run in runs if (curve := _curve(run, scale, panel)) is not None]
             if not curves:
                 continue
-            places = np.linspace(max(c[0][0] for c in curves), min(c[0][-1] for c in curves), CURVE_POINTS)
+            start, end = max(c[0][0] for c in curves), min(c[0][-1] for c in curves)
+            if start >= end:
+                apart.append(f"Runs of {unescape(label)} have no stretch in common.")
+                continue
+            places = np.linspace(start, end, CURVE_POINTS)
             values = np.array([np.interp(places, *curve) for curve in curves])
             if len(curves) > 1:
-                _band(figure, places, values.min(axis=0), values.max(axis=0), index)
-            figure.add_trace(_line(places, values.mean(axis=0), label, index, markers=False))
+                draw_band(figure, places, values.min(axis=0), values.max(axis=0), index)
+            line = swept_line(places, values.mean(axis=0), label, index, "%{x}: %{y:.4g}")
+            figure.add_trace(line.update(mode="lines"))
         if not figure.data:
-            raise UsageError(Problem("metrics", "no evaluation", f"runs that were evaluated: {panel} of rank 0"))
+            found = " ".join(apart) or "no evaluation"
+            raise UsageError(Problem("metrics", found, f"runs that were evaluated: {panel} of rank 0"))
         percent = {"tickformat": ".0%"} if panel == "accuracy" else {}
-        lines = len({trace.name for trace in figure.data if trace.name})
-        below = {"orientation": "v", "yanchor": "top", "y": -0.22}  # many long names leave no room above
+        title, more_px = titled(scale.title, apart)
         return styled(
             figure,
-            height=340 + 20 * lines,
-            margin={"t": 16, "b": 60 + 20 * lines},
-            legend=below,
-            xaxis={"title": {"text": scale.title}},
+            **named(figure, 300, more_px),
+            xaxis={"title": {"text": title}},
             yaxis={"title": {"text": panel}, **percent},
         )
 
@@ -134,18 +188,19 @@ class SweepPlots:
         return key
 
     def _check_measure(self, name: str) -> None:
+        if name == TARGET and name not in self.measures:
+            found = "nobody got there" if name in self._table else "no target"
+            raise UsageError(Problem("target", found, "a sweep with a target that is reached: --target accuracy=0.9"))
         if name not in self.measures:
             raise UsageError(Problem("y", repr(name), f"a measure of this sweep: {nearest(name, self.measures)}"))
 
-    def _groups(self, table: pd.DataFrame, keys: list[str]) -> list[tuple[str, pd.DataFrame]]:
-        """(its values in words, its rows) of each combination of *keys*, the first few."""
-        if not keys:
-            return [("all", table)]
-        found = []
-        for values, rows in table.groupby(keys, sort=False):
-            words = [f"{key.rsplit('.', 1)[-1]} {value}" for key, value in zip(keys, values, strict=True)]
-            found.append((escape(", ".join(words)), rows))
-        return found[:MAX_LINES]
+    def _by(self, by: By | None) -> By:
+        """The measure of how fast a point was: to the target, if there is one."""
+        if by not in (None, *get_args(By)):
+            raise UsageError(Problem("by", repr(by), " or ".join(get_args(By))))
+        chosen: By = by or (TARGET if TARGET in self.measures else "elapsed_s")
+        self._check_measure(chosen)
+        return chosen
 
 
 def _curve(run: Run, scale: XScale, panel: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -154,37 +209,6 @@ def _curve(run: Run, scale: XScale, panel: str) -> tuple[np.ndarray, np.ndarray]
     if len(rows) < 2:
         return None
     return np.asarray(scale.of(run, rows), dtype=float), rows["value"].to_numpy()
-
-
-def _line(places: Any, values: Any, label: str, index: int, *, markers: bool = True) -> go.Scatter:
-    return go.Scatter(
-        x=places,
-        y=values,
-        name=label,
-        legendgroup=label,
-        mode="lines+markers" if markers else "lines",
-        line={"width": 2.5, "color": LINES[index % len(LINES)]},
-        marker={"size": 7},
-        hovertemplate="%{x}: %{y:.4g}",
-    )
-
-
-def _band(figure: go.Figure, places: Any, low: Any, high: Any, index: int) -> None:
-    """From the least to the greatest of the seeds; nothing where there is one."""
-    low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
-    if np.array_equal(low, high):
-        return
-    figure.add_trace(
-        go.Scatter(
-            x=[*places, *reversed(list(places))],
-            y=[*high, *reversed(low)],
-            fill="toself",
-            fillcolor=rgba(LINES[index % len(LINES)], 0.18),
-            line={"width": 0},
-            hoverinfo="skip",
-            showlegend=False,
-        )
-    )
 
 
 def _measure_axis(name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """How a swept setting is drawn: numbers on a straight or logarithmic axis, quantities in one unit, words side by side.
 
-This file knows values and units. It must not know figures or sweeps.
+This file knows values, units and axes. It must not know figures or sweeps.
 """
 
 from __future__ import annotations
@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcluster import units
-
-LOGARITHMIC_FROM = 20.0
-"""The largest over the smallest value from which an axis is logarithmic."""
-
+from simcluster.results.figure_style import is_wide
 
 MAX_TICKS = 8
 """Up to so many values have a tick each; of more, an axis has the usual ones."""
@@ -21,12 +18,17 @@ MAX_TICKS = 8
 
 @dataclass(frozen=True)
 class SweptScale:
-    """*places* are where each value stands on an axis called *title*; numbers unless *is_category*."""
+    """*places* are where each value stands on an axis called *title*, in *unit*; numbers unless *is_category*."""
 
     title: str
     places: list[Any]
     is_category: bool
     is_logarithmic: bool
+    unit: str = ""
+
+    def say(self, place: Any) -> str:
+        """'137 Mbps': a place, which may lie between values, for people."""
+        return str(place) if self.is_category else f"{place:.3g} {self.unit}".rstrip()
 
     @property
     def axis(self) -> dict[str, Any]:
@@ -51,8 +53,7 @@ def swept_scale(key: str, values: Sequence[Any]) -> SweptScale:
     numbers, unit = _numbers(values)
     if numbers is None:
         return SweptScale(key, [str(value) for value in values], True, False)
-    wide = min(numbers) > 0 and max(numbers) / min(numbers) >= LOGARITHMIC_FROM
-    return SweptScale(f"{key} ({unit})" if unit else key, numbers, False, wide)
+    return SweptScale(f"{key} ({unit})" if unit else key, numbers, False, is_wide(numbers), unit)
 
 
 def _numbers(values: Sequence[Any]) -> tuple[list[float] | None, str]:

@@ -1,4 +1,4 @@
-"""Places recorded numbers on an x axis: time, steps, or bytes sent by then.
+"""Places recorded numbers on an x axis: time, steps, or what was sent or drawn from the wall by then.
 
 This file knows runs and units. It must not draw.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from simcluster.results.figure_style import size_scale, time_scale
+from simcluster.errors import Problem, UsageError
+from simcluster.results.energy_by import EnergyBy
+from simcluster.results.figure_style import energy_scale, size_scale, time_scale
 from simcluster.results.timeline import FloatArray
 from simcluster.results.trace import nanoseconds
 
@@ -20,34 +22,52 @@ if TYPE_CHECKING:
 
     from simcluster.results.folder import Run
 
-XAxis = Literal["time", "step", "bytes"]
+XAxis = Literal["time", "step", "bytes", "energy"]
+
+
+def check_axis(x: str) -> None:
+    """Raises UsageError if *x* is none."""
+    known = get_args(XAxis)
+    if x not in known:
+        raise UsageError(Problem("x", repr(x), f"{', '.join(known[:-1])} or {known[-1]}"))
 
 
 class XScale:
     """Turns rows of metrics into positions on the x axis, all runs on one scale."""
 
     def __init__(self, runs: Sequence[Run], x: XAxis) -> None:
+        """Raises UsageError if *x* is energy, and a device does not say what it draws."""
         self.x = x
-        self._sent: dict[Path, _Sent] = {}
-        self._scale = time_scale(max((run.summary["elapsed_s"] for run in runs), default=0.0))
-        self._unit_bytes, unit = size_scale(max((run.summary["bytes_sent"] for run in runs), default=0.0))
+        self._by: dict[Path, _Sent | EnergyBy] = {}
+        if x == "energy":
+            self._by = {run.folder: EnergyBy(run) for run in runs}
+        longest_s = max((run.summary["elapsed_s"] for run in runs), default=0.0)
+        largest_bytes = max((run.summary["bytes_sent"] for run in runs), default=0.0)
+        most_J = max(
+            (float(self._by[run.folder].by(np.array([longest_s]))[0]) for run in runs if x == "energy"), default=0.0
+        )
         clocks = {"virtual time" if run.summary["backend"] == "sim" else "measured time" for run in runs}
         clock = clocks.pop() if len(clocks) == 1 else "time"
-        self.title = {
-            "time": f"{clock} ({self._scale.unit})",
-            "step": "step",
-            "bytes": f"bytes sent ({unit})",
-        }[x]
+        scales: dict[str, tuple[float, str]] = {
+            "time": (time_scale(longest_s).unit_s, time_scale(longest_s).unit),
+            "step": (1.0, ""),
+            "bytes": size_scale(largest_bytes),
+            "energy": energy_scale(most_J),
+        }
+        self._unit, unit = scales[x]
+        name = {"time": clock, "step": "step", "bytes": "bytes sent", "energy": "energy"}[x]
+        self.title = f"{name} ({unit})" if unit else name
 
     def of(self, run: Run, rows: pd.DataFrame) -> FloatArray:
         if self.x == "step":
             return rows["step"].to_numpy(dtype=float)
+        times_s = rows["time_s"].to_numpy(dtype=float)
         if self.x == "time":
-            return rows["time_s"].to_numpy() / self._scale.unit_s
+            return np.asarray(times_s / self._unit)
         # A run's curves share one count: a long run has many sends.
-        if run.folder not in self._sent:
-            self._sent[run.folder] = _Sent(run)
-        return self._sent[run.folder].by(rows["time_s"].to_numpy()) / self._unit_bytes
+        if run.folder not in self._by:
+            self._by[run.folder] = _Sent(run)
+        return np.asarray(self._by[run.folder].by(times_s) / self._unit)
 
 
 def bytes_sent_by(run: Run, times_s: FloatArray) -> FloatArray:
