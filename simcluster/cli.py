@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from simcluster.cli_calibrate import calibrate
+from simcluster.cli_node import key, node
 from simcluster.cli_options import Json, names_of
 from simcluster.cli_run import run
 from simcluster.cli_show import wrapped
@@ -173,33 +174,8 @@ def list_(
             print(wrapped(f"  {entry:<22} {words}".rstrip()))
 
 
-@app.command()
-def node(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="This node's name in the topology file.")],
-    join: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where `simcluster run --rendezvous` waits.")],
-    key_file: Annotated[Path, typer.Option(metavar="FILE", help="The shared key, the same file on every machine.")],
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where the other nodes reach this one; by default a free port on loopback.",
-        ),
-    ] = None,
-) -> None:
-    """Join a run on the sockets backend by hand, from this machine."""
-    from simcluster.experiment.join import join_run
-
-    raise typer.Exit(join_run(name, join, key_file, listen))
-
-
-@app.command()
-def key(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the new key.")]) -> None:
-    """Write a new shared key for runs across machines (mode 0600)."""
-    from simcluster.experiment.join import write_key
-
-    print(write_key(file))
-
-
+app.command()(node)
+app.command()(key)
 app.command()(calibrate)
 app.command()(flows)
 app.command()(verify)

@@ -55,6 +55,17 @@ class UsageError(SimclusterError):
         self.problems: list[Problem] = list(problems)
 
 
+class CheckpointError(UsageError):
+    """A checkpoint that is not there, not whole, of another run, or that cannot be gone on from as asked."""
+
+    def __init__(self, key: str, found: str, expected: str) -> None:
+        super().__init__(Problem(key, found, expected))
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint was passed over, or could not be written; training goes on."""
+
+
 class RunError(SimclusterError):
     """A run that started and could not end well."""
 
@@ -113,6 +124,14 @@ class ProtocolError(RunError):
 
 class HandshakeRefused(RunError):
     """A peer that may not join: wrong key, other version, other run, or a name already taken."""
+
+
+class LaunchFailed(RunError):
+    """Nodes that could not be started where they are to run, or must not take part; *reasons* has one for each."""
+
+    def __init__(self, headline: str, reasons: Iterable[str]) -> None:
+        self.reasons = list(reasons)
+        super().__init__("\n".join([headline, *(f"  {reason}" for reason in self.reasons)]))
 
 
 def last_words(details: str) -> str:

@@ -31,8 +31,8 @@ from backends.sockets.frame import Frame
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import Listener, open_socket, show_endpoint
 from backends.sockets.member import Member, Verdict
-from backends.sockets.processes import Processes
 from backends.sockets.settings import Options, node_job
+from backends.sockets.starters import Starters
 from backends.sockets.watch import Watch
 from simcluster.errors import NeverFinished, RunError, nearest
 from simcluster.experiment.job import ClusterJob
@@ -50,13 +50,15 @@ class Launcher:
     def __init__(self, job: ClusterJob, options: Options, key: bytes) -> None:
         self.job, self.options = job, options
         self._key, self._run_id = key, secrets.token_bytes(16)
-        addresses = job.addresses or [None] * len(job.names)
+        alone: list[None] = [None] * len(job.names)
         self.members = [
-            Member(rank, name, by_hand=address is not None)
-            for rank, (name, address) in enumerate(zip(job.names, addresses, strict=True))
+            Member(rank, name, by_hand=address is not None, remote=remote)
+            for rank, (name, address, remote) in enumerate(
+                zip(job.names, job.addresses or alone, job.remotes or alone, strict=True)
+            )
         ]
         self._listener = Listener(self._handshake, self._joined)
-        self._processes = Processes(self._exited, job.log_folder)
+        self._starters = Starters(job, options, key, self._exited)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._started_s: float | None = None
@@ -72,8 +74,8 @@ class Launcher:
             job,
             options.dead_s,
             kill=lambda rank: self._crash(self.members[rank]),
-            stop=lambda rank: self._processes.pause(self.members[rank], True),
-            let_go=lambda rank: self._processes.pause(self.members[rank], False),
+            stop=lambda rank: self._starters.pause(self.members[rank], True),
+            let_go=lambda rank: self._starters.pause(self.members[rank], False),
             lives=lambda rank: not self.members[rank].ended,
         )
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
@@ -81,7 +83,10 @@ class Launcher:
     async def run(self) -> RunRecord:
         """The whole run. Raises UsageError if it cannot listen where it is asked to."""
         began_s = time.perf_counter()
-        await self._listener.start(open_socket(*self.options.endpoint, "rendezvous"))
+        host, port = self.options.endpoint
+        if "rendezvous" not in self.job.options:
+            host = await self._starters.host() or host
+        await self._listener.start(open_socket(host, port, "rendezvous"))
         watching = asyncio.create_task(self._watch.run())
         interrupted = True
         try:
@@ -96,7 +101,7 @@ class Launcher:
             self._faults.cancel()
             await self._end()
             if interrupted:
-                self._processes.forget_logs()
+                self._starters.logs.forget()
         nodes = [member.record() for member in self.members]
         elapsed_s = max((node.finished_s or 0.0 for node in nodes), default=0.0)
         if not elapsed_s and self._started_s is not None:
@@ -135,15 +140,8 @@ class Launcher:
 
     async def _spawn(self) -> None:
         """Starts the nodes that nobody starts by hand."""
-        host, port = self._listener.host, self._listener.port
         try:
-            await self._processes.start(
-                [member for member in self.members if not member.by_hand],
-                rendezvous=show_endpoint(host, port),
-                listen=show_endpoint(host, 0),
-                key=self._key,
-                program=self.job.program,
-            )
+            await self._starters.start(self.members, self._listener.host, self._listener.port)
         except RunError as error:
             self.verdict.own = error
             raise _GiveUp from None
@@ -168,7 +166,7 @@ class Launcher:
     async def _end(self) -> None:
         """Nobody stays: a node that does not leave when told to is killed."""
         self._ending = True
-        self._processes.abandon()
+        self._starters.abandon()
         self._tell_all(End())
         try:
             async with asyncio.timeout(STOP_S):
@@ -182,11 +180,12 @@ class Launcher:
         for member in self.members:
             if member.connection is not None:
                 await member.connection.end(grace_s=0.0)
+        await self._starters.close()
         await self._listener.close()
 
     def _kill_all(self) -> None:
         for member in self.members:
-            self._processes.kill(member)
+            self._starters.kill(member)
 
     # what happens
 
@@ -238,7 +237,7 @@ class Launcher:
 
     def _exited(self, member: Member, code: int | None) -> None:
         if member.connection is None:
-            log_file = self._processes.log_file(member)
+            log_file = self._starters.logs.file(member.name)
             seen = f"see {log_file}" if log_file else "give the run a folder to see its messages"
             how = "" if code is None else f" with exit code {code}"
             self._died(member, f"its process ended{how} before it joined; {seen}")
@@ -260,13 +259,13 @@ class Launcher:
         if member.by_hand:
             member.tell(Crash())
         else:
-            self._processes.kill(member)
+            self._starters.kill(member)
 
     # losing patience
 
     def _give_up_on(self, member: Member) -> None:
         self._died(member, f"silent for {self.options.dead_s:g} s")
-        self._processes.kill(member)
+        self._starters.kill(member)
         if member.connection is not None:
             member.connection.abort("silent for too long")
 

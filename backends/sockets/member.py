@@ -23,6 +23,7 @@ from backends.sockets.control import (
     control_frame,
 )
 from simcluster.errors import NodeFailed, PeerLost, RunError
+from simcluster.experiment.job import Remote
 from simcluster.results.record import Metric, NodeRecord, Span
 
 
@@ -32,7 +33,8 @@ class Member:
 
     rank: int
     name: str
-    by_hand: bool
+    by_hand: bool = False
+    remote: Remote | None = None
     pid: int | None = None
     exited: bool = True
     connection: Connection | None = None

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -49,6 +50,7 @@ from backends.sockets.pulse import Pulse
 from backends.sockets.transport import SocketTransport
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
 from simcluster.experiment.fault_kinds import cut_off
+from simcluster.experiment.own_files import look_below
 from simcluster.results.record import NodeRecord, Recorder, kept_spans
 
 WAITS_SHOWN = 20
@@ -57,13 +59,21 @@ DETAILS_CHARACTERS = 20_000
 Program: TypeAlias = Callable[[SocketTransport, Recorder, str], Awaitable[NodeRecord]]
 
 
-def join(name: str, rendezvous: str, key: bytes, listen: str = "127.0.0.1:0") -> int:
+def join(
+    name: str,
+    rendezvous: str,
+    key: bytes,
+    listen: str = "127.0.0.1:0",
+    *,
+    files: str | None = None,
+    tls: str | None = None,
+) -> int:
     """Runs as node *name* of whatever run the launcher at *rendezvous* ("host:port") has; returns the exit
     code.
 
-    *listen* is where the other nodes reach this one; port 0 takes any. 0 says that this node's part went
-    well, 1 that it did not. Raises UsageError for a bad address, and HandshakeRefused, ProtocolError or
-    RunError if the launcher cannot be reached or will not have this node.
+    *listen* is where the other nodes reach this one; port 0 takes any. Below *files* a launcher has put own code. 0
+    says that this node's part went well, 1 that it did not. Raises UsageError for a bad address, and HandshakeRefused,
+    ProtocolError or RunError if the launcher cannot be reached or will not have this node.
     """
     host, port = parse_endpoint(rendezvous, "rendezvous")
     own = parse_endpoint(listen, "listen")
@@ -71,6 +81,8 @@ def join(name: str, rendezvous: str, key: bytes, listen: str = "127.0.0.1:0") ->
         raise UsageError(Problem("listen", listen, "one address, at which the other nodes reach this one"))
     if len(key) < KEY_BYTES:
         raise UsageError(Problem("key", f"{len(key)} bytes", f"at least {KEY_BYTES}"))
+    if files is not None:
+        look_below(Path(files))
     with open_socket(*own, "listen") as listening:
         lane = ControlLane(name, host, port, key)
         lane.start()

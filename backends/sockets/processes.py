@@ -8,44 +8,28 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import re
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from backends.sockets.forkserver import ForkServer, Start, fork_server
+from backends.sockets.logs import Logs
 from backends.sockets.member import Member
-from simcluster.errors import RunError
 
 
 class Processes:
     """Starts members of a run, says when one exits, and kills them. Made inside the run's loop."""
 
-    def __init__(self, on_exit: Callable[[Member, int | None], None], log_folder: Path | None) -> None:
-        self._on_exit, self._log_folder = on_exit, log_folder
+    def __init__(self, on_exit: Callable[[Member, int | None], None], logs: Logs) -> None:
+        self._on_exit, self._logs = on_exit, logs
         self._loop = asyncio.get_running_loop()
         self._server: ForkServer | None = None
         self._abandoned = False
         self._starts: list[tuple[Member, Start]] = []
-        self._made: list[Path] = []  # folders, the innermost first
-
-    def log_file(self, member: Member) -> str | None:
-        """Where what *member* prints goes, if anywhere."""
-        if self._log_folder is None:
-            return None
-        plain = re.sub(r"[^A-Za-z0-9._-]", "_", member.name)
-        return str(self._log_folder.absolute() / f"{plain}.log")
 
     async def start(self, members: list[Member], rendezvous: str, listen: str, key: bytes, program: str) -> None:
         """Forks a node for each of *members*. Raises RunError if there is nobody to fork it."""
         if not members:
             return
-        if self._log_folder is not None:
-            try:
-                self._made = [place for place in (self._log_folder, *self._log_folder.parents) if not place.exists()]
-                self._log_folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise RunError(f"cannot make the log folder {self._log_folder}: {error.strerror}") from None
         self._server = fork_server()
         module = program.partition(":")[0]
         for member in members:
@@ -56,7 +40,7 @@ class Processes:
                 rendezvous=rendezvous,
                 listen=listen,
                 key=key.hex(),
-                log_file=self.log_file(member),
+                log_file=self._logs.file(member.name),
                 preload=module if module.startswith("simcluster.") else "",
             )
             start.add_done_callback(partial(self._started, member))
@@ -79,15 +63,6 @@ class Processes:
             if not start.done() and self._server is not None:
                 self._server.forget(start)
                 member.exited = True
-
-    def forget_logs(self) -> None:
-        """Removes the logs that nobody has written into, and the folders made for them, if nothing is in those then."""
-        with contextlib.suppress(OSError):
-            for file in self._made[0].iterdir() if self._made else ():
-                if not file.stat().st_size:
-                    file.unlink()
-            for folder in self._made:
-                folder.rmdir()  # fails where something is in it, and then stays
 
     def _started(self, member: Member, start: concurrent.futures.Future[int]) -> None:
         """Called in the fork server's thread."""

@@ -36,7 +36,7 @@ class Options:
     recorded, whatever else goes on; for *loop_s* one node's event loop does not turn; or some algorithm has not
     ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`, if it has one.
     *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a message may have
-    *body_limit_bytes*.
+    *body_limit_bytes*. Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*.
     """
 
     rendezvous: str = "127.0.0.1:0"
@@ -51,6 +51,9 @@ class Options:
     inbox_bytes: int = INBOX_BYTES
     body_limit_bytes: int = BODY_LIMIT_BYTES
     uvloop: bool | None = None
+    ssh: bool = True
+    ssh_config: str | None = None
+    ssh_options: tuple[str, ...] = ()
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -105,7 +108,10 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
         )
     if options.body_limit_bytes > BODY_LIMIT_BYTES:
         problems.append(Problem("body_limit_bytes", str(options.body_limit_bytes), f"at most {BODY_LIMIT_BYTES}"))
-    _collect(problems, lambda: _check_endpoint(options, problems))
+    for option in options.ssh_options:
+        if not isinstance(option, str) or "=" not in option:
+            problems.append(Problem("ssh_options", repr(option), "KEY=VALUE, as ssh's -o takes it"))
+    _collect(problems, lambda: _check_endpoint(options, any(job.remotes), problems))
     _check_nodes(job, options, problems)
     key = generate_key()
     if options.key_file is not None:
@@ -126,6 +132,9 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
         "inbox_bytes": (int,),
         "body_limit_bytes": (int,),
         "uvloop": (bool, type(None)),
+        "ssh": (bool,),
+        "ssh_config": (str, Path, type(None)),
+        "ssh_options": (list, tuple),
     }
     names = [field.name for field in fields(Options)]
     known: dict[str, Any] = {}
@@ -141,11 +150,12 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
     return known
 
 
-def _check_endpoint(options: Options, problems: list[Problem]) -> None:
+def _check_endpoint(options: Options, elsewhere: bool, problems: list[Problem]) -> None:
+    """Nodes *elsewhere* are given the key by their launcher."""
     host, _ = options.endpoint
     if is_wildcard(host):
         problems.append(Problem("rendezvous", options.rendezvous, "one address, at which the nodes reach the launcher"))
-    elif not is_loopback(host) and options.key_file is None:
+    elif not is_loopback(host) and options.key_file is None and not elsewhere:
         problems.append(
             Problem(
                 "rendezvous",
@@ -163,14 +173,10 @@ def _check_nodes(job: ClusterJob, options: Options, problems: list[Problem]) -> 
     for name in job.names:
         if len(name.encode()) > NAME_LIMIT_BYTES:
             problems.append(Problem("names", repr(name), f"at most {NAME_LIMIT_BYTES} bytes a name"))
-    if job.addresses and len(job.addresses) != len(job.names):
-        problems.append(
-            Problem(
-                "addresses",
-                str(len(job.addresses)),
-                f"one for each of the {len(job.names)} nodes, or none at all",
-            )
-        )
+    for key, given in (("addresses", job.addresses), ("remotes", job.remotes)):
+        if given and len(given) != len(job.names):
+            expected = f"one for each of the {len(job.names)} nodes, or none at all"
+            problems.append(Problem(key, str(len(given)), expected))
     if any(job.addresses) and options.key_file is None:
         problems.append(Problem("key_file", "none", "the key file that the nodes started by hand have, too"))
     size_bytes = len(job.config_json.encode())

@@ -26,6 +26,7 @@ from simcluster.calibrate.fit import (
 from simcluster.calibrate.samples import pairs_of, work_of
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.places import places
 from simcluster.experiment.read import read_experiment
 from simcluster.results.record import NodeRecord, RunRecord
 from simcluster.topology import Topology, load
@@ -99,12 +100,14 @@ def calibrate(
     if len(workers) < 2 and workload is None:
         raise UsageError(Problem("topology", f"{len(workers)} worker", "two, or a workload to measure"))
     given = dict(options or {})
+    addresses, remotes = places(plan.topology, given) if plan.backend == "sockets" else ([], [])
     job = ClusterJob(
         names=workers,
         config_json=json.dumps({"experiment": plan.document, "work": workload is not None}),
         seed=seed,
         program=PROGRAM,
-        addresses=_addresses(plan.topology) if "rendezvous" in given else [],
+        addresses=addresses,
+        remotes=remotes,
         topology=plan.topology,
         options=given,
     )
@@ -114,12 +117,6 @@ def calibrate(
         failure.seed = seed
         raise failure
     return evaluate(plan.topology, record)
-
-
-def _addresses(topology: Topology) -> list[tuple[str, int] | None]:
-    """Where somebody starts a node by hand, as in a run."""
-    nodes = [topology.nodes[name] for name in topology.workers]
-    return [(node.address, node.port or 0) if node.address else None for node in nodes]
 
 
 def evaluate(topology: Topology, record: RunRecord) -> Calibration:

@@ -18,8 +18,25 @@ NODE_PROGRAM = "simcluster.experiment.node:run_node"
 
 
 @dataclass(frozen=True)
+class Remote:
+    """A node that is started on another machine: *ssh* is [user@]host, *command* starts simcluster there.
+
+    *address* is where its peers reach it, None for where it reaches the launcher from; *port* 0 is any free one.
+    """
+
+    ssh: str
+    command: tuple[str, ...] = ("python3", "-m", "simcluster")
+    address: str | None = None
+    port: int = 0
+
+
+@dataclass(frozen=True)
 class ClusterJob:
-    """One run. Index i of *names* and *addresses* is rank i; an address of None means: start that node here.
+    """One run. Index i of *names*, *addresses* and *remotes* is rank i.
+
+    A node that has an address is waited for, since somebody starts it by hand; one that has a Remote is started there,
+    and given *files*, own code by its path here; the others are started here. *on_output* is called with (name, line)
+    for what those on other machines print.
 
     *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every
     node awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, a node's process
@@ -40,3 +57,6 @@ class ClusterJob:
     faults: tuple[Fault, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     on_progress: Callable[[int, int], None] | None = None
+    remotes: list[Remote | None] = field(default_factory=list)
+    files: tuple[Path, ...] = ()
+    on_output: Callable[[str, str], None] | None = None

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.own_files import brought_as
 
 INSTEAD = {
     "time": "await asyncio.sleep(...) to wait; record(...) notes the time by itself",
@@ -56,10 +57,13 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
     if not separator or not file or not name.isidentifier():
         raise UsageError(Problem(what, repr(reference), "file.py:function"))
     path = Path(file)
-    path = (path if path.is_absolute() else folder / path).resolve()
-    if not path.is_file():
+    path = path if path.is_absolute() else folder / path
+    there = brought_as(path)
+    if there is None:
+        there = path = path.resolve()
+    if not there.is_file():
         raise UsageError(Problem(what, repr(reference), f"a file at {path}"))
-    module = _module(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    module = _module(there, hashlib.sha256(there.read_bytes()).hexdigest())
     function = getattr(module, name, None)
     if not callable(function):
         functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]

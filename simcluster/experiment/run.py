@@ -21,6 +21,8 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.own_code import refuse_while_loading
+from simcluster.experiment.own_files import files_of
+from simcluster.experiment.places import places
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.results.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
 from simcluster.results.record import RunRecord
@@ -28,6 +30,12 @@ from simcluster.results.write import write_run
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
+
+Output = Callable[[str, str], None]
+"""Called with (a node's name, a line that it printed), for nodes on other machines."""
+
+OWN_CODE = ("algorithm", "workload")
+"""Blocks of an experiment that may name own code by `path`."""
 
 
 def run(
@@ -42,6 +50,7 @@ def run(
     options: Mapping[str, Any] | None = None,
     report: bool = True,
     progress: Progress | None = None,
+    on_output: Output | None = None,
     **keys: Any,
 ) -> Run:
     """Runs *experiment* (a file, a shipped name, or None and the file's keys as keyword arguments) on *backend*.
@@ -67,7 +76,7 @@ def run(
     plan = read_experiment(
         experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend, faults=planned()
     )
-    return run_plan(plan, out=out, options=options, report=report, progress=progress)
+    return run_plan(plan, out=out, options=options, report=report, progress=progress, on_output=on_output)
 
 
 def run_plan(
@@ -77,12 +86,13 @@ def run_plan(
     options: Mapping[str, Any] | None = None,
     report: bool = True,
     progress: Progress | None = None,
+    on_output: Output | None = None,
 ) -> Run:
     """Runs a *plan* that has been read already: see `run`."""
     folder = Path(out) if out is not None else default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
     check_folder(folder)
     check_memory(plan)
-    job = _job(plan, folder, dict(options or {}), progress)
+    job = _job(plan, folder, dict(options or {}), progress, on_output)
     remember(job.config_json, plan)
     try:
         record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
@@ -113,11 +123,11 @@ def _places_to_look(failure: RunError, folder: Path) -> list[str]:
     return places
 
 
-def _job(plan: Experiment, folder: Path, options: dict[str, Any], progress: Progress | None) -> ClusterJob:
+def _job(
+    plan: Experiment, folder: Path, options: dict[str, Any], progress: Progress | None, on_output: Output | None
+) -> ClusterJob:
     workers = plan.topology.workers
-    nodes = [plan.topology.nodes[name] for name in workers]
-    # Nodes that somebody starts by hand need a place to meet; without one, all of them are started here.
-    addresses = [(node.address, node.port or 0) if "rendezvous" in options and node.address else None for node in nodes]
+    addresses, remotes = places(plan.topology, options) if plan.backend == "sockets" else ([], [])
     if plan.backend == "sockets" and plan.topology.inbox_bytes is not None:
         options = {"inbox_bytes": plan.topology.inbox_bytes, **options}
     observed = min(1, len(workers) - 1)  # a parameter server's own steps are its workers' together
@@ -137,7 +147,15 @@ def _job(plan: Experiment, folder: Path, options: dict[str, Any], progress: Prog
         faults=plan.faults,
         options=options,
         on_progress=on_progress,
+        remotes=remotes,
+        files=_own_files(plan) if any(remotes) else (),
+        on_output=on_output,
     )
+
+
+def _own_files(plan: Experiment) -> tuple[Path, ...]:
+    """What a node on another machine has to be given before it can read this experiment."""
+    return files_of(str(plan.document[block]["path"]) for block in OWN_CODE if "path" in plan.document[block])
 
 
 def _block(algorithm: str | Callable[..., Any] | Mapping[str, Any] | None) -> Any:

@@ -17,7 +17,7 @@ from simcluster.units import UnitError, parse_bandwidth, parse_latency
 from simcluster.yaml_lines import Document, parse_value
 
 GENERATOR = "generator"
-OF_ALL = ("name", "description", *NETWORK_KEYS)
+OF_ALL = ("name", "description", "launch", *NETWORK_KEYS)
 """Keys that every topology may have."""
 
 

@@ -29,8 +29,9 @@ Routing: TypeAlias = Literal["shortest", "ecmp"]
 class Node:
     """A worker (it has a device and a rank), or a switch or bare host (they have neither).
 
-    A node that is no *gateway* forwards nothing for others. *address*, *port* and *ssh* are for the real
-    node. *send_overhead_s* and *recv_overhead_s* are what a message takes of it, one after another;
+    A node that is no *gateway* forwards nothing for others. *address*, *port* and *ssh* are for the real node,
+    *command* what starts simcluster there, *processes* how many times. *send_overhead_s* and *recv_overhead_s* are what
+    a message takes of it, one after another;
     *host_bandwidth_Bps* is what it can send and receive together, over however many links. *send_buffer_bytes* to each
     peer are taken off its hands before they have left it, so that a `send` of so much returns at once.
     """
@@ -47,6 +48,8 @@ class Node:
     recv_overhead_s: float = 0.0
     host_bandwidth_Bps: float = math.inf
     send_buffer_bytes: int = 0
+    command: tuple[str, ...] = ()
+    processes: int | None = None
 
     @property
     def is_worker(self) -> bool:

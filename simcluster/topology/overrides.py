@@ -10,6 +10,7 @@ from typing import Any
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.condition_parts import BACKGROUND_KEYS, JITTER_KEYS, TRACE_KEYS
+from simcluster.topology.launch_parts import LAUNCH_KEYS
 from simcluster.topology.link_parts import LINK_KEYS
 from simcluster.topology.network_parts import NETWORK_KEYS
 from simcluster.topology.parts import NODE_KEYS
@@ -38,8 +39,11 @@ def _path(document: Document, key: str) -> KeyPath:
     whole = ("name", "description", *NETWORK_KEYS)
     if first in whole and not rest:
         return (first,)
+    if first == "launch":
+        _check_keys(key, rest, LAUNCH_KEYS)
+        return (first, *rest)
     if first not in ("nodes", "links"):
-        raise _unknown(key, first, (*whole, "nodes", "links"))
+        raise _unknown(key, first, (*whole, "launch", "nodes", "links"))
     if not rest or not rest[0]:
         raise UsageError(Problem(f"override {key}", "", f"{first}.NAME.KEY=VALUE"))
     name, *keys = rest

@@ -78,6 +78,13 @@ _LINKS = [
         "estimate: 0.6 of 1201 Mb/s (two streams, 80 MHz) is left for data; both ways share the air",
         "half",
     ),
+    _link(
+        "loopback",
+        "17 Gbps",
+        "10 us",
+        "estimate: TCP between two processes by uvloop, 2.1 GB/s and 20 us of round trip on a shared x86",
+        "free",
+    ),
     _link("wan", "100 Mbps", "20 ms", "estimate: a fibre line at both ends, in one country, 40 ms of ping"),
 ]
 

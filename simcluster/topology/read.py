@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,18 +20,20 @@ from simcluster.shipped import find
 from simcluster.topology import foreign, reach
 from simcluster.topology.fields import Fields
 from simcluster.topology.generated import expand, is_generated
+from simcluster.topology.launch_parts import LAUNCH_KEYS, Launch, read_launch
 from simcluster.topology.link_parts import ReadLink, read_link
 from simcluster.topology.model import Link, Node, Topology
 from simcluster.topology.network_parts import NETWORK_KEYS, read_network
 from simcluster.topology.overrides import apply
 from simcluster.topology.parts import ReadNode, read_node
+from simcluster.topology.processes import clashes, with_processes
 from simcluster.yaml_lines import Document
 from simcluster.yaml_lines import load as load_yaml
 from simcluster.yaml_lines import loads as loads_yaml
 
 Source: TypeAlias = "str | Path | Mapping[str, Any] | networkx.Graph[Any] | Topology"
 
-TOP_KEYS = ("name", "description", *NETWORK_KEYS, "nodes", "links")
+TOP_KEYS = ("name", "description", "launch", *NETWORK_KEYS, "nodes", "links")
 
 
 def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: str | Path | None = None) -> Topology:
@@ -88,6 +91,13 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
         # Stable: problems without a line stay in the order of their discovery, behind those with one.
         problems.sort(key=lambda problem: (problem.line is None, problem.line or 0, problem.column or 0))
         raise UsageError(problems)
+    counts = {name: node.processes for name, node in topology.nodes.items() if node.processes and node.processes > 1}
+    if counts:
+        problems = clashes(topology.nodes, counts)
+        if problems:
+            raise UsageError(problems)
+        made = with_processes(topology.document, topology.nodes, counts)
+        return _check(Document(made, folder=document.folder_of(())), default_name, None)
     return topology
 
 
@@ -101,7 +111,7 @@ def _build(document: Document, default_name: str, problems: list[Problem]) -> To
         if fields.has(key) and not isinstance(fields.get(key), str):
             fields.problem(key, expected="text")
     document.data.setdefault("name", default_name)
-    nodes = _read_nodes(fields, problems)
+    nodes = _with_launch(_read_nodes(fields, problems), _read_launch(fields, problems))
     links = _read_links(fields, nodes, problems)
     network = read_network(fields, {name: read.node for name, read in nodes.items()}, [read.link for read in links])
     if nodes:
@@ -132,6 +142,23 @@ def _read_nodes(fields: Fields, problems: list[Problem]) -> dict[str, ReadNode]:
     if not any(node.may_be_worker or (node.node is not None and node.node.is_host) for node in read.values()):
         fields.problem("nodes", found="switches only", expected="a worker at least: a node with a device", at_key=True)
     return read
+
+
+def _read_launch(fields: Fields, problems: list[Problem]) -> Launch:
+    """How the processes of all nodes are started that say nothing of their own."""
+    if not fields.has("launch"):
+        return Launch()
+    return read_launch(Fields(fields.document, ("launch",), LAUNCH_KEYS, problems))
+
+
+def _with_launch(nodes: dict[str, ReadNode], launch: Launch) -> dict[str, ReadNode]:
+    def completed(node: Node | None) -> Node | None:
+        if node is None or not node.is_worker:
+            return node
+        processes = node.processes if node.processes is not None else launch.nproc_per_node
+        return replace(node, command=node.command or launch.command, processes=processes)
+
+    return {name: read._replace(node=completed(read.node)) for name, read in nodes.items()}
 
 
 def _read_links(fields: Fields, nodes: Mapping[str, ReadNode], problems: list[Problem]) -> list[ReadLink]:

@@ -1,0 +1,216 @@
+"""The nodes of one run that are started on other machines by ssh: one connection to each machine, whatever runs there.
+
+This file knows ssh processes and what is said over them. It must not know what a run is waiting for, nor what a machine
+does with its orders: backends.sockets.launched is the other end.
+
+The connection is the lease of all that was started: a machine ends its nodes when it closes, however that comes about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from backends.sockets.fingerprint import differences, fingerprint
+from backends.sockets.listener import show_endpoint
+from backends.sockets.logs import Logs
+from backends.sockets.member import Member
+from backends.sockets.orders import (
+    LINE_LIMIT_BYTES,
+    Exited,
+    Kill,
+    Order,
+    Pause,
+    Place,
+    Report,
+    Said,
+    ToMachine,
+    line_of,
+    read_from_machine,
+)
+from backends.sockets.ssh import Ssh
+from simcluster.errors import LaunchFailed
+
+CLOSE_S = 3.0
+LAST_LINES = 3
+
+MakeOrder = Callable[[Sequence[Member], list[Place]], Order]
+
+
+class Machine:
+    """One machine and the connection to it, over which all of *members* live. They have the same ssh and command."""
+
+    def __init__(self, members: Sequence[Member], tell: Callable[[Member, str], None]) -> None:
+        remote = members[0].remote
+        assert remote is not None
+        self.members, self.remote = {member.name: member for member in members}, remote
+        self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        self.on_exit: Callable[[Member, int | None], None] = lambda member, code: None
+        self.task: asyncio.Task[None] | None = None
+        self._tell = tell
+        self._process: asyncio.subprocess.Process | None = None
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
+
+    @property
+    def label(self) -> str:
+        return f"{', '.join(self.members)} (ssh {self.remote.ssh})"
+
+    async def live(self, arguments: Sequence[str]) -> None:
+        """The whole life of the connection. *report* is done or has failed by its end."""
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=LINE_LIMIT_BYTES,
+                start_new_session=True,  # a Ctrl-C at the terminal is the launcher's to handle
+            )
+        except OSError as error:
+            self._end(f"{arguments[0]} cannot be started: {error.strerror}", None)
+            return
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        try:
+            await asyncio.gather(self._hear(self._process.stdout), self._hear(self._process.stderr))
+            code = await self._process.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            raise
+        said = f": {'; '.join(self._last)}" if self._last else ""
+        self._end(f"ended with exit code {code} before it was ready{said}", code)
+
+    def send(self, message: ToMachine) -> None:
+        """Sends *message*, if anybody is there."""
+        if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
+            self._process.stdin.write(line_of(message))
+
+    def let_go(self) -> None:
+        """Gives up the lease: whatever still runs there is ended."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    async def _hear(self, stream: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                line = await stream.readuntil(b"\n")
+            except asyncio.IncompleteReadError as end:
+                line = end.partial
+            except asyncio.LimitOverrunError as error:
+                line = await stream.read(max(1, error.consumed))
+            if not line:
+                return
+            self._understand(line)
+
+    def _understand(self, line: bytes) -> None:
+        message = read_from_machine(line)
+        if isinstance(message, Report):
+            if not self.report.done():
+                self.report.set_result(message)
+        elif isinstance(message, Said) and message.node in self.members:
+            self._tell(self.members[message.node], message.line)
+        elif isinstance(message, Exited) and message.node in self.members:
+            self._exited(self.members[message.node], message.code)
+        elif message is None and (text := line.decode(errors="replace").rstrip()):
+            self._last.append(text)
+            self._tell(next(iter(self.members.values())), text)
+
+    def _end(self, reason: str, code: int | None) -> None:
+        if not self.report.done():
+            self.report.set_exception(LaunchFailed("", [f"{self.label} {reason}"]))
+            self.report.exception()  # whoever waits is told again; nobody may
+        for member in self.members.values():
+            self._exited(member, code)
+
+    def _exited(self, member: Member, code: int | None) -> None:
+        if not member.exited:
+            member.exited = True
+            self.on_exit(member, code)
+
+
+class Remotes:
+    """Starts members of a run on other machines, says when one exits, and ends them. Made inside the run's loop."""
+
+    def __init__(
+        self,
+        ssh: Ssh,
+        on_exit: Callable[[Member, int | None], None],
+        logs: Logs,
+        on_output: Callable[[str, str], None] | None,
+    ) -> None:
+        self._ssh, self._on_exit, self._logs, self._on_output = ssh, on_exit, logs, on_output
+        self._machines: list[Machine] = []
+        self._of: dict[str, Machine] = {}
+
+    async def start(self, members: Sequence[Member], make_order: MakeOrder) -> None:
+        """Starts *members*, each where its remote says. Raises LaunchFailed with everything that is wrong anywhere."""
+        alike: dict[tuple[str, tuple[str, ...]], list[Member]] = {}
+        for member in members:
+            assert member.remote is not None
+            alike.setdefault((member.remote.ssh, member.remote.command), []).append(member)
+        for group in alike.values():
+            machine = Machine(group, self._tell)
+            self._machines.append(machine)
+            self._of |= dict.fromkeys((member.name for member in group), machine)
+            words = [*machine.remote.command, "node", group[0].name, "--launched"]
+            machine.task = asyncio.create_task(machine.live(self._ssh.command(machine.remote.ssh, words)))
+        if self._machines:
+            await self._check()
+        for machine in self._machines:
+            group = list(machine.members.values())
+            for member in group:
+                member.exited = False
+            machine.on_exit = self._on_exit
+            machine.send(make_order(group, [_place(member) for member in group]))
+
+    async def _check(self) -> None:
+        """All machines are there, and have what this one has."""
+        here, reasons = await asyncio.to_thread(fingerprint), []
+        for outcome, machine in zip(
+            await asyncio.gather(*(machine.report for machine in self._machines), return_exceptions=True),
+            self._machines,
+            strict=True,
+        ):
+            if isinstance(outcome, LaunchFailed):
+                reasons += outcome.reasons
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            elif words := differences(here, outcome.fingerprint):
+                reasons.append(f"{machine.label} differs: {'; '.join(words)}")
+        if reasons:
+            what = "machine" if len(self._machines) == 1 else "machines"
+            raise LaunchFailed(f"{len(reasons)} of {len(self._machines)} {what} cannot take part", reasons)
+
+    def kill(self, member: Member) -> None:
+        if member.name in self._of and not member.exited:
+            self._of[member.name].send(Kill(member.name))
+
+    def pause(self, member: Member, paused: bool) -> None:
+        """Stops the process of *member*, heartbeats and all, or lets it go on."""
+        if member.name in self._of and not member.exited:
+            self._of[member.name].send(Pause(member.name, paused))
+
+    async def close(self) -> None:
+        """Nothing of the run is left anywhere, as far as this machine can see to it."""
+        tasks = [machine.task for machine in self._machines if machine.task is not None]
+        for machine in self._machines:
+            machine.let_go()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _tell(self, member: Member, line: str) -> None:
+        self._logs.append(member.name, line)
+        if self._on_output is not None:
+            self._on_output(member.name, line)
+
+
+def _place(member: Member) -> Place:
+    remote = member.remote
+    assert remote is not None
+    return Place(member.name, "" if remote.address is None else show_endpoint(remote.address, remote.port))

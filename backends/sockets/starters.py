@@ -1,0 +1,87 @@
+"""Starts the nodes of one run that nobody starts by hand, wherever they are to be: here, or by ssh on other machines.
+
+This file knows members and who starts which. It must not know what a run is waiting for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from backends.sockets.facing import meeting_host
+from backends.sockets.listener import show_endpoint
+from backends.sockets.logs import Logs
+from backends.sockets.member import Member
+from backends.sockets.orders import ORDER_LIMIT_BYTES, Order, Place
+from backends.sockets.processes import Processes
+from backends.sockets.remotes import Remotes
+from backends.sockets.settings import Options
+from backends.sockets.ssh import Ssh
+from simcluster.errors import Problem, UsageError
+from simcluster.experiment.job import ClusterJob
+
+
+class Starters:
+    """Made inside the run's loop."""
+
+    def __init__(
+        self, job: ClusterJob, options: Options, key: bytes, on_exit: Callable[[Member, int | None], None]
+    ) -> None:
+        self._job, self._key = job, key
+        self.logs = Logs(job.log_folder)
+        self._ssh = Ssh(options.ssh_config, tuple(options.ssh_options))
+        self._here = Processes(on_exit, self.logs)
+        self._there = Remotes(self._ssh, on_exit, self.logs, job.on_output)
+        self._files = _contents(job)
+
+    async def host(self) -> str | None:
+        """Where nodes elsewhere reach the launcher; None if there are none. Raises UsageError."""
+        remotes = [remote for remote in self._job.remotes if remote is not None]
+        return await meeting_host(remotes, self._ssh) if remotes else None
+
+    async def start(self, members: Sequence[Member], host: str, port: int) -> None:
+        """Starts *members* and tells them that the launcher is at *host*:*port*. Raises RunError."""
+        rendezvous = show_endpoint(host, port)
+        self.logs.make()
+
+        def order(group: Sequence[Member], places: list[Place]) -> Order:
+            return Order(rendezvous, self._key.hex(), places, self._files, {})
+
+        await self._there.start([member for member in members if member.remote is not None], order)
+        await self._here.start(
+            [member for member in members if member.remote is None and not member.by_hand],
+            rendezvous=rendezvous,
+            listen=show_endpoint(host, 0),
+            key=self._key,
+            program=self._job.program,
+        )
+
+    def kill(self, member: Member) -> None:
+        self._here.kill(member)
+        self._there.kill(member)
+
+    def pause(self, member: Member, paused: bool) -> None:
+        """Stops the process of *member*, heartbeats and all, or lets it go on."""
+        self._here.pause(member, paused)
+        self._there.pause(member, paused)
+
+    def abandon(self) -> None:
+        """From now on no process is started."""
+        self._here.abandon()
+
+    async def close(self) -> None:
+        """Nothing is left on other machines, as far as this one can see to it."""
+        await self._there.close()
+
+
+def _contents(job: ClusterJob) -> dict[str, bytes]:
+    """Own code by path. Raises UsageError if it cannot be read, or is more than code can be."""
+    contents: dict[str, bytes] = {}
+    for path in job.files:
+        try:
+            contents[str(path)] = path.read_bytes()
+        except OSError as error:
+            raise UsageError(Problem("own code", f"{path} ({error.strerror})", "a file that can be read")) from None
+    size_bytes = sum(map(len, contents.values()))
+    if size_bytes > ORDER_LIMIT_BYTES // 2:
+        raise UsageError(Problem("own code", f"{size_bytes} bytes", f"at most {ORDER_LIMIT_BYTES // 2} to be sent"))
+    return contents

@@ -1,0 +1,38 @@
+"""Where the nodes of a run are to be: here, on a machine that ssh reaches, or wherever somebody starts them by hand.
+
+This file knows topologies and the few options that decide this. It must not know how anything is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simcluster.experiment.job import Remote
+from simcluster.topology import Topology
+from simcluster.topology.model import Node
+
+Address = tuple[str, int]
+
+
+def places(topology: Topology, options: Mapping[str, Any]) -> tuple[list[Address | None], list[Remote | None]]:
+    """(addresses, remotes) of a ClusterJob, by rank.
+
+    A node with `ssh` is started by ssh unless the option *ssh* says no; of the others, those with an address are
+    started by hand if there is a place to meet; all the rest are started here.
+    """
+    nodes = [topology.nodes[name] for name in topology.workers]
+    by_ssh = options.get("ssh", True)
+    meets = any(options.get(name) is not None for name in ("rendezvous", "coordinator"))
+    remotes = [_remote(node) if by_ssh else None for node in nodes]
+    addresses = [
+        (node.address, node.port or 0) if meets and node.address and remote is None else None
+        for node, remote in zip(nodes, remotes, strict=True)
+    ]
+    return addresses, remotes
+
+
+def _remote(node: Node) -> Remote | None:
+    if node.ssh is None:
+        return None
+    return Remote(node.ssh, node.command or Remote.command, node.address, node.port or 0)
