@@ -46,6 +46,12 @@ def print_summary(finished: Run) -> None:
     print(f"  {report if report.exists() else finished.folder}")
 
 
+def print_line(name: str, line: str) -> None:
+    """What node *name* printed, on standard error; nothing in it can change the terminal."""
+    plain = "".join(character if character.isprintable() or character == "\t" else "?" for character in line)
+    print(f"{name} | {plain}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def progress_bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
     """A bar on standard error, or nothing if that is no terminal."""

@@ -31,6 +31,7 @@ from backends.sockets.frame import Frame
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import Listener, open_socket, show_endpoint
 from backends.sockets.member import Member, Verdict
+from backends.sockets.restarts import run_again_if_lost
 from backends.sockets.settings import Options, node_job
 from backends.sockets.starters import Starters
 from backends.sockets.watch import Watch
@@ -307,5 +308,8 @@ class _GiveUp(Exception):
 
 
 async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
-    """Runs *job*. Raises UsageError if its rendezvous cannot be listened at, or its configuration is too long."""
-    return await Launcher(job, options, key).run()
+    """Runs *job*, again if it is lost and options say so.
+
+    Raises UsageError if its rendezvous cannot be listened at, or its configuration is too long.
+    """
+    return await run_again_if_lost(job, options.max_restarts, lambda job: Launcher(job, options, key).run())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from backends.sockets import tmux
 from backends.sockets.control import Job
 from backends.sockets.faults import check_faults, holds, slow_spells
 from backends.sockets.frame import BODY_LIMIT_BYTES
@@ -22,6 +23,9 @@ from simcluster.experiment.fault_kinds import DEAD_S
 from simcluster.experiment.job import ClusterJob
 
 CONFIG_LIMIT_BYTES = 16 * 1024**2
+MOST_DEAD_S = 90.0
+"""A node that is silent for longer is lost, whatever is asked for: others wait for it."""
+
 GRACE_S = 30.0
 """What an algorithm may take to end once its time is up: the clocks of real nodes differ, and it may tidy up."""
 
@@ -36,7 +40,8 @@ class Options:
     recorded, whatever else goes on; for *loop_s* one node's event loop does not turn; or some algorithm has not
     ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`, if it has one.
     *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a message may have
-    *body_limit_bytes*. Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*.
+    *body_limit_bytes*. Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*;
+    *tmux* shows what all nodes print. A run that is lost begins again up to *max_restarts* times.
     """
 
     rendezvous: str = "127.0.0.1:0"
@@ -54,6 +59,8 @@ class Options:
     ssh: bool = True
     ssh_config: str | None = None
     ssh_options: tuple[str, ...] = ()
+    tmux: bool = False
+    max_restarts: int = 0
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -62,7 +69,6 @@ class Options:
 
 POSITIVE = (
     "heartbeat_s",
-    "dead_s",
     "start_s",
     "stuck_s",
     "idle_s",
@@ -108,6 +114,11 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
         )
     if options.body_limit_bytes > BODY_LIMIT_BYTES:
         problems.append(Problem("body_limit_bytes", str(options.body_limit_bytes), f"at most {BODY_LIMIT_BYTES}"))
+    if options.max_restarts < 0:
+        problems.append(Problem("max_restarts", str(options.max_restarts), "0 or more"))
+    if not 0 < options.dead_s <= MOST_DEAD_S:
+        problems.append(Problem("dead_s", f"{options.dead_s:g}", f"more than 0 and at most {MOST_DEAD_S:g} s"))
+    problems += tmux.missing() if options.tmux else []
     for option in options.ssh_options:
         if not isinstance(option, str) or "=" not in option:
             problems.append(Problem("ssh_options", repr(option), "KEY=VALUE, as ssh's -o takes it"))
@@ -133,6 +144,8 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
         "body_limit_bytes": (int,),
         "uvloop": (bool, type(None)),
         "ssh": (bool,),
+        "tmux": (bool,),
+        "max_restarts": (int,),
         "ssh_config": (str, Path, type(None)),
         "ssh_options": (list, tuple),
     }

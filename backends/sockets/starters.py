@@ -16,6 +16,7 @@ from backends.sockets.processes import Processes
 from backends.sockets.remotes import Remotes
 from backends.sockets.settings import Options
 from backends.sockets.ssh import Ssh
+from backends.sockets.tmux import Panes
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob
 
@@ -32,6 +33,7 @@ class Starters:
         self._here = Processes(on_exit, self.logs)
         self._there = Remotes(self._ssh, on_exit, self.logs, job.on_output)
         self._files = _contents(job)
+        self._wants_panes, self._panes = options.tmux, Panes({})
 
     async def host(self) -> str | None:
         """Where nodes elsewhere reach the launcher; None if there are none. Raises UsageError."""
@@ -42,6 +44,8 @@ class Starters:
         """Starts *members* and tells them that the launcher is at *host*:*port*. Raises RunError."""
         rendezvous = show_endpoint(host, port)
         self.logs.make()
+        if self._wants_panes:
+            await self._show(members)
 
         def order(group: Sequence[Member], places: list[Place]) -> Order:
             return Order(rendezvous, self._key.hex(), places, self._files, {})
@@ -54,6 +58,13 @@ class Starters:
             key=self._key,
             program=self._job.program,
         )
+
+    async def _show(self, members: Sequence[Member]) -> None:
+        files = {member.name: self.logs.file(member.name) for member in members if not member.by_hand}
+        self._panes = Panes({name: file for name, file in files.items() if file is not None})
+        await self._panes.open()
+        if self._job.on_output is not None:
+            self._job.on_output("launcher", f"all nodes in tmux attach -t {self._panes.session}")
 
     def kill(self, member: Member) -> None:
         self._here.kill(member)
@@ -71,6 +82,7 @@ class Starters:
     async def close(self) -> None:
         """Nothing is left on other machines, as far as this one can see to it."""
         await self._there.close()
+        await self._panes.close()
 
 
 def _contents(job: ClusterJob) -> dict[str, bytes]:

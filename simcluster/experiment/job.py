@@ -36,7 +36,8 @@ class ClusterJob:
 
     A node that has an address is waited for, since somebody starts it by hand; one that has a Remote is started there,
     and given *files*, own code by its path here; the others are started here. *on_output* is called with (name, line)
-    for what those on other machines print.
+    for what those on other machines print. *again* is asked when the run is to be restarted: for the configuration that
+    goes on from what was kept, and where that is in words; None if nothing was.
 
     *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every
     node awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, a node's process
@@ -60,3 +61,4 @@ class ClusterJob:
     remotes: list[Remote | None] = field(default_factory=list)
     files: tuple[Path, ...] = ()
     on_output: Callable[[str, str], None] | None = None
+    again: Callable[[], tuple[str, str] | None] | None = None

@@ -97,6 +97,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["lost"] = record.extra["lost"]
     if record.extra.get("faults"):
         summary["faults"] = record.extra["faults"]
+    if record.extra.get("restarts"):
+        summary["restarts"] = record.extra["restarts"]
     summary["nodes"] = {node.name: _node(node, of_nodes[node.name]) for node in record.nodes}
     summary["links"] = {
         name: {"bytes": use.bytes, "busy_fraction": use.busy_fraction}

@@ -1,0 +1,55 @@
+"""The options of `simcluster run` that are for real nodes: where they meet, how they are started, who may join.
+
+This file knows options and what the sockets backend calls them. It must not know what a backend does with them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simcluster.errors import Problem, UsageError
+
+Ssh = Annotated[
+    bool, typer.Option(help="sockets: start nodes that have `ssh` in the topology by ssh; else they are started here.")
+]
+SshConfig = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="sockets: a configuration for ssh in place of your own (its -F).")
+]
+SshOptions = Annotated[
+    list[str] | None,
+    typer.Option("--ssh-option", metavar="KEY=VALUE", help="sockets: one more -o for ssh. May be given many times."),
+]
+Tmux = Annotated[bool, typer.Option("--tmux", help="sockets: show each node in a pane of a tmux session.")]
+Processes = Annotated[
+    int | None,
+    typer.Option("--nproc-per-node", metavar="N", help="So many processes, each a rank, on every node."),
+]
+Restarts = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="sockets: how often a run that lost a node begins again, from its last checkpoint or else from the start.",
+    ),
+]
+
+
+def real_options(backend: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Those of *given* that say something, as options of the backend. Raises UsageError where they have no meaning."""
+    said = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+    said = {name: value for name, value in said.items() if value not in (None, False, [])}
+    if given.get("ssh") is False:
+        said["ssh"] = False
+    elif "ssh" in said:
+        del said["ssh"]
+    if said and backend not in ("sockets", None):
+        names = {name: "--" + name.replace("_", "-").removesuffix("s") for name in said if name == "ssh_options"}
+        raise UsageError(
+            [
+                Problem(names.get(name, f"--{name.replace('_', '-')}"), str(value), "this only with --backend sockets")
+                for name, value in said.items()
+            ]
+        )
+    return said
