@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from simcluster.experiment.whatif import whatif as whatif
     from simcluster.payload import Message, Payload, pack
     from simcluster.results.folder import Run, load_run
+    from simcluster.results.static.save import save_figure
     from simcluster.transport import ANY, FREE, Cost, Transport
     from simcluster.verify import verify as verify
     from simcluster.workloads import Replica, Workload
@@ -52,6 +53,7 @@ _HOME = {
     "load_run": "results.folder",
     "pack": "payload",
     "run": "experiment",
+    "save_figure": "results.static.save",
     "sweep": "experiment.sweep",
     "whatif": "experiment.whatif",
 }
@@ -77,6 +79,7 @@ __all__ = [
     "load_run",
     "pack",
     "run",
+    "save_figure",
     "verify",
 ]
 
