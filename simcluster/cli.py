@@ -23,6 +23,7 @@ from simcluster.cli_show import wrapped
 from simcluster.cli_simulator import bench_app, flows
 from simcluster.cli_sweep import sweep
 from simcluster.cli_topology import topology_app
+from simcluster.cli_track import export
 from simcluster.cli_verify import verify
 from simcluster.cli_whatif import whatif
 from simcluster.errors import Problem, RunError, UsageError
@@ -176,6 +177,7 @@ def list_(
 
 app.command()(node)
 app.command()(key)
+app.command()(export)
 app.command()(calibrate)
 app.command()(flows)
 app.command()(verify)

@@ -15,6 +15,7 @@ import typer
 
 from simcluster.cli_options import BackendName, BackendOptions, ExperimentFile, Json, OtherAlgorithm, OtherTopology
 from simcluster.cli_sets import overrides
+from simcluster.cli_track import Track, tracked
 
 if TYPE_CHECKING:
     from simcluster.experiment.sweep import Sweep
@@ -56,6 +57,7 @@ def sweep(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="By default runs/NAME-sweep.")] = None,
     report: Annotated[bool, typer.Option(help="Write report.html and explorer.html (5 MB each).")] = True,
     more_options: BackendOptions = None,
+    track: Track = None,
     as_json: Json = False,
 ) -> None:
     """Run an experiment at many values, in parallel; write one table.
@@ -64,12 +66,14 @@ def sweep(
     """
     from simcluster.experiment.sweep import sweep as run_sweep
 
-    with _bar(Path(experiment).stem, silent=as_json) as progress:
+    silent = as_json
+    with tracked(track, silent=silent) as folders, _bar(Path(experiment).stem, silent=silent) as progress:
         done = run_sweep(
             experiment, sets=sets or [], pairs=pairs or [], seeds=seeds, seed=seed, backend=backend, topology=topology,
             algorithm=algorithm, jobs=jobs, engine_name=engine, target=overrides(targets or [], "--target") or None,
             out=out, options=overrides(more_options or [], "--option"), report=report, progress=progress,
         )  # fmt: skip
+        folders.append(done.folder)
     if as_json:
         print(done.table.to_json(orient="records", indent=2))
     else:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from simcluster.results.plots import RunPlots
+    from simcluster.tracking import Exported
 
 CONFIG, SUMMARY, METRICS = "config.yaml", "summary.json", "metrics.parquet"
 TRACE, REPORT, CHECKPOINTS, LOGS = "trace.json", "report.html", "checkpoints", "logs"
@@ -92,6 +93,15 @@ class Run:
         from simcluster.results.plots import RunPlots
 
         return RunPlots(self)
+
+    def track(self, to: str, into: str | None = None) -> Exported:
+        """Writes this run to the tracker *to* (mlflow, wandb, tensorboard), below *into*, as `simcluster export` does.
+
+        Raises UsageError if that is not installed, TrackingFailed if it fails.
+        """
+        from simcluster.tracking import export
+
+        return export(self, to, into)
 
     def weights(self) -> dict[str, Tensor]:
         """The final weights of rank 0, parameter by parameter in the model's order; they hash to

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from simcluster.results.sweep_plots import SweepPlots
+    from simcluster.tracking import Exported
 
 SWEEP, POINTS, LOGS, EXPLORER = "sweep.yaml", "points", "logs", "explorer.html"
 TABLE_CSV, TABLE_PARQUET = "table.csv", "table.parquet"
@@ -88,6 +89,12 @@ class SweepFolder:
             partial.write_text(text, encoding="utf-8")
             os.replace(partial, self.folder / name)
         return [self.folder / name for name in pages]
+
+    def track(self, to: str, into: str | None = None) -> Exported:
+        """Writes every run to the tracker *to*, all under this folder's name: see `Run.track`."""
+        from simcluster.tracking import export
+
+        return export(self, to, into)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r}: {len(self.table)} points, {self.failed} failed)"

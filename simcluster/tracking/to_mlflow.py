@@ -1,0 +1,106 @@
+"""Runs as MLflow runs, by default in a SQLite file: INTO/mlflow.db, artifacts beside it.
+
+This file knows MLflow's client. It must not know run folders. Numbers go in batches: one call each would take seconds
+for what takes a tenth of one. A run carries its id as a tag, and another one when it is complete: one that is complete
+is not written again, one that is not is deleted and written anew.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from simcluster.tracking.handover import Handover
+from simcluster.tracking.names import key
+
+ID, COMPLETE = "simcluster.id", "simcluster.complete"
+METRICS_A_CALL, PARAMS_A_CALL = 1000, 100
+"""The most that a server takes at once."""
+LONGEST_PARAM, LONGEST_TAG = 6000, 5000
+
+T = TypeVar("T")
+
+
+class MlflowTracker:
+    def __init__(self, uri: str, artifacts: str | None) -> None:
+        # It reports its use to its makers over the network unless told not to, before it is imported.
+        os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # a line for each table of a new database, else
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        mlflow: Any = importlib.import_module("mlflow")
+        self._client = mlflow.MlflowClient(tracking_uri=uri)
+        self._entities = mlflow.entities
+        self._artifacts = artifacts
+        self._experiments: dict[str, str] = {}
+        self.where = uri
+        self.look = f"mlflow ui --backend-store-uri {uri}" if artifacts else f"its page at {uri}"
+
+    def write(self, run: Handover) -> bool:
+        experiment = self._experiment(run.place)
+        if self._is_there(experiment, run.id):
+            return False
+        client, began_ms = self._client, round(1000 * run.began_s)
+        of_run = {ID: run.id, "simcluster.experiment": run.experiment, **run.tags}
+        tags = {key(name): str(value)[:LONGEST_TAG] for name, value in of_run.items()}
+        created = client.create_run(experiment, start_time=began_ms, run_name=run.name, tags=tags).info.run_id
+        self._write_params(created, run)
+        self._write_metrics(created, run, began_ms)
+        for path in run.files:
+            client.log_artifact(created, str(path))
+        ended_ms = began_ms + round(1000 * run.summary.get("elapsed_s", 0.0))
+        client.set_terminated(created, "FAILED" if run.failed else "FINISHED", end_time=ended_ms)
+        client.set_tag(created, COMPLETE, "yes")
+        return True
+
+    def _experiment(self, name: str) -> str:
+        if name not in self._experiments:
+            found = self._client.get_experiment_by_name(name)
+            place = f"{self._artifacts}/{key(name)}" if self._artifacts else None
+            self._experiments[name] = (
+                found.experiment_id if found else self._client.create_experiment(name, artifact_location=place)
+            )
+        return self._experiments[name]
+
+    def _is_there(self, experiment: str, run_id: str) -> bool:
+        there = False
+        for found in self._client.search_runs([experiment], f"tags.`{ID}` = '{run_id}'"):
+            if found.data.tags.get(COMPLETE) == "yes":
+                there = True
+            else:
+                self._client.delete_run(found.info.run_id)
+        return there
+
+    def _write_params(self, created: str, run: Handover) -> None:
+        params = [self._entities.Param(key(name), str(value)[:LONGEST_PARAM]) for name, value in run.params.items()]
+        for batch in _batches(params, PARAMS_A_CALL):
+            self._client.log_batch(created, params=batch)
+
+    def _write_metrics(self, created: str, run: Handover, began_ms: int) -> None:
+        last, ended_s = run.last_step, run.summary.get("elapsed_s", 0.0)
+        values = [
+            *run.values,
+            *((f"summary/{name}", last, ended_s, value) for name, value in run.summary.items()),
+        ]
+        metrics = [
+            self._entities.Metric(key(name), value, began_ms + round(1000 * time_s), step)
+            for name, step, time_s, value in values
+        ]
+        for batch in _batches(metrics, METRICS_A_CALL):
+            self._client.log_batch(created, metrics=batch)
+
+
+def open_tracker(into: str | None) -> MlflowTracker:
+    if into is not None and "://" in into:
+        return MlflowTracker(into, None)
+    folder = Path(into or "runs/mlflow").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return MlflowTracker(f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri())
+
+
+def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

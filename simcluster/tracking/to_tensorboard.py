@@ -1,0 +1,66 @@
+"""Runs as TensorBoard event files: a folder each, INTO/EXPERIMENT/NAME/ID.
+
+This file knows tensorboardX. It must not know run folders. A run is written under another name and then renamed, so a
+folder that is there is complete, and a run that is written twice is there once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simcluster.tracking.handover import Handover
+from simcluster.tracking.names import file_name, key
+
+
+class TensorboardTracker:
+    def __init__(self, into: Path) -> None:
+        self._into = into
+        self.where = str(into)
+        self.look = f"tensorboard --logdir {into}"
+
+    def write(self, run: Handover) -> bool:
+        folder = self._into / file_name(run.place) / file_name(run.name) / run.id[:8]
+        if folder.is_dir():
+            return False
+        partial = folder.with_name(f".partial-{folder.name}")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        _write_events(run, partial)
+        partial.rename(folder)
+        return True
+
+
+def open_tracker(into: str | None) -> TensorboardTracker:
+    return TensorboardTracker(Path(into or "runs/tensorboard"))
+
+
+def _write_events(run: Handover, folder: Path) -> None:
+    summaries: Any = importlib.import_module("tensorboardX.summary")
+    writers: Any = importlib.import_module("tensorboardX.writer")
+    # Not its SummaryWriter, which looks for a service on the network to tell the same things.
+    writer = writers.FileWriter(str(folder), max_queue=10_000)
+    try:
+        totals = {f"summary/{name}": value for name, value in run.summary.items()}
+        for summary in summaries.hparams(_hparams(run), dict.fromkeys(map(key, totals), 0.0)):
+            writer.add_summary(summary, 0, run.began_s)
+        about: dict[str, Mapping[str, object]] = {"config": run.params, "tags": run.tags}
+        for name, words in about.items():
+            lines = "\n".join(f"    {name}: {value}" for name, value in words.items())
+            writer.add_summary(summaries.text(name, lines), 0, run.began_s)
+        for name, step, time_s, value in run.values:
+            writer.add_summary(summaries.scalar(key(name), value), step, run.began_s + time_s)
+        ended_s = run.began_s + run.summary.get("elapsed_s", 0.0)
+        for name, value in totals.items():
+            writer.add_summary(summaries.scalar(key(name), value), run.last_step, ended_s)
+    finally:
+        writer.close()
+
+
+def _hparams(run: Handover) -> dict[str, Any]:
+    """What its table of runs compares: what was swept, and all but the nodes and links of the topology."""
+    found = {name: value for name, value in run.params.items() if not name.startswith("topology.")}
+    return {"topology": run.tags["topology"], **found, **run.swept}

@@ -1,0 +1,77 @@
+"""Runs as offline runs of Weights & Biases: INTO/wandb/offline-run-TIME-ID, which `wandb sync` uploads.
+
+This file knows the package wandb. It must not know run folders. It is always offline: no account is asked for and
+nothing is sent. A run is written elsewhere and then moved, so a folder that is there is complete, and a run that is
+written twice is there once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import tempfile
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from simcluster.tracking.handover import Handover
+from simcluster.tracking.names import file_name
+
+SETTINGS: dict[str, Any] = {
+    "mode": "offline",
+    "silent": True,
+    "console": "off",  # what the program prints is no part of the run
+    "disable_git": True,
+    "disable_code": True,
+    "x_disable_stats": True,  # this process is not the run: its load says nothing
+    "x_disable_meta": True,
+    "x_disable_machine_info": True,
+    "x_save_requirements": False,
+}
+
+
+class WandbTracker:
+    def __init__(self, into: Path) -> None:
+        # It reports its own crashes over the network unless told not to, before it is imported.
+        os.environ["WANDB_ERROR_REPORTING"] = "false"
+        self._runs = into.absolute() / "wandb"
+        self._runs.mkdir(parents=True, exist_ok=True)
+        self.where = str(into)
+        self.look = f"wandb sync {into}/wandb/offline-run-*    # uploads them"
+
+    def write(self, run: Handover) -> bool:
+        if any(self._runs.glob(f"offline-run-*-{run.id}")):
+            return False
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=self._runs) as partial:
+            written = _write(run, Path(partial))
+            shutil.move(written, self._runs / written.name)
+        return True
+
+
+def open_tracker(into: str | None) -> WandbTracker:
+    return WandbTracker(Path(into or "runs/wandb"))
+
+
+def _write(run: Handover, folder: Path) -> Path:
+    """Writes *run* below *folder*, and returns the folder that it is in."""
+    wandb: Any = importlib.import_module("wandb")
+    begun: Any = wandb.init(
+        project=file_name(run.experiment), group=run.group or None, name=run.name, id=run.id, dir=str(folder),
+        config=dict(run.params), tags=[run.tags["backend"]], settings=wandb.Settings(**SETTINGS),
+    )  # fmt: skip
+    try:
+        begun.define_metric("time_s")
+        begun.define_metric("*", step_metric="time_s")
+        for step, values in groupby(run.values, key=lambda value: value.step):
+            begun.log({value.name: value.value for value in values}, step=step)
+        begun.summary.update({f"summary/{name}": value for name, value in (run.summary | run.tags).items()})
+        files = Path(begun.dir)
+        for path in run.files:
+            copy = files / "run" / path.name  # "config.yaml" itself is a name of its own there
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, copy)
+            begun.save(str(copy), base_path=str(files), policy="now")
+    finally:
+        begun.finish(exit_code=int(run.failed))
+    return files.parent
