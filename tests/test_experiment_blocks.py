@@ -9,6 +9,8 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
+from simcluster.workloads import Workload
+from tests.test_idx import write_mnist
 
 GOOD: dict[str, Any] = {
     "topology": "star-8-gigabit",
@@ -91,3 +93,15 @@ def test_settings_that_a_signature_cannot_take_are_told_how_it_could(
 def test_what_is_no_file_name_or_mapping_is_refused_in_a_sentence() -> None:
     assert problems_of(3) == ["experiment: found 3, expected a file, the name of a shipped one, or a mapping of keys"]
     assert problems_of(GOOD, topology=3)[0].startswith("topology (set by --topology): found 3, expected the name or")
+
+
+def test_a_workload_of_ours_is_made_once_and_one_that_reads_files_every_time(tmp_path: Path) -> None:
+    def workload(**block: Any) -> Workload:
+        return read_experiment({**GOOD, "workload": {"name": "mnist_mlp", "batch_size": 2, **block}}).workload
+
+    first = workload(hidden=8)
+    assert workload(hidden=8) is first
+    assert workload(hidden=9) is not first
+    write_mnist(tmp_path, train=20, test=20)
+    files = workload(data=str(tmp_path))
+    assert workload(data=str(tmp_path)) is not files

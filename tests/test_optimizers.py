@@ -1,6 +1,8 @@
 """Optimizers do what torch's do, and refuse what they would ignore."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -40,3 +42,19 @@ def test_all_wrong_settings_are_told_at_once():
     with pytest.raises(UsageError) as caught:
         sgd(math.nan, momentum=1.0, weight_decay=-1.0)
     assert [problem.key for problem in caught.value.problems] == ["learning_rate", "momentum", "weight_decay"]
+
+
+def test_a_step_imports_no_compiler() -> None:
+    code = (
+        "import sys, torch\n"
+        "from simcluster.workloads.costs import elementwise_cost\n"
+        "from simcluster.workloads.optimizers import adamw, sgd\n"
+        "for make in (sgd(0.1, 0.9), adamw(0.1)):\n"
+        "    weight = torch.nn.Parameter(torch.ones(3))\n"
+        "    optimizer = make([weight])\n"
+        "    weight.grad = torch.ones(3)\n"
+        "    elementwise_cost(optimizer.step)\n"
+        "print('torch._dynamo' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("False\n", "")

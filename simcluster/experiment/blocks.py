@@ -5,6 +5,8 @@ This file knows names, paths and settings. It must not know what an algorithm or
 
 from __future__ import annotations
 
+import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,10 @@ from simcluster.workloads import Workload
 from simcluster.yaml_lines import MISSING
 
 Function = Callable[..., Any]
+
+KEPT = 4
+_kept: OrderedDict[tuple[Function, str], Workload] = OrderedDict()
+"""The latest workloads of ours by function and settings: a sweep of hundreds of points reads and counts each once."""
 
 
 def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | None:
@@ -92,13 +98,24 @@ def read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
         reading.problems += catch_alls(function, "workload")
     if function is None or len(reading.problems) > before:
         return None, block
-    workload = reading.collect(
-        lambda: calling(function, lambda: function(**settings), "a function that returns a Workload")
-    )
+    workload = reading.collect(lambda: _made(function, block, settings))
     if len(reading.problems) == before and not isinstance(workload, Workload):
         reading.bad(("workload", "path"), f"a function that returns a Workload, not a {type(workload).__name__}")
         return None, block
     return workload and workload.named(function.__name__), block
+
+
+def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    """What *function* returns; of one of ours that reads no file, what it returned the last time."""
+    key = (function, json.dumps(block, sort_keys=True, default=repr))
+    workload = _kept.pop(key, None)
+    if workload is None:
+        workload = calling(function, lambda: function(**settings), "a function that returns a Workload")
+    if "name" in block and settings.get("data") is None:
+        _kept[key] = workload
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return workload
 
 
 def _function(
