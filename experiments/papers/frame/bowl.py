@@ -24,6 +24,7 @@ class Bowl(nn.Module):
 def bowl(
     *,
     learning_rate: float = 0.1,
+    momentum: float = 0.0,
     sigma: float = 0.0,
     size: int = 1,
     start: float = 1.0,
@@ -44,6 +45,6 @@ def bowl(
         loss=lambda outputs, _: outputs.mean(),
         train=(noise, torch.zeros(samples)),
         test=(torch.full((1, size), probe, dtype=kind), torch.zeros(1)),
-        optimizer=sgd(learning_rate),
+        optimizer=sgd(learning_rate, momentum),
         batch_size=batch_size,
     )

@@ -38,15 +38,7 @@ def paper(name: str) -> Paper:
 def page(results: Mapping[str, Sequence[Check]]) -> str:
     """The page of all papers in *results*."""
     papers = {name: paper(name) for name in results}
-    summary = [
-        [
-            f"[{papers[name].title}](#{name}) ({_short(papers[name])})",
-            papers[name].claim,
-            _counted(checks),
-            verdict_of(checks),
-        ]
-        for name, checks in results.items()
-    ]
+    summary = [_summary(name, papers[name], checks) for name, checks in results.items()]
     parts = [_HEAD, _table(["paper", "claim", "ours", "verdict"], summary)]
     parts += [_section(name, papers[name], checks) for name, checks in results.items()]
     return "\n".join(parts)
@@ -62,6 +54,13 @@ def line(name: str, checks: Sequence[Check]) -> str:
     return "\n".join([f"{name}: {verdict_of(checks)}", f"  {one.title}. {one.citation}", f"  {one.claim}", *rows])
 
 
+def _summary(name: str, one: Paper, checks: Sequence[Check]) -> list[str]:
+    authors = one.citation.split(". ")[0]
+    shown = "; ".join(f"{check.name}: {check.ours}" for check in checks[:3])
+    counted = f"{sum(check.holds for check in checks)} of {len(checks)} as expected; {shown}"
+    return [f"[{one.title}](#{name}) ({authors})", one.claim, counted, verdict_of(checks)]
+
+
 def _section(name: str, one: Paper, checks: Sequence[Check]) -> str:
     rows = [[check.name, check.expected, check.ours, "yes" if check.holds else "no"] for check in checks]
     said = [
@@ -75,16 +74,6 @@ def _section(name: str, one: Paper, checks: Sequence[Check]) -> str:
         f"Verdict: {verdict_of(checks)}.\n",
     ]
     return "\n".join(said)
-
-
-def _short(one: Paper) -> str:
-    """Authors and year: the citation up to its first full stop."""
-    return one.citation.split(". ")[0]
-
-
-def _counted(checks: Sequence[Check]) -> str:
-    shown = "; ".join(f"{check.name}: {check.ours}" for check in checks[:3])
-    return f"{sum(check.holds for check in checks)} of {len(checks)} as expected; {shown}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

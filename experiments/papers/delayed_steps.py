@@ -45,8 +45,8 @@ PAPER = Paper(
     title="The stable step of delayed SGD",
     citation="Levin and May 1976. A note on difference-delay equations (Theoretical Population Biology); for SGD, "
     "Giladi, Nacson, Hoffer and Soudry 2020, At stability's edge (ICLR)",
-    claim="With gradients that are tau updates old, SGD on a quadratic converges if and only if "
-    "eta L < 2 sin(pi / (2 (2 tau + 1))): about pi / (2 tau), where fresh gradients allow 2.",
+    claim="With gradients that are tau updates old, SGD on a quadratic converges if and only if eta L < 2 sin(pi / "
+    "(2 (2 tau + 1))): about pi / (2 tau), where fresh gradients allow 2.",
     setting="`edp`, the asynchronous parameter server, with tau + 1 equal workers: every gradient is exactly tau "
     "updates old. f = x^2/2, without noise, eta one per cent below and above the bound.",
     expected="Below the bound the swings of the loss shrink, above it they grow, for every tau.",
