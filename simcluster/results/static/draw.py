@@ -33,10 +33,10 @@ def draw(figure: Any, page: Figure) -> None:
         raise UsageError(Problem("figure", f"a trace of the kind {', '.join(unknown)}", f"only {', '.join(KNOWN)}"))
     panels = _panels(figure, page)
     entries = _traces(figure, panels)
-    draw_marks(figure, panels)
     small = [
         text for panel in panels.values() for text in (panel.x.apply(panel.axes), panel.y.apply(panel.axes)) if text
     ]
+    draw_marks(figure, panels)  # on axes that are set up: what stands on them must not change them
     if small:
         page.supxlabel("\n".join(dict.fromkeys(small)), fontsize=6.5, color="#4a525a")
     if figure.layout.title.text:

@@ -13,6 +13,9 @@ from simcluster.results.static.axis import PlainAxis
 from simcluster.results.static.marks import PT_PER_PX, Panel
 from simcluster.results.static.words import colour, plain, readable_on
 
+MOST_CELLS = 500
+"""A map of more is a picture in the file: as outlines it would be megabytes."""
+
 
 def draw_heat(trace: Any, panel: Panel) -> None:
     """Draws *trace* with its scale of colours and what stands in its cells."""
@@ -28,7 +31,7 @@ def draw_heat(trace: Any, panel: Panel) -> None:
     gap_pt = PT_PER_PX * max(trace.xgap or 0, trace.ygap or 0)
     mesh = panel.axes.pcolormesh(
         _edges(x), _edges(y), np.ma.masked_invalid(z), cmap=colours, norm=norm, linewidth=gap_pt,
-        edgecolors="white" if gap_pt else "face",
+        edgecolors="white" if gap_pt else "face", rasterized=z.size > MOST_CELLS,
     )  # fmt: skip
     if trace.text is not None:
         _texts(trace, panel, x, y, z, lambda value: colours(norm(value)))

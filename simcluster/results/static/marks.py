@@ -44,8 +44,8 @@ def _panel(mark: Any, panels: Mapping[tuple[str, str], Panel]) -> Panel:
 
 
 def _is_share(ref: str | None) -> bool:
-    """Whether a place is told as a share of the plot."""
-    return ref is None or ref == "paper" or ref.endswith(" domain")
+    """Whether a place is told as a share of the plot; by default it is one of an axis."""
+    return ref is not None and (ref == "paper" or ref.endswith(" domain"))
 
 
 def _transform(mark: Any, axes: Axes) -> Transform:
@@ -87,7 +87,7 @@ def _annotation(annotation: Any, panel: Panel) -> None:
     arrow = annotation.showarrow is not False
     shift = (annotation.ax or 0, -(annotation.ay if annotation.ay is not None else -30)) if arrow else (0, 0)
     shift = (shift[0] + (annotation.xshift or 0), shift[1] + (annotation.yshift or 0))
-    line = {"arrowstyle": "-", "color": annotation.arrowcolor or "#80888f", "linewidth": 0.8}
+    line = {"arrowstyle": "-", "color": colour(annotation.arrowcolor or "#80888f"), "linewidth": 0.8}
     panel.axes.annotate(
         plain(annotation.text),
         (x, y),
