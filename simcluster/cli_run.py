@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,9 +23,11 @@ from simcluster.cli_options import (
     Sets,
     meeting,
 )
+from simcluster.cli_real import Processes, Restarts, Ssh, SshConfig, SshOptions, Tmux, real_options
 from simcluster.cli_sets import overrides
-from simcluster.cli_show import print_summary, progress_bar
-from simcluster.errors import Problem, RunError, UsageError
+from simcluster.cli_show import print_line, print_summary, progress_bar
+from simcluster.cli_track import Track, tracked
+from simcluster.errors import RunError
 
 
 def run(
@@ -39,35 +41,40 @@ def run(
     report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
+    ssh: Ssh = True,
+    ssh_config: SshConfig = None,
+    ssh_options: SshOptions = None,
+    tmux: Tmux = False,
+    nproc_per_node: Processes = None,
+    max_restarts: Restarts = None,
     more_options: BackendOptions = None,
+    track: Track = None,
     as_json: Json = False,
 ) -> None:
     """Run an experiment on a backend and write its run folder."""
-    options = _options(backend, meeting(rendezvous, key_file), more_options)
-    with progress_bar(f"{Path(experiment).stem}{f' on {backend}' if backend else ''}", silent=as_json) as progress:
+    given = meeting(rendezvous, key_file) | {
+        "ssh": ssh, "ssh_config": ssh_config, "ssh_options": ssh_options, "tmux": tmux, "max_restarts": max_restarts,
+    }  # fmt: skip
+    options = overrides(more_options or [], "--option") | real_options(backend, given)
+    changed = overrides(sets or [])
+    if nproc_per_node is not None:
+        changed["topology.launch.nproc_per_node"] = nproc_per_node
+    title = f"{Path(experiment).stem}{f' on {backend}' if backend else ''}"
+    with tracked(track, silent=as_json) as folders, progress_bar(title, silent=as_json) as progress:
         try:
             from simcluster.experiment import run as run_experiment
 
             finished = run_experiment(
-                experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=overrides(sets or []),
+                experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=changed,
                 seed=seed, out=out, options=options, report=report, progress=progress,
+                on_output=None if as_json else print_line,
             )  # fmt: skip
         except RunError as error:
             if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
                 print(summary.read_text(), end="")
             raise
+        folders.append(finished.folder)
     if as_json:
         print(json.dumps(finished.summary, indent=2))
     else:
         print_summary(finished)
-
-
-def _options(backend: str | None, met: dict[str, Any], more: list[str] | None) -> dict[str, Any]:
-    if met and backend not in ("sockets", None):
-        raise UsageError(
-            [
-                Problem(f"--{name.replace('_', '-')}", value, "this only with --backend sockets")
-                for name, value in met.items()
-            ]
-        )
-    return overrides(more or [], "--option") | met
