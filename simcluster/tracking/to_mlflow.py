@@ -28,10 +28,10 @@ T = TypeVar("T")
 class MlflowTracker:
     def __init__(self, uri: str, artifacts: str | None) -> None:
         # It reports its use to its makers over the network unless told not to, before it is imported.
-        os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # a line for each table of a new database, else
-        logging.getLogger("alembic").setLevel(logging.WARNING)
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         mlflow: Any = importlib.import_module("mlflow")
+        for name in ("mlflow", "alembic"):  # which tell of every step in making a database
+            logging.getLogger(name).setLevel(logging.WARNING)
         self._client = mlflow.MlflowClient(tracking_uri=uri)
         self._entities = mlflow.entities
         self._artifacts = artifacts

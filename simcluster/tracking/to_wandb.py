@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
 class WandbTracker:
     def __init__(self, into: Path) -> None:
         # It reports its own crashes over the network unless told not to, before it is imported.
-        os.environ["WANDB_ERROR_REPORTING"] = "false"
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         self._runs = into.absolute() / "wandb"
         self._runs.mkdir(parents=True, exist_ok=True)
         self.where = str(into)
