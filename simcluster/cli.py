@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from simcluster.cli_calibrate import calibrate
+from simcluster.cli_figure import figure
 from simcluster.cli_node import key, node
 from simcluster.cli_options import Json, names_of
 from simcluster.cli_run import run
@@ -145,6 +146,9 @@ def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder o
         return
     finished = load_run(run)
     print(write_report(finished, load(finished.config["topology"])))
+
+
+app.command()(figure)
 
 
 @app.command(name="list")

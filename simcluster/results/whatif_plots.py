@@ -16,6 +16,7 @@ from simcluster.results.figure_style import COMPUTE, FAULT, LINES, RECV, SEND, s
 if TYPE_CHECKING:
     from simcluster.experiment.whatif.effects import Effect
     from simcluster.experiment.whatif.outcome import WhatIf
+    from simcluster.results.whatif_folder import ToldWhatIf
 
 MOST_BARS, MOST_SHARES = 15, 8
 BAR_PX, FRAME_PX = 30, 110
@@ -34,7 +35,7 @@ PATH_WORDS = {
 class WhatIfPlots:
     """The figures of one answered question."""
 
-    def __init__(self, found: WhatIf) -> None:
+    def __init__(self, found: WhatIf | ToldWhatIf) -> None:
         self._found = found
 
     def tornado(self) -> go.Figure:

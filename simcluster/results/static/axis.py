@@ -57,7 +57,7 @@ class PlainAxis:
             if self.layout.dtick == "D2":
                 axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
         self._ticks(axis)
-        if self.layout.showgrid is not False:
+        if self.layout.showgrid is not False and self.layout.gridcolor != "rgba(0,0,0,0)":
             axis.grid(visible=True)
         if self.layout.visible is False:
             axis.set_visible(False)
