@@ -135,7 +135,10 @@ def compare(
 
 @app.command()
 def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep.")]) -> None:
-    """Write the report of a run again, or report and explorer of a sweep."""
+    """Write the report of a run or a sweep again.
+
+    Of a sweep the explorer, too.
+    """
     from simcluster.results.folder import load_run
     from simcluster.results.sweep_folder import is_sweep, load_sweep
     from simcluster.results.write import write_report
