@@ -115,6 +115,9 @@ const figure = document.getElementById("figure");
 const drawn = () => figure.data.map((one) => [one.name, one.x, one.y, one.error_y && one.error_y.array]);
 const pick = (id, value) => { const e = at(id); e.value = value; e.dispatchEvent(new Event("change")); };
 result.start = drawn();
+pick("colour", "elapsed_s"); pick("x", "seed");
+result.scale = figure.data.map((one) => one.marker.color);
+pick("colour", sweep.keys[0]); pick("x", sweep.keys[1]);
 at("seeds").lastElementChild.click();
 result.each = drawn().map(([, x]) => x.length);
 pick("x", "status"); pick("colour", "");
@@ -149,6 +152,8 @@ def test_controls_clicks_and_hostile_names_in_a_narrow_browser(tmp_path: Path) -
         ["2", [10, 1000], [205, 20], [5, 0]],
         ["4", [10, 1000], [405, 40.5], [5, 0.5]],
     ]
+    # Seed 0 of everything in one colour scale, then seed 1: the keys stay apart.
+    assert sorted(result["scale"][0]) == sorted([100, 10, 200, 20, 400, 40, 110, 11, 210, 410, 41])
     assert result["each"] == [4, 3, 4]
     assert result["words"][0][1] == ["done"] * 11, "the failed point has no time to draw"
     assert result["address"] == "#x=status&colour=&seeds=each"

@@ -51,14 +51,17 @@ function trace(state, found, name, marker) {
   const [x, y] = [columns.get(state.x), columns.get(state.y)];
   if (isNumber(x)) found = [...found].sort((a, b) => a.x - b.x);
   const spread = state.seeds === "mean" && found.some((mark) => mark.low < mark.high);
-  const line = state.seeds === "mean" && x.swept && isNumber(y) && new Set(found.map((mark) => mark.x)).size === found.length;
+  // A line where one place follows another: means along a swept key, all of one colour.
+  const apart = new Set(found.map((mark) => mark.x)).size === found.length;
+  const scaled = Array.isArray(marker.color);
+  const line = state.seeds === "mean" && x.swept && isNumber(y) && apart && !scaled;
   return {
     type: "scatter", mode: line && found.length > 1 ? "lines+markers" : "markers", name: safe(name), marker,
     line: { width: 2 },
     x: found.map((mark) => (isNumber(x) ? mark.x : safe(mark.x))),
     y: found.map((mark) => (isNumber(y) ? mark.y : safe(mark.y))),
     error_y: spread && {
-      type: "data", symmetric: false, thickness: 1.2, width: 3,
+      type: "data", symmetric: false, thickness: 1.2, width: 3, color: scaled ? "#9aa5b1" : marker.color,
       array: found.map((mark) => mark.high - mark.y), arrayminus: found.map((mark) => mark.y - mark.low),
     },
     customdata: found.map((mark) => mark.rows[0]),
