@@ -32,7 +32,7 @@ def small_run(folder: Path, *, seed: int = 7, failed: bool = False) -> Run:
     return write_run(folder, config, load(topology), record, "0.1.0", report=False)
 
 
-def run_of_500(folder: Path) -> Run:
+def run_of_500(folder: Path, *, seed: int = 7) -> Run:
     """Five numbers at each of 100 steps, 10 ms apart: m2 at step 30 is 32."""
     clock = [0.0]
     a, b = (Recorder(rank, name, lambda: clock[0]) for rank, name in enumerate("ab"))
@@ -41,4 +41,6 @@ def run_of_500(folder: Path) -> Run:
         a.metrics(step, {f"m{number}": float(step + number) for number in range(5)})
     topology = two_nodes()
     record = record_of(a, b, elapsed_s=1.0)
-    return write_run(folder, made_up_config(topology=topology), load(topology), record, "0.1.0", report=False)
+    return write_run(
+        folder, made_up_config(topology=topology, seed=seed), load(topology), record, "0.1.0", report=False
+    )
