@@ -57,7 +57,7 @@ def render(
 
 def _start(keys: list[str], measures: list[str]) -> dict[str, str]:
     """What is drawn before anybody has chosen: the last key, which has the most to say beside the others as colours."""
-    x = keys[-1] if keys else "point"
+    x = keys[-1] if keys else "seed"
     return {"x": x, "y": measures[0] if measures else "point", "colour": keys[0] if len(keys) > 1 else ""}
 
 

@@ -5,6 +5,8 @@ const COLOURS = [
   "#2f7fb8", "#d1495b", "#2a9d74", "#e0862b", "#8a63c9", "#7d8a97", "#b0863a", "#c764a6", "#3fb1c5", "#6a8d2f",
 ];
 
+const OF_ONE = ["seed", "point"]; // columns whose mean over seeds means nothing
+
 /** plotly takes some markup in what it writes; names of a sweep are none. */
 const safe = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
@@ -25,7 +27,7 @@ function place(column, rows, log) {
 /** Every point to draw: rows, x, y, the least and the greatest y. */
 function marks(state, rows) {
   const [x, y, colour] = ["x", "y", "colour"].map((axis) => columns.get(state[axis]));
-  const apart = [x, y, colour].filter((column) => column && (!isNumber(column) || column.name === "seed"));
+  const apart = [x, y, colour].filter((column) => column && (!isNumber(column) || OF_ONE.includes(column.name)));
   const groups = state.seeds === "mean" ? groupsOf(rows, apart.map((column) => column.name)) : rows.map((row) => [row]);
   const found = [];
   for (const all of groups) {
