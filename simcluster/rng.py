@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,3 +50,18 @@ class NodeRandom:
     def shared(self, *names: str) -> np.random.Generator:
         """A new generator for the stream called *names*, the same on every node: for what all must draw alike."""
         return numpy_stream(self.seed, "shared", *names)
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """How far the generators are that were asked."""
+        made = self.__dict__
+        return {
+            "numpy": self.numpy.bit_generator.state if "numpy" in made else None,
+            "torch": self.torch.get_state() if "torch" in made else None,
+        }
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """They go on from there."""
+        if state["numpy"] is not None:
+            self.numpy.bit_generator.state = state["numpy"]
+        if state["torch"] is not None:
+            self.torch.set_state(state["torch"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from backends.sim.cluster import Cluster, run_bodies
+from backends.sim.kept import OffTheClock
 from backends.sim.outcome import outcome
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.results.record import RunRecord
@@ -35,6 +36,11 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     if job.on_progress is not None:
         for node in cluster.nodes:
             node.on_step = job.on_progress
+
+    if job.keeping is not None:
+        for node in cluster.nodes:
+            node.recorder.restored = job.keeping.begins_with(node.rank)
+            node.recorder.channel = OffTheClock(job.keeping, cluster.crashed) if job.keeping.keeps else None
 
     async def body(node: SimTransport) -> Any:
         return await program(node, node.recorder, job.config_json)

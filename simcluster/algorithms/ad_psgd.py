@@ -53,12 +53,12 @@ async def ad_psgd(
     asks = node.rank in graph.asking
     partners = [rank for rank in graph.neighbours(node.rank) if (rank in graph.asking) != asks]
 
-    mine = Model(replica.snapshot())
+    mine = Model(*replica.restored(x=replica.snapshot(), averagings=0))
     gone: dict[int, PeerLost] = {}
 
     async def train() -> None:
         living = list(partners)
-        for step, batch in enumerate(replica.batches(), start=1):
+        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
             # Phase 1, compute at x^; meanwhile who asks averages with a random neighbour.
             x_hat, before = mine.x, mine.averagings
             async with asyncio.TaskGroup() as both:
@@ -73,6 +73,7 @@ async def ad_psgd(
             mine.x = _moved(mine.x, x_hat, replica.parameters) if averaged else replica.snapshot()
             replica.load(mine.x)
             node.record(step=step, loss=loss, staleness=mine.averagings - before)
+            await replica.checkpoint(step, loose=True, x=mine.x, averagings=mine.averagings)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(train())

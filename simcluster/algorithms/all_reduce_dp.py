@@ -34,7 +34,11 @@ class Step:
     batches: int
     loss: float
     lead: int
-    reducing: list[asyncio.Task[list[Tensor]]]
+    reducing: list[asyncio.Future[list[Tensor]]]
+
+    async def arrived(self) -> list[Any]:
+        """All of it, when the means are there."""
+        return [self.batches, self.loss, self.lead, [await mean for mean in self.reducing]]
 
 
 async def all_reduce_dp(
@@ -72,7 +76,8 @@ async def all_reduce_dp(
     if initial_weights == "broadcast":
         replica.load(await broadcast(node, replica.parameters, "initial weights"))
 
-    under_way: deque[Step] = deque()
+    means, kept = replica.restored(means=means, under_way=[])
+    under_way = deque(Step(n, loss, lead, [_known(mean) for mean in found]) for n, loss, lead, found in kept)
     leads: list[int] = []
 
     async def update() -> None:
@@ -86,9 +91,9 @@ async def all_reduce_dp(
 
     batches = replica.batches()
     async with asyncio.TaskGroup() as reductions:
-        for number in range(1, -(-replica.steps // accumulate) + 1):
+        for number in range(1 + replica.done // accumulate, -(-replica.steps // accumulate) + 1):
             leads.append(sum(not all(task.done() for task in earlier.reducing) for earlier in under_way))
-            reducing: list[asyncio.Task[list[Tensor]]] = []
+            reducing: list[asyncio.Future[list[Tensor]]] = []
 
             def leave(bucket: int, gradients: list[Tensor], number: int = number, into: list[Any] = reducing) -> None:
                 # Phase 3, reduce: the mean over ranks, while the device goes on with what is left of phase 2.
@@ -101,7 +106,16 @@ async def all_reduce_dp(
             under_way.append(Step(min(number * accumulate, replica.steps), loss, leads[-1], reducing))
             if len(under_way) > staleness:
                 await update()
+            done = min(number * accumulate, replica.steps)
+            kept = [await step.arrived() for step in under_way] if replica.is_due(done) else []
+            await replica.checkpoint(done, means=means, under_way=kept)
         while under_way:
             await update()
     if staleness:
         node.record(step=replica.steps, lead_mean=sum(leads) / len(leads), lead_max=max(leads))
+
+
+def _known(mean: list[Tensor]) -> asyncio.Future[list[Tensor]]:
+    future: asyncio.Future[list[Tensor]] = asyncio.get_running_loop().create_future()
+    future.set_result(mean)
+    return future

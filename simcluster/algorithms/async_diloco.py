@@ -22,7 +22,7 @@ from torch import Tensor
 
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, outer_gradient
-from simcluster.algorithms.parameter_server import SERVER, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
 from simcluster.algorithms.serving import next_push
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
@@ -67,14 +67,15 @@ async def _serve(
 ) -> None:  # fmt: skip
     theta = flatten(replica.parameters)
     m = gathered = torch.zeros_like(theta)
-    version = done = 0
-    step_s: dict[int, float] = {}
+    theta, m, gathered, version, step_s = replica.restored(theta=theta, m=m, gathered=gathered, version=0, step_s={})
+    done = replica.done
     updating = asyncio.Lock()
 
     async def take(delta: Tensor, taken_at: int, rank: int, took_s: float) -> int:
         """One change: applied. Returns how many steps *rank*, of which each *took_s*, is to take next."""
         nonlocal theta, m, gathered, version
-        staleness, version = version - taken_at, version + 1
+        # Below 0 only of a worker that was kept later than the server.
+        staleness, version = max(version - taken_at, 0), version + 1
         due = version % outer[2] == 0
         theta, m, gathered = await timed(node, _delayed_nesterov, theta, m, gathered, delta, due, *outer)
         if not server_trains:
@@ -82,6 +83,10 @@ async def _serve(
         node.record(step=done if server_trains else version, staleness=staleness, applied=version)
         step_s[rank] = took_s
         return max(round(interval * min(step_s.values()) / took_s), 1) if dynamic and took_s else interval
+
+    async def keep(step: int) -> None:
+        kept = {"theta": theta, "m": m, "gathered": gathered, "version": version, "step_s": step_s}
+        await replica.checkpoint(step, batches=done, loose=True, **kept)
 
     async def train() -> None:
         """The server's own changes go through the same rules as everyone's."""
@@ -98,8 +103,10 @@ async def _serve(
             await timed(node, adopt, replica.parameters, start)
             done, pushed = reached, pushed + 1
             node.record(step=done, loss=loss, pushed=pushed)
+            async with updating:
+                await keep(done)
 
-    training = {rank for rank in range(node.size) if rank != SERVER}
+    training = {rank for rank in range(node.size) if rank != SERVER and done_by(replica, rank) < replica.steps}
     async with asyncio.TaskGroup() as group:
         if server_trains:
             group.create_task(train())
@@ -107,13 +114,18 @@ async def _serve(
             delta = flatten(await codec.restore(node, push.tensors))
             async with updating:
                 steps = await take(delta, push["version"], push.source, push["step_s"])
+                replica.ledger.judge(push.source, used=True)
+                if not server_trains:
+                    await keep(min(version * interval // (node.size - 1), replica.steps))
                 group.create_task(reply_to(node, push.source, "answer", pack(theta, version=version, steps=steps)))
     await timed(node, adopt, replica.parameters, theta)
 
 
 async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
-    theta, version, steps = flatten(replica.parameters), 0, interval
-    batches, done, pushed = replica.batches(), 0, 0
+    theta, version, steps, pushed, codec = replica.restored(
+        theta=flatten(replica.parameters), version=0, steps=interval, pushed=0, codec=codec
+    )
+    batches, done = replica.batches(), replica.done
     while done < replica.steps:
         # Phase 1, inner: as many steps as the server asked for.
         before, began_s = done, asyncio.get_running_loop().time()
@@ -132,6 +144,8 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         message = await node.recv(SERVER, "answer")
         theta, version, steps = message.tensor, message["version"], message["steps"]
         await timed(node, adopt, replica.parameters, theta)
+        counts = {"version": version, "steps": steps, "pushed": pushed}
+        await replica.checkpoint(done, loose=True, theta=theta, codec=codec, **counts)
 
 
 def _delayed_nesterov(

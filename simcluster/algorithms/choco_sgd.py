@@ -47,9 +47,10 @@ async def choco_sgd(
     graph, me = overlay_for(overlay, node.size, node.rng.seed, unfixed), node.rank
     codec = Codec(_without_feedback(compressor(compression)), node.rng, "difference", replica.parameters)
     copies = {rank: replica.snapshot() for rank in (me, *graph.senders(me))}  # x^
+    copies, codec = replica.restored(copies=copies, codec=codec)
     gone: dict[int, PeerLost] = {}
 
-    for step, batch in enumerate(replica.batches(), start=1):
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         # Phase 1, compute and step.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
@@ -80,6 +81,7 @@ async def choco_sgd(
             mean = await everybodys_mean(node, replica.parameters, f"consensus/{step}", gone)
             consensus = {"consensus": squared_distance(replica.parameters, mean)}
         node.record(step=step, loss=loss, **consensus)
+        await replica.checkpoint(step, copies=copies, codec=codec)
 
     if output == "mean":
         mean = await everybodys_mean(node, replica.parameters, "output", gone)

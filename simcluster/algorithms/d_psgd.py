@@ -55,7 +55,7 @@ async def d_psgd(
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
     gone: dict[int, PeerLost] = {}
 
-    for step, batch in enumerate(replica.batches(), start=1):
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         async with asyncio.TaskGroup() as group:
             # Phase 1, mix, while the gradient is computed: the neighbours' weights as they are before the step.
             if order == "mix_then_step":
@@ -76,6 +76,7 @@ async def d_psgd(
             mean = await everybodys_mean(node, replica.parameters, f"consensus/{step}", gone)
             consensus = {"consensus": squared_distance(replica.parameters, mean)}
         node.record(step=step, loss=loss, **consensus)
+        await replica.checkpoint(step)
 
     if output == "mean":
         mean = await everybodys_mean(node, replica.parameters, "output", gone)

@@ -40,11 +40,11 @@ async def demo(
     *momentum*: beta. Chunks have *chunk* (s) elements, of which *top_k* (k) coefficients are shared, all of them if
     there are not so many. *update*: along the signs of what was shared, or along its mean.
     """
-    m = torch.zeros_like(flatten(replica.parameters))
+    m = replica.restored(m=torch.zeros_like(flatten(replica.parameters)))
     transform = _dct(chunk, m)
     others = [rank for rank in range(node.size) if rank != node.rank]
 
-    for step, batch in enumerate(replica.batches(), start=1):
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         # Phase 1, compute: the gradient of this rank's batch.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
@@ -62,6 +62,7 @@ async def demo(
         Q = await timed(node, _combine, shared, transform, len(m), update == "sign")
         await node.compute(replica.apply, unflatten(Q, gradients), cost=replica.apply_cost())
         node.record(step=step, loss=loss)
+        await replica.checkpoint(step, m=m)
 
 
 def _dct(size: int, like: Tensor) -> Tensor:

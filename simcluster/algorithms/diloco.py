@@ -42,7 +42,8 @@ async def diloco(
     theta = flatten(replica.parameters)
     m = torch.zeros_like(theta)
     mean = Mean(compression, node, "outer gradient", replica.parameters, partial(all_reduce, schedule=schedule))
-    batches, step = replica.batches(), 0
+    theta, m, mean = replica.restored(theta=theta, m=m, mean=mean)
+    batches, step = replica.batches(), replica.done
 
     while step < replica.steps:
         # Phase 1, inner: H steps of this replica's own optimizer on its own data.
@@ -56,3 +57,4 @@ async def diloco(
         theta, m = await timed(node, nesterov, theta, m, delta, outer_learning_rate, outer_momentum)
         await timed(node, adopt, replica.parameters, theta)
         node.record(step=step, loss=loss)
+        await replica.checkpoint(step, theta=theta, m=m, mean=mean)

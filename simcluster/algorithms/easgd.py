@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.outer import adopt
-from simcluster.algorithms.parameter_server import SERVER, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
 from simcluster.algorithms.serving import next_push
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, ring_all_reduce
@@ -56,9 +56,16 @@ async def easgd(
         await run(node, replica, interval, beta / len(ranks))
 
 
-async def _train(node: Transport, replica: Replica, interval: int, meet: Meet | None) -> None:
-    """x <- x - eta gradient(x) - alpha (x - centre): both terms are taken at the same x."""
-    for step, batch in enumerate(replica.batches(), start=1):
+async def _train(
+    node: Transport,
+    replica: Replica,
+    interval: int,
+    meet: Meet | None,
+    keep: Callable[[], dict[str, Any]] = dict,
+    loose: bool = False,
+) -> None:
+    """x <- x - eta gradient(x) - alpha (x - centre): both terms are taken at the same x. *keep*: beside x."""
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         if meet is not None and (step % interval == 0 or step == replica.steps):
             x = await timed(node, flatten, replica.parameters)
@@ -66,10 +73,11 @@ async def _train(node: Transport, replica: Replica, interval: int, meet: Meet | 
             await timed(node, adopt, replica.parameters, await timed(node, torch.sub, x, force))
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
         node.record(step=step, loss=loss)
+        await replica.checkpoint(step, loose=loose, **keep())
 
 
 async def _synchronous(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
-    centre = flatten(replica.parameters)
+    centre = replica.restored(centre=flatten(replica.parameters))
 
     async def meet(x: Tensor, step: int) -> Tensor:
         nonlocal centre
@@ -79,25 +87,31 @@ async def _synchronous(node: Transport, replica: Replica, interval: int, alpha: 
         centre = await timed(node, _pulled_by_all, centre, total, node.size, alpha)
         return force
 
-    await _train(node, replica, interval, meet)
+    await _train(node, replica, interval, meet, lambda: {"centre": centre})
     if node.rank == SERVER:
         await timed(node, adopt, replica.parameters, centre)
 
 
 async def _round_robin(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
     right, left = (node.rank + 1) % node.size, (node.rank - 1) % node.size
-    centre: Tensor | None = flatten(replica.parameters) if node.rank == 0 else None
+    first = flatten(replica.parameters) if node.rank == 0 and not replica.done else None
+    centre: Tensor | None = first
+    # Between two meetings the centre is on its way from the last rank to the first, whose turn comes when it is there.
+    on_its_way: Tensor | None = replica.restored(on_its_way=None)
+    if on_its_way is not None:
+        await node.send(right, "centre", on_its_way)
 
     async def meet(x: Tensor, step: int) -> Tensor:
-        nonlocal centre
+        nonlocal centre, on_its_way
         if centre is None:
             centre = (await node.recv(left, "centre")).tensor
         force = await timed(node, _force, x, centre, alpha)
-        await node.send(right, "centre", await timed(node, torch.add, centre, force))
-        centre = None
+        moved = await timed(node, torch.add, centre, force)
+        await node.send(right, "centre", moved)
+        centre, on_its_way = None, moved if right == 0 else None
         return force
 
-    await _train(node, replica, interval, meet)
+    await _train(node, replica, interval, meet, lambda: {"on_its_way": on_its_way, "centre": centre})
     if node.rank == 0:
         await timed(node, adopt, replica.parameters, (await node.recv(left, "centre")).tensor)
 
@@ -112,12 +126,13 @@ async def _asynchronous(node: Transport, replica: Replica, interval: int, alpha:
         node.record(step=step, pushed=-(-step // interval))
         return (await node.recv(SERVER, "answer")).tensor
 
-    await _train(node, replica, interval, meet)
+    await _train(node, replica, interval, meet, loose=True)
 
 
 async def _serve(node: Transport, replica: Replica, interval: int, alpha: float, trains: bool) -> None:
-    centre, version = flatten(replica.parameters), 0
-    met_at = dict.fromkeys(range(node.size), 0)
+    centre, version, met_at = replica.restored(
+        centre=flatten(replica.parameters), version=0, met_at=dict.fromkeys(range(node.size), 0)
+    )
     moving = asyncio.Lock()
 
     async def take(x: Tensor, rank: int) -> Tensor:
@@ -135,12 +150,18 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
         node.record(step=step, pushed=-(-step // interval))
         return await take(x, SERVER)
 
-    training = {rank for rank in range(node.size) if rank != SERVER}
+    def kept() -> dict[str, Any]:
+        return {"centre": centre, "version": version, "met_at": met_at}
+
+    training = {rank for rank in range(node.size) if rank != SERVER and done_by(replica, rank) < replica.steps}
     async with asyncio.TaskGroup() as group:
         if trains:
-            group.create_task(_train(node, replica, interval, meet))
+            group.create_task(_train(node, replica, interval, meet, kept, loose=True))
         while (push := await next_push(node, training)) is not None:
             group.create_task(reply_to(node, push.source, "answer", pack(await take(push.tensor, push.source))))
+            if not trains:
+                step = min(version * interval // (node.size - 1), replica.steps)
+                await replica.checkpoint(step, batches=0, loose=True, **kept())
     await timed(node, adopt, replica.parameters, centre)
 
 

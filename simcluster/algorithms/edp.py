@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, blended, check_push, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, blended, check_push, done_by, reply_to, trainers
 from simcluster.compression import Codec, Compression
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
@@ -44,12 +44,12 @@ async def edp(
     what is pushed. *server_trains*: false for a server that only serves. A worker that is lost leaves the others to go
     on, and is welcome if it comes back before they end.
     """
-    trainers(node.size, server_trains)
+    ranks = trainers(node.size, server_trains)
     check_push(push, compression)
     codec = Codec(compression, node.rng, "push", replica.parameters)
     blend_interval = pull_interval if push == "weights" else None
     if node.rank == SERVER:
-        await _serve(node, replica, codec, max_staleness, damping, blend_interval, server_trains)
+        await _serve(node, replica, codec, max_staleness, damping, blend_interval, len(ranks))
     else:
         await _work(node, replica, codec, pull_interval, push == "weights")
 
@@ -61,21 +61,23 @@ async def _serve(
     max_staleness: int | None,
     damping: str,
     blend_interval: int | None,
-    server_trains: bool,
+    training: int,
 ) -> None:
-    """*blend_interval*: the steps between two pushes of weights; None for gradients."""
-    version = applied = rejected = 0
+    """*blend_interval*: the steps between two pushes of weights; None for gradients. *training*: how many ranks do."""
+    version, applied, rejected, own_done, all_done = replica.restored(
+        version=0, applied=0, rejected=0, own_done=0, all_done=0
+    )
     updating = asyncio.Lock()
 
-    async def update(tensors: Sequence[Tensor], taken_at: int, loss: float, own: int = 0) -> None:
+    async def update(tensors: Sequence[Tensor], taken_at: int, loss: float, own: int = 0) -> bool:
         """One push: judged, applied to the newest weights, recorded. *own* counts the server's gradients."""
         nonlocal version, applied, rejected
-        staleness = version - taken_at
+        staleness = max(version - taken_at, 0)  # below 0 only of a worker that was kept later than the server
         pushed = {"pushed": own} if own else {}
         if max_staleness is not None and staleness > max_staleness:
             rejected += 1
             node.record(step=version, staleness=staleness, rejected=rejected, **pushed)
-            return
+            return False
         if blend_interval is not None and not own:
             await node.compute(_blend, replica, tensors, 1 / (1 + staleness), cost=replica.apply_cost())
         else:
@@ -87,19 +89,33 @@ async def _serve(
         if blend_interval is None or not own or own % blend_interval == 0:
             version += 1
         node.record(step=version, loss=loss, staleness=staleness, applied=applied, **pushed)
+        return True
+
+    async def keep(batches: int) -> None:
+        """*batches* more, of anybody's, have been dealt with: a step is as many of them as ranks train."""
+        nonlocal all_done
+        all_done += batches
+        counts = {"version": version, "applied": applied, "rejected": rejected}
+        step = min(all_done // training, replica.steps)
+        await replica.checkpoint(step, batches=own_done, loose=True, own_done=own_done, all_done=all_done, **counts)
 
     async def train() -> None:
         """The server's own gradients go through the same rules as everyone's."""
-        for own, batch in enumerate(replica.batches(), start=1):
+        nonlocal own_done
+        for own, batch in enumerate(replica.batches(), start=1 + replica.done):
             taken_at = version
             loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
             async with updating:
-                await update(gradients, taken_at, loss, own)
+                taken = await update(gradients, taken_at, loss, own)
+                replica.ledger.settle(own, used=taken)
+                own_done = own
+                await keep(1)
 
-    pushes = replica.steps if blend_interval is None else -(-replica.steps // blend_interval)
-    to_come = {rank: pushes for rank in range(node.size) if rank != SERVER}
+    a_push = blend_interval or 1
+    pushes = -(-replica.steps // a_push)
+    to_come = {rank: pushes - -(-done_by(replica, rank) // a_push) for rank in range(node.size) if rank != SERVER}
     async with asyncio.TaskGroup() as group:
-        if server_trains:
+        if training == node.size:
             group.create_task(train())
         while sum(to_come.values()):
             # Push: in order of arrival, which is what asynchronous means.
@@ -110,17 +126,19 @@ async def _serve(
                 to_come = {rank: left for rank, left in to_come.items() if rank in node.peers}
                 continue
             async with updating:
-                await update(await codec.restore(node, push.tensors), push["version"], push["loss"])
+                taken = await update(await codec.restore(node, push.tensors), push["version"], push["loss"])
+                replica.ledger.judge(push.source, used=taken)
                 # Pull: the weights as they are now, sent while the next push is judged.
                 if push["pull"]:
                     reply = pack(*replica.snapshot(), version=version)
                     group.create_task(reply_to(node, push.source, "weights", reply))
+                await keep(a_push)
             to_come[push.source] = to_come.get(push.source, pushes) - 1  # one that was lost and is back begins again
 
 
 async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: int, blend: bool) -> None:
-    version = pushed = 0
-    for step, batch in enumerate(replica.batches(), start=1):
+    version, pushed, codec = replica.restored(version=0, pushed=0, codec=codec)
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         pull = step % pull_interval == 0 or (blend and step == replica.steps)
         push = pull or not blend
         pushed += push
@@ -142,6 +160,8 @@ async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: 
             version = message["version"]
         elif not blend:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+        if push:  # steps of its own between pushes of weights go with the push
+            await replica.checkpoint(step, loose=True, version=version, pushed=pushed, codec=codec)
 
 
 def _blend(replica: Replica, weights: Sequence[Tensor], share: float) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, outer_gradient
-from simcluster.algorithms.parameter_server import SERVER, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
 from simcluster.algorithms.serving import next_push
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
@@ -62,13 +62,18 @@ async def _serve(
 ) -> None:  # fmt: skip
     w = flatten(replica.parameters)
     gathered = torch.zeros_like(w)
-    version = held = applied = rejected = done = 0
+    version = held = applied = rejected = pushes = 0
+    w, gathered, version, held, applied, rejected, pushes = replica.restored(
+        w=w, gathered=gathered, version=version, held=held, applied=applied, rejected=rejected, pushes=pushes
+    )
+    done = replica.done
     updating = asyncio.Lock()
 
-    async def take(delta: Tensor, taken_at: int) -> None:
-        """One change: judged, scaled, put into the buffer."""
+    async def take(delta: Tensor, taken_at: int) -> bool:
+        """One change: judged, scaled, put into the buffer, unless it is too stale."""
         nonlocal gathered, held, rejected
-        staleness = version - taken_at
+        staleness = max(version - taken_at, 0)  # below 0 only of a worker that was kept later than the server
+        before = rejected
         if max_staleness is not None and staleness > max_staleness:
             rejected += 1
         else:
@@ -78,6 +83,7 @@ async def _serve(
             if held == K:
                 await step()
         node.record(step=done, staleness=staleness, applied=applied, rejected=rejected)
+        return bool(rejected == before)
 
     async def step() -> None:
         """w <- w - eta_g times the buffer's mean."""
@@ -89,6 +95,10 @@ async def _serve(
             replica.load(unflatten(w, replica.parameters))  # for whoever judges them: nobody trains on them
             done = version
 
+    async def keep(step: int) -> None:
+        counts = {"version": version, "held": held, "applied": applied, "rejected": rejected, "pushes": pushes}
+        await replica.checkpoint(step, batches=done, loose=True, w=w, gathered=gathered, **counts)
+
     async def train() -> None:
         """The server's own changes go through the same rules as everyone's."""
         nonlocal done
@@ -97,21 +107,27 @@ async def _serve(
             reached, loss = await inner_steps(node, replica, batches, done, interval)
             delta = await timed(node, outer_gradient, start, replica.parameters)
             async with updating:
-                await take(delta, taken_at)
+                taken = await take(delta, taken_at)
+            replica.ledger.settle(reached, used=taken)
             start, taken_at = w, version
             await timed(node, adopt, replica.parameters, start)
             done = reached
             node.record(step=done, loss=loss, pushed=-(-done // interval))
+            async with updating:
+                await keep(done)
 
-    training = {rank for rank in range(node.size) if rank != SERVER}
+    training = {rank for rank in range(node.size) if rank != SERVER and done_by(replica, rank) < replica.steps}
     async with asyncio.TaskGroup() as group:
         if server_trains:
             group.create_task(train())
         while (push := await next_push(node, training)) is not None:
             delta = flatten(await codec.restore(node, push.tensors))
             async with updating:
-                await take(delta, push["version"])
+                replica.ledger.judge(push.source, used=await take(delta, push["version"]))
                 group.create_task(reply_to(node, push.source, "answer", pack(w, version=version)))
+                pushes += 1
+                if not server_trains:
+                    await keep(min(pushes * interval // (node.size - 1), replica.steps))
 
     if held:
         await step()
@@ -120,8 +136,8 @@ async def _serve(
 
 
 async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
-    w, version = flatten(replica.parameters), 0
-    batches, done, pushed = replica.batches(), 0, 0
+    w, version, pushed, codec = replica.restored(w=flatten(replica.parameters), version=0, pushed=0, codec=codec)
+    batches, done = replica.batches(), replica.done
     while done < replica.steps:
         # Phase 1, train: Q steps from the server's weights.
         done, loss = await inner_steps(node, replica, batches, done, interval)
@@ -137,6 +153,7 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         message = await node.recv(SERVER, "answer")
         w, version = message.tensor, message["version"]
         await timed(node, adopt, replica.parameters, w)
+        await replica.checkpoint(done, loose=True, w=w, version=version, pushed=pushed, codec=codec)
 
 
 def _gather(gathered: Tensor, delta: Tensor, scale: float) -> Tensor:

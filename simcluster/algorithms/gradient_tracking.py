@@ -50,9 +50,9 @@ async def gradient_tracking(
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
     y = [torch.zeros_like(parameter) for parameter in replica.parameters]
-    old = y  # the gradient before the first is 0, and so is its estimate
+    y, old = replica.restored(y=y, old=y)  # the gradient before the first is 0, and so is its estimate
 
-    for step, batch in enumerate(replica.batches(), start=1):
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         async with asyncio.TaskGroup() as group:
             # Phase 1, mix weights and estimates, while the gradient is computed.
             mixing = group.create_task(_mix(node, graph, step, [*replica.parameters, *y]))
@@ -74,6 +74,7 @@ async def gradient_tracking(
             mean = await everybodys_mean(node, replica.parameters, f"consensus/{step}")
             consensus = {"consensus": squared_distance(replica.parameters, mean)}
         node.record(step=step, loss=loss, **consensus)
+        await replica.checkpoint(step, y=y, old=old)
 
     if output == "mean":
         mean = await everybodys_mean(node, replica.parameters, "output")

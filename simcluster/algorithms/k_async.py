@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, mean, most_of, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, done_by, mean, most_of, reply_to, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
@@ -48,13 +48,14 @@ async def k_async(
     if node.rank == SERVER:
         await _serve(node, replica, ranks, most_of(ranks, "k", k), batch)
     else:
-        await _work(node, replica)
+        await _work(node, replica, loose=batch or most_of(ranks, "k", k) < len(ranks))
 
 
 async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int, batch: bool) -> None:
-    version = applied = 0
+    version, applied, own_done = replica.restored(version=0, applied=0, own_done=0)
+    loose = batch or k < len(ranks)  # ranks may be at different steps
     pending: list[Gradient] = []
-    to_come = dict.fromkeys(ranks, replica.steps)
+    to_come = {rank: replica.steps - done_by(replica, rank) for rank in ranks}
     updating = asyncio.Lock()
 
     async def update() -> None:
@@ -71,6 +72,9 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
             node.record(step=version, loss=gradient.loss, staleness=staleness, applied=applied)
             if not batch:
                 gradient.answer()
+        step = min(applied // len(ranks), replica.steps) if loose else version
+        counts = {"version": version, "applied": applied, "own_done": own_done}
+        await replica.checkpoint(step, batches=own_done, loose=loose, **counts)
 
     async def update_if_due() -> None:
         """When there are K; when nobody is left to come; of K-async, when all who are left wait."""
@@ -89,11 +93,13 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
 
     async def train() -> None:
         """The server's own gradients go through the same rules as everyone's."""
-        for step, data in enumerate(replica.batches(), start=1):
+        nonlocal own_done
+        for step, data in enumerate(replica.batches(), start=1 + replica.done):
             taken_at, answered = version, asyncio.Event()
             loss, own = await node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
             node.record(step=version, pushed=step)
             async with updating:
+                own_done = step
                 await take(Gradient(SERVER, own, taken_at, loss, answered.set))
             await answered.wait()
 
@@ -117,12 +123,13 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
                 continue
             reply = partial(answer, push.source, push["version"])
             async with updating:
+                replica.ledger.judge(push.source, used=True)
                 await take(Gradient(push.source, push.tensors, push["version"], push["loss"], reply))
 
 
-async def _work(node: Transport, replica: Replica) -> None:
-    version = 0
-    for step, data in enumerate(replica.batches(), start=1):
+async def _work(node: Transport, replica: Replica, *, loose: bool) -> None:
+    version = replica.restored(version=0)
+    for step, data in enumerate(replica.batches(), start=1 + replica.done):
         # Phase 1, compute.
         loss, gradients = await node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
         node.record(step=step, loss=loss, pushed=step)
@@ -135,3 +142,4 @@ async def _work(node: Transport, replica: Replica) -> None:
         if message.tensors:
             replica.load(message.tensors)
         version = message["version"]
+        await replica.checkpoint(step, loose=loose, version=version)

@@ -32,13 +32,14 @@ async def k_sync(
     """
     ranks = trainers(node.size, server_trains)
     needed = k if batch and k is not None else most_of(ranks, "k", k)
+    loose = batch or needed < len(ranks)  # ranks may be at different steps
     if node.rank != SERVER:
-        await _work(node, replica, batch)
+        await _work(node, replica, batch, loose)
         return
     async with asyncio.TaskGroup() as group:
         # Weights leave while the server goes on: a slow link holds up its own worker only.
         replies = Replies(node, group, "weights", bears_losses=True)
-        await _serve(node, replica, group, replies, needed, batch, server_trains)
+        await _serve(node, replica, group, replies, needed, batch, server_trains, loose)
 
 
 async def _serve(
@@ -49,9 +50,10 @@ async def _serve(
     k: int,
     batch: bool,
     server_trains: bool,
+    loose: bool,
 ) -> None:
     arrived: asyncio.Queue[Message | PeerLost] = asyncio.Queue()
-    applied = rejected = pushed = 0
+    applied, rejected, pushed, at = replica.restored(applied=0, rejected=0, pushed=0, at=0)
     batches = endless(replica)
 
     async def train(step: int) -> None:
@@ -60,6 +62,7 @@ async def _serve(
         for data in batches:
             loss, own = await node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
             pushed += 1
+            replica.ledger.settle(replica.ledger.drawn)
             arrived.put_nowait(Message(SERVER, "push", pack(*own, step=step, loss=loss), 0))
             if not batch:
                 return
@@ -70,6 +73,8 @@ async def _serve(
         first: list[Message] = []
         while len(first) < k:
             push = await arrived.get()
+            if isinstance(push, Message):
+                replica.ledger.judge(push.source, used=push["step"] == step)
             if isinstance(push, PeerLost):
                 left = {*node.peers, *([SERVER] if server_trains else [])}
                 here = left | {one.source for one in first}
@@ -83,12 +88,13 @@ async def _serve(
         return first
 
     listening = group.create_task(_listen(node, arrived))
-    for step in range(1, replica.steps + 1):
+    for step in range(1 + at, replica.steps + 1):
         # Phase 1, compute: everybody, at the weights of this step; the first K gradients are enough.
         own = group.create_task(train(step)) if server_trains else None
         first = await collect(step)
         if own is not None:
             own.cancel()
+            replica.ledger.settle(replica.ledger.drawn, used=False)  # what it had in its hands
 
         # Phase 2, apply: by rank, divided by the number really summed.
         first.sort(key=lambda push: push.source)
@@ -102,10 +108,15 @@ async def _serve(
         for rank in node.peers:
             if not replies.under_way_to(rank):
                 replies.send(rank, step + 1, replica.snapshot())
+        counts = {"applied": applied, "rejected": rejected, "pushed": pushed}
+        await replica.checkpoint(step, batches=replica.ledger.drawn, loose=loose, at=step, **counts)
 
     # What was pushed too late for the last step is rejected, too.
     listening.cancel()
-    rejected += sum(isinstance(arrived.get_nowait(), Message) for _ in range(arrived.qsize()))
+    for push in [arrived.get_nowait() for _ in range(arrived.qsize())]:
+        if isinstance(push, Message):
+            replica.ledger.judge(push.source, used=False)
+            rejected += 1
     rejected += await replies.see_off("push", replica)
     node.record(step=replica.steps, rejected=rejected, pushed=pushed)
 
@@ -119,12 +130,13 @@ async def _listen(node: Transport, arrived: asyncio.Queue[Message | PeerLost]) -
             arrived.put_nowait(lost)
 
 
-async def _work(node: Transport, replica: Replica, batch: bool) -> None:
-    step, pushed = 1, 0
+async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> None:
+    step, pushed = replica.restored(at=1, pushed=0)
     for data in endless(replica):
         # Phase 1, compute, unless the next step's weights are here first.
         work = node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
         news = await unless_told(node, "weights", work)
+        replica.ledger.settle(replica.ledger.drawn, used=not isinstance(news, Message))
 
         # Phase 2, push; then wait, or compute another one at the same weights.
         if not isinstance(news, Message):
@@ -139,5 +151,6 @@ async def _work(node: Transport, replica: Replica, batch: bool) -> None:
         # Phase 3, pull. On a real device work that was dropped may still run: the weights change behind it.
         await node.compute(replica.load, news.tensors, cost=FREE)
         step = news["step"]
+        await replica.checkpoint(step - 1, batches=replica.ledger.drawn, loose=loose, at=step, pushed=pushed)
         if step > replica.steps:
             return

@@ -49,7 +49,8 @@ async def local_sgd(
     chosen_ranks = max(round(participation * node.size), 1)
     x = flatten(replica.parameters)
     mean = Mean(compression, node, "change", replica.parameters, partial(all_reduce, schedule=schedule))
-    batches, step = replica.batches(), 0
+    x, mean = replica.restored(x=x, mean=mean)
+    batches, step = replica.batches(), replica.done
 
     while step < replica.steps:
         # Phase 1, select: S, the ranks of this round.
@@ -62,6 +63,7 @@ async def local_sgd(
             step, loss = await inner_steps(node, replica, batches, step, interval)
         else:
             step += len(list(islice(batches, interval)))
+            replica.ledger.settle(step, used=False)
 
         # Phase 3, average: x + sum over S of n_k / n (x_k - x), as a mean over all ranks, the same bits everywhere.
         change = await timed(node, _change, x, replica.parameters, share * node.size)
@@ -69,6 +71,7 @@ async def local_sgd(
         x = await timed(node, torch.add, x, flatten(changes))
         await timed(node, adopt, replica.parameters, x)
         node.record(step=step, contributions=len(chosen), **({"loss": loss} if share else {}))
+        await replica.checkpoint(step, x=x, mean=mean)
 
 
 async def _samples(node: Transport, replica: Replica) -> list[int]:

@@ -50,9 +50,11 @@ async def one_bit_adam(
     m = [torch.zeros_like(parameter) for parameter in replica.parameters]
     v = [torch.zeros_like(parameter) for parameter in replica.parameters]
 
+    m, v, whole, signs = replica.restored(m=m, v=v, whole=whole, signs=signs)
+
     direction_cost = cost_of(_direction, m, v, 1.0, 1.0, epsilon)
 
-    for step, batch in enumerate(replica.batches(), start=1):
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         # g_t of this rank's batch
         loss, g = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
@@ -71,6 +73,7 @@ async def one_bit_adam(
         direction = await node.compute(_direction, m, v, of_m, of_v, epsilon, cost=direction_cost)
         await node.compute(replica.apply, direction, cost=replica.apply_cost())
         node.record(step=step, loss=loss)
+        await replica.checkpoint(step, m=m, v=v, whole=whole, signs=signs)
 
 
 def _blend(old: Sequence[Tensor], new: Sequence[Tensor], decay: float) -> list[Tensor]:

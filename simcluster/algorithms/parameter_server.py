@@ -63,8 +63,14 @@ def blended(own: Sequence[Tensor], theirs: Sequence[Tensor], share: float) -> li
 
 def endless(replica: Replica) -> Iterator[Batch]:
     """The replica's batches, from the beginning again when they are used up."""
+    yield from replica.batches()
     while True:
-        yield from replica.batches()
+        yield from replica.batches(0)
+
+
+def done_by(replica: Replica, rank: int) -> int:
+    """The batches of *rank* that the run begins with: 0, unless it goes on from a checkpoint."""
+    return replica.everybodys[rank] if replica.everybodys else 0
 
 
 async def reply_to(node: Transport, worker: int, tag: str, content: Payload) -> None:
@@ -118,6 +124,7 @@ class Replies:
             try:
                 while not (only_behind and self.newer_than(replica.steps, worker)):
                     push = await self._node.recv(worker, tag)
+                    replica.ledger.judge(worker, used=False)
                     late += 1
                     if not self.newer_than(push["step"], worker):
                         self.send(worker, replica.steps + 1, replica.snapshot())

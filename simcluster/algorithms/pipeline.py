@@ -54,7 +54,7 @@ async def pipeline(
     mine = [plan.stage(chunk * p + i) for chunk in range(plan.chunks)]
 
     async with asyncio.TaskGroup() as sends:
-        for step, batch in enumerate(replica.joined_batches(), start=1):
+        for step, batch in enumerate(replica.joined_batches(), start=1 + replica.done):
             # Phases 1 and 2, forward and backward: the mean loss, and the gradients of this rank's parameters.
             sums = {place: torch.zeros_like(replica.parameters[place]) for place in part.places}
             loss, stashed = await _flush(node, plan, mine, order, cut(batch, m), step, sums, sends)
@@ -77,6 +77,7 @@ async def pipeline(
                 await _gather(node, replica, plan, f"weights/{step}")
             if whole or i != 0:
                 node.record(step=step, loss=loss, stashed=stashed)
+            await replica.checkpoint(step, places=part.places)
 
 
 async def _flush(

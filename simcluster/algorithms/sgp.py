@@ -37,10 +37,10 @@ async def sgp(
     by whoever has no neighbour left, and where the mean of all is needed.
     """
     graph, me = overlay_for(overlay, node.size, node.rng.seed), node.rank
-    x, w = replica.snapshot(), 1.0  # the replica itself holds z
+    x, w = replica.restored(x=replica.snapshot(), w=1.0)  # the replica itself holds z
     gone: dict[int, PeerLost] = {}
 
-    for step, batch in enumerate(replica.batches(), start=1):
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         # Phase 1, compute: the gradient at z.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
@@ -71,6 +71,7 @@ async def sgp(
             mean = await everybodys_mean(node, x, f"consensus/{step}", gone)
             look = {"consensus": squared_distance(replica.parameters, mean)}
         node.record(step=step, loss=loss, push_weight=w, **look)
+        await replica.checkpoint(step, x=x, w=w)
 
     if output == "mean":
         mean = await everybodys_mean(node, x, "output", gone)

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, mean, most_of, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, done_by, mean, most_of, reply_to, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
@@ -56,7 +56,7 @@ async def softsync(
 
 
 async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gathered: int, damping: str) -> None:
-    version = applied = 0
+    version, applied, own_done = replica.restored(version=0, applied=0, own_done=0)
     pending: list[Gradient] = []
     updating = asyncio.Lock()
 
@@ -64,7 +64,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
         """Phase 3: one step with the mean of what is there; by rank, divided by the number really summed."""
         nonlocal version, applied
         pending.sort(key=lambda gradient: gradient.rank)
-        stale = [version - gradient.taken_at for gradient in pending]
+        stale = [max(version - gradient.taken_at, 0) for gradient in pending]
         divisors = [max(1, staleness) if damping == "inverse" else 1 for staleness in stale]
         parts = [
             gradient.tensors if divisor == 1 else [tensor / divisor for tensor in gradient.tensors]
@@ -76,6 +76,8 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
         for gradient, staleness in zip(pending, stale, strict=True):
             node.record(step=version, loss=gradient.loss, staleness=staleness, applied=applied)
         pending.clear()
+        counts = {"version": version, "applied": applied, "own_done": own_done}
+        await replica.checkpoint(min(applied // len(ranks), replica.steps), batches=own_done, loose=True, **counts)
 
     async def take(gradient: Gradient) -> None:
         pending.append(gradient)
@@ -84,14 +86,16 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
 
     async def train() -> None:
         """The server's own gradients go through the same rules as everyone's."""
-        for step, batch in enumerate(replica.batches(), start=1):
+        nonlocal own_done
+        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
             taken_at = version
             loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
             node.record(step=version, pushed=step)
             async with updating:
+                own_done = step
                 await take(Gradient(SERVER, own, taken_at, loss))
 
-    to_come = {rank: replica.steps for rank in ranks if rank != SERVER}
+    to_come = {rank: replica.steps - done_by(replica, rank) for rank in ranks if rank != SERVER}
     async with asyncio.TaskGroup() as group:
         if SERVER in ranks:
             group.create_task(train())
@@ -103,6 +107,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
                 to_come = {rank: left for rank, left in to_come.items() if rank in node.peers}
                 continue
             async with updating:
+                replica.ledger.judge(push.source, used=True)
                 await take(Gradient(push.source, push.tensors, push["version"], push["loss"]))
                 # Pull: the weights, if they are others than those that the gradient was taken at.
                 weights = replica.snapshot() if version > push["version"] else ()
@@ -113,8 +118,8 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
 
 
 async def _work(node: Transport, replica: Replica) -> None:
-    version = 0
-    for step, batch in enumerate(replica.batches(), start=1):
+    version = replica.restored(version=0)
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         # Phase 1, compute.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         node.record(step=step, loss=loss, pushed=step)
@@ -125,3 +130,4 @@ async def _work(node: Transport, replica: Replica) -> None:
         if message.tensors:
             replica.load(message.tensors)
         version = message["version"]
+        await replica.checkpoint(step, loose=True, version=version)

@@ -25,7 +25,7 @@ from simcluster.workloads import Replica
 
 async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float, Gt(0), Le(1)] = 0.05) -> None:
     """One step of each rank's own optimizer per batch, then a mean of the share *fraction* (p) of the coordinates."""
-    for step, batch in enumerate(replica.batches(), start=1):
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         # Phase 1, train: a step of this rank's own.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
@@ -39,6 +39,7 @@ async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float
         total = await ring_all_reduce(node, own, f"average/{step}")
         await timed(node, _put, replica.parameters, x, chosen, total, node.size)
         node.record(step=step, loss=loss)
+        await replica.checkpoint(step)
 
 
 def _coordinates(node: Transport, step: int, x: Tensor, p: float) -> Tensor:

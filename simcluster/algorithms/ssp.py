@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, mean, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, done_by, mean, reply_to, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
@@ -45,12 +45,13 @@ async def ssp(
     if node.rank == SERVER:
         await _serve(node, replica, ranks, staleness)
     else:
-        await _work(node, replica)
+        await _work(node, replica, loose=staleness != 0)
 
 
 async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int | None) -> None:
-    version = applied = 0
-    clock = dict.fromkeys(ranks, 0)  # of those who have not ended
+    version, applied, own_done = replica.restored(version=0, applied=0, own_done=0)
+    done = {rank: done_by(replica, rank) for rank in ranks}
+    clock = {rank: done[rank] for rank in ranks if done[rank] < replica.steps}  # of those who have not ended
     unread: dict[int, Update] = {}
     waiting: dict[int, bool] = {}  # who would read, and whether that is the last time
     own_turn = asyncio.Event()
@@ -67,6 +68,9 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
         """Answers those whom the bound holds up no longer, all with the same weights."""
         while free := [rank for rank in sorted(waiting) if s is None or clock[rank] - min(clock.values()) <= s]:
             await fold()
+            step = version if s == 0 else min(applied // len(ranks), replica.steps)
+            counts = {"version": version, "applied": applied, "own_done": own_done}
+            await replica.checkpoint(step, batches=own_done, loose=s != 0, **counts)
             for rank in free:
                 if waiting.pop(rank):
                     del clock[rank]
@@ -90,12 +94,14 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
 
     async def train() -> None:
         """The server's own gradients tick a clock like everyone's."""
-        for step, batch in enumerate(replica.batches(), start=1):
+        nonlocal own_done
+        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
             taken_at = version
             loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
             node.record(step=version, pushed=step)
             own_turn.clear()
             async with updating:
+                own_done = step
                 await tick(SERVER, Update(own, taken_at, loss), last=step == replica.steps)
             await own_turn.wait()
 
@@ -114,13 +120,14 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
                     await release()
                 continue
             async with updating:
+                replica.ledger.judge(push.source, used=True)
                 await tick(push.source, Update(push.tensors, push["version"], push["loss"]), push["last"])
     await fold()  # of a worker that was lost behind its last push
 
 
-async def _work(node: Transport, replica: Replica) -> None:
-    version = 0
-    for step, batch in enumerate(replica.batches(), start=1):
+async def _work(node: Transport, replica: Replica, *, loose: bool) -> None:
+    version = replica.restored(version=0)
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         # Phase 1, compute.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         node.record(step=step, loss=loss, pushed=step)
@@ -133,3 +140,4 @@ async def _work(node: Transport, replica: Replica) -> None:
         message = await node.recv(SERVER, "weights")
         replica.load(message.tensors)
         version = message["version"]
+        await replica.checkpoint(step, loose=loose, version=version)

@@ -49,7 +49,11 @@ async def streaming_diloco(
     m = [torch.zeros_like(piece) for piece in theta]
     by_schedule = partial(all_reduce, schedule=schedule)
     mean = [Mean(compression, node, f"fragment {p}", [piece], by_schedule) for p, piece in enumerate(theta)]
-    under_way: dict[int, tuple[int, asyncio.Task[list[Tensor]]]] = {}
+    theta, m, mean, kept = replica.restored(theta=theta, m=m, mean=mean, under_way={})
+    under_way: dict[int, tuple[int, asyncio.Future[list[Tensor]]]] = {}
+    for p, (until, deltas) in kept.items():
+        under_way[p] = until, asyncio.get_running_loop().create_future()
+        under_way[p][1].set_result(deltas)
 
     async def begin(p: int, step: int) -> None:
         """Fragment p's outer gradient is taken now, and averaged while training goes on."""
@@ -63,7 +67,7 @@ async def streaming_diloco(
         await timed(node, _blend, replica.parameters, theta[p], fragments, p, alpha)
 
     async with asyncio.TaskGroup() as group:
-        for step, batch in enumerate(replica.batches(), start=1):
+        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
             # Phase 1, inner: a step of this replica's own optimizer.
             loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
@@ -79,6 +83,9 @@ async def streaming_diloco(
                 for p in due:
                     await end(p, 0.0 if last else blend)
             node.record(step=step, loss=loss)
+            keeping = replica.is_due(step)  # only then are those under way waited for
+            kept = {p: (until, await delta) for p, (until, delta) in under_way.items()} if keeping else {}
+            await replica.checkpoint(step, theta=theta, m=m, mean=mean, under_way=kept)
 
 
 def _moved(theta: Tensor, parameters: list[Tensor], fragments: int, p: int) -> Tensor:

@@ -47,13 +47,14 @@ async def sync_ps(
     """
     ranks = trainers(node.size, server_trains)
     needed = most_of(ranks, "wait_for", wait_for) - server_trains
+    loose = wait_for is not None or timeout_s is not None  # ranks may be at different steps
     if node.rank != SERVER:
-        await _work(node, replica, polyak, cancel_late)
+        await _work(node, replica, polyak, cancel_late, loose)
         return
     async with asyncio.TaskGroup() as group:
         # A reply leaves while the server goes on: a slow link holds up its own worker only.
         replies = Replies(node, group, "reply", bears_losses=wait_for is not None)
-        await _serve(node, replica, replies, pull_interval, timeout_s, needed, cancel_late, server_trains)
+        await _serve(node, replica, replies, pull_interval, timeout_s, needed, cancel_late, server_trains, loose)
 
 
 async def _serve(
@@ -65,10 +66,12 @@ async def _serve(
     needed: int,
     cancel_late: bool,
     server_trains: bool,
+    loose: bool,
 ) -> None:
     """*needed*: the gradients of workers that make a step."""
     on_time: dict[int, Message] = {}
-    applied = rejected = 0
+    applied, rejected, at = replica.restored(applied=0, rejected=0, at=0)
+    batches = replica.batches()
 
     async def collect(step: int, least: int) -> None:
         """Receives until *least* workers have pushed a gradient of *step*; what is late is rejected."""
@@ -79,6 +82,7 @@ async def _serve(
             except PeerLost as lost:
                 replies.lost(lost, enough=len({*on_time, *node.peers}) >= least)
                 continue
+            replica.ledger.judge(push.source, used=push["step"] == step)
             if push["step"] == step:
                 on_time[push.source] = push
                 continue
@@ -86,10 +90,11 @@ async def _serve(
             if not replies.newer_than(push["step"], push.source):
                 replies.send(push.source, step, replica.snapshot())
 
-    for step, batch in enumerate(replica.batches(), start=1):
+    for step in range(1 + at, replica.steps + 1):
         # Phase 1, compute: the server's own gradient, while the workers' arrive.
         own: list[tuple[float, list[Tensor]]] = []
         if server_trains:
+            batch = next(batches)
             own = [await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))]
 
         # Phase 2, barrier: the first K gradients of this step, or those in time, of which there is one at least.
@@ -117,14 +122,15 @@ async def _serve(
         applied += len(losses)
         counts = {"late": rejected - before, "applied": applied, "rejected": rejected, "pushed": step * server_trains}
         node.record(step=step, loss=sum(losses) / len(losses), contributions=len(losses), **counts)
+        await replica.checkpoint(step, loose=loose, at=step, applied=applied, rejected=rejected)
 
     # Whoever missed the last step is about to push, and waits for a reply; or has pushed, and was told since.
     rejected += await replies.see_off("gradients", replica, only_behind=not cancel_late)
     node.record(step=replica.steps, rejected=rejected)
 
 
-async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: bool) -> None:
-    step, pushed = 1, 0
+async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: bool, loose: bool) -> None:
+    step, pushed = replica.restored(at=1, pushed=0)
     for batch in replica.batches():
         # Phase 1, compute, unless the next step's weights come unasked.
         work = node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
@@ -146,5 +152,8 @@ async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: b
         else:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
         step = reply["step"]
+        drawn = replica.ledger.drawn
+        replica.ledger.settle(drawn, used=not isinstance(done, Message))
+        await replica.checkpoint(step - 1, batches=drawn, loose=loose, at=step, pushed=pushed)
         if step > replica.steps:
             break

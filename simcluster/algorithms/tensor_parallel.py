@@ -35,9 +35,9 @@ async def tensor_parallel(
     and records those steps; None for the end alone.
     """
     p, shard = node.size, replica.tensor_shard()
-    part, cut = shard.part, list(shard.cuts)
+    part, cut = replica.restored(part=shard.part), list(shard.cuts)
 
-    for step, batch in enumerate(replica.joined_batches(), start=1):
+    for step, batch in enumerate(replica.joined_batches(), start=1 + replica.done):
         # Phases 1 and 2, forward and backward: the loss, and the gradients of what this rank has.
         gradients = [torch.zeros_like(parameter) for parameter in part.parameters]
         loss = await _forward_and_backward(node, shard, batch, gradients, schedule, step)
@@ -56,6 +56,7 @@ async def tensor_parallel(
             await _gather(node, replica, shard, f"weights/{step}")
         if gathered or node.rank != 0:
             node.record(step=step, loss=loss)
+        await replica.checkpoint(step, places=[], part=part)
 
 
 async def _forward_and_backward(

@@ -49,6 +49,7 @@ async def zero(
     weights = Weights(node, replica, stage > 0, stage == 3, gather, prefetch, held)
     owner = replica.pieces(weights.mine)
     held.take("optimizer", owner.state_bytes)
+    owner, kept = replica.restored(owner=owner, under_way=[])
     under_way: deque[tuple[int, float, Gradient]] = deque()
 
     async def update() -> None:
@@ -69,13 +70,17 @@ async def zero(
             node.record(step=step, loss=loss, **late, **(held.metrics() if step == replica.steps else {}))
 
     async with asyncio.TaskGroup() as group:
-        sums = Sums(node, weights.units, reduce, stage, group, replica.steps, held)
-        for step, batch in enumerate(replica.batches(), start=1):
+        sums = Sums(node, weights.units, reduce, stage, group, replica.steps - replica.done, held)
+        under_way.extend((step, loss, sums.of(step).arrived(totals)) for step, loss, totals in kept)
+        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
             weights.expect(step, group)
             loss = await _forward(node, replica, batch, weights)
             under_way.append((step, loss, await _backward(node, replica, batch, weights, sums.of(step))))
             if len(under_way) > staleness:
                 await update()
+            due = replica.is_due(step)  # only then are those under way waited for
+            kept = [(step, loss, await gradient.parts()) for step, loss, gradient in under_way] if due else []
+            await replica.checkpoint(step, places=[] if stage == 3 else None, owner=owner, under_way=kept)
         while under_way:
             await update()
 

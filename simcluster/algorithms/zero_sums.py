@@ -18,6 +18,7 @@ from simcluster.algorithms.zero_held import Held
 from simcluster.collectives import all_gather, reduce_scatter
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
+from simcluster.workloads.saved import Sharded
 from simcluster.workloads.units import Unit
 
 
@@ -35,7 +36,7 @@ class Sums:
         held: Held,
     ) -> None:
         self.units, self.held, self.at_once = units, held, stage >= 2
-        self._node, self._schedule, self._whole, self._group = node, schedule, stage == 0, group
+        self._node, self._schedule, self.whole, self._group = node, schedule, stage == 0, group
         self._accumulator = Accumulator(node.size)
         self._complete: dict[tuple[int, int], asyncio.Future[Tensor]] = {}
         if schedule == "direct":
@@ -54,7 +55,7 @@ class Sums:
             part = await reduce_scatter(self._node, vector, tag)
         else:
             part = await self._to_owners(step, unit, vector)
-        return torch.cat(await all_gather(self._node, part, f"{tag}/whole")) if self._whole else part
+        return torch.cat(await all_gather(self._node, part, f"{tag}/whole")) if self.whole else part
 
     async def _to_owners(self, step: int, unit: int, vector: Tensor) -> Tensor:
         node, parts = self._node, vector.tensor_split(self._node.size)
@@ -118,6 +119,16 @@ class Gradient:
         for number in list(self._under_way):
             await self._arrive(number)
         return [self._totals[unit.number] for unit in self._sums.units]
+
+    async def parts(self) -> list[Tensor | Sharded]:
+        """The same, of which it is said that they are parts, unless they are all of it."""
+        return [total if self._sums.whole else Sharded(total) for total in await self.sums()]
+
+    def arrived(self, totals: Sequence[Tensor]) -> Gradient:
+        """This gradient, of which the sums are there already."""
+        self._totals = dict(enumerate(totals))
+        self._held.take("gradients", sum(total.nbytes for total in totals))
+        return self
 
     def forget(self) -> None:
         """The sums have been used."""

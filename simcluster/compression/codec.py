@@ -84,6 +84,14 @@ class Codec:
         """Of *whole* only *sent* was sent: the rest comes with the next."""
         self.residual = whole - sent if whole is not self.residual else whole.sub_(sent)
 
+    def checkpoint_state(self) -> dict[str, Any]:
+        """All that the stream remembers."""
+        return {"residual": self.residual, "memory": self.memory.checkpoint_state()}
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        self.residual = state["residual"]
+        self.memory.load_checkpoint_state(state["memory"])
+
     @property
     def encode_cost(self) -> Cost:
         return FREE if self.kind is None else _costs(self.kind, self.layout)[0]

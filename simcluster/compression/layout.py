@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,3 +102,20 @@ class Memory:
         self._drawn += 1
         names = ("node", self.rng.node, "compression", self.name, str(self._drawn))
         return int(seed_sequence(self.rng.seed, *names).generate_state(1, "uint64")[0]) >> 1
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """What was kept, and how far each generator is that was asked."""
+        made = self.__dict__
+        return {
+            "kept": self.kept,
+            "drawn": self._drawn,
+            "own": self._generator.get_state() if "_generator" in made else None,
+            "common": self._common.bit_generator.state if "_common" in made else None,
+        }
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        self.kept, self._drawn = list(state["kept"]), state["drawn"]
+        if state["own"] is not None:
+            self._generator.set_state(state["own"])
+        if state["common"] is not None:
+            self._common.bit_generator.state = state["common"]

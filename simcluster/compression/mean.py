@@ -63,6 +63,22 @@ class Mean:
         own = _cut(self._codec.layout, self._node.size)[self._node.rank]
         return Codec(self._kind, self._node.rng, f"{self._name}/back", own)
 
+    def checkpoint_state(self) -> dict[str, Any]:
+        """What its streams remember, of those that were used."""
+        made = self.__dict__
+        return {
+            "whole": self._codec.checkpoint_state(),
+            "outgoing": [codec.checkpoint_state() for codec in self._outgoing] if "_outgoing" in made else None,
+            "back": self._back.checkpoint_state() if "_back" in made else None,
+        }
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        self._codec.load_checkpoint_state(state["whole"])
+        for codec, saved in zip(self._outgoing, state["outgoing"], strict=True) if state["outgoing"] else ():
+            codec.load_checkpoint_state(saved)
+        if state["back"] is not None:
+            self._back.load_checkpoint_state(state["back"])
+
     async def __call__(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
         """The mean over ranks of *tensors*."""
         if self._kind is None:

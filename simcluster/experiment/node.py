@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 
 import pydantic
-import torch
 from torch import Tensor
 
+from simcluster.checkpoints.keeper import Holder
+from simcluster.checkpoints.shard import restore
 from simcluster.errors import ENDED, PeerLost
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.values import missing_values
@@ -57,21 +59,23 @@ async def run_node(
     experiment = _experiment(config_json)
     workload, numerics = experiment.workload, experiment.numerics
     replica = workload.replica(node.rank, node.size, experiment.seed, steps=experiment.steps, numerics=numerics)
+    time_s = begin(node, replica, recorder, experiment)
     evaluations = Evaluations(experiment, replica, recorder) if evaluate and node.rank == OBSERVED_RANK else None
     try:
-        async with asyncio.timeout(experiment.time_s) as limit:
+        async with asyncio.timeout(time_s) as limit:
             await experiment.algorithm(node, replica, **experiment.algorithm_settings)
+        replica.ledger.end(well=True)
     except TimeoutError:
         if not limit.expired():
             raise
     except SystemExit as leave:  # would end the process, and with it, in a simulator, the run without a word
         raise RuntimeError(f"the algorithm called sys.exit({leave.code!r})") from leave
     except PeerLost as lost:
-        if not _time_is_up(lost, experiment, recorder):
+        if not _time_is_up(lost, time_s, recorder):
             raise
     except BaseExceptionGroup as group:
         first = _first(group)
-        if not _time_is_up(first, experiment, recorder):
+        if not _time_is_up(first, time_s, recorder):
             raise _explained(first, experiment) from group
     except Exception as error:
         explained = _explained(error, experiment)
@@ -83,6 +87,7 @@ async def run_node(
         raise
     finally:
         finished_s = recorder.end_algorithm()
+        _note_samples(replica, recorder)
         try:
             if evaluations is not None:
                 await evaluations.finish(finished_s)
@@ -93,15 +98,44 @@ async def run_node(
     return recorder.record
 
 
+def begin(node: Transport, replica: Replica, recorder: Recorder, experiment: Experiment) -> float | None:
+    """Makes *replica* what it was in the checkpoint that the run goes on from, if it does; returns the time left.
+
+    From then on it is kept, if the experiment says so and the backend has somebody who takes it.
+    """
+    recorder.ledger = replica.ledger.notes if replica.computes else None
+    shard, settings, channel = recorder.restored, experiment.checkpoint, recorder.channel
+    if shard is not None:
+        restore(shard, replica, node.rng)
+    began_s = shard.time_s if shard is not None else 0.0
+    if settings is not None and channel is not None:
+        judges = settings.best is not None
+        now = partial(_later, recorder, began_s)
+        replica.keeper = Holder(settings.every, replica, node, channel, now, judges=judges)
+    return None if experiment.time_s is None else experiment.time_s - began_s
+
+
+def _later(recorder: Recorder, by_s: float) -> float:
+    return recorder.now() + by_s
+
+
 def _explained(error: BaseException, experiment: Experiment) -> BaseException:
     """*error*, or what to do about it if it came of values that are not computed."""
     return (missing_values(error) if experiment.numerics == "none" else None) or error
 
 
-def _time_is_up(error: BaseException, experiment: Experiment, recorder: Recorder) -> bool:
+def _note_samples(replica: Replica, recorder: Recorder) -> None:
+    """What became of its batches; those still in its hands are lost, unless it ended well."""
+    if replica.computes:
+        replica.ledger.end(well=False)
+        recorder.ledger = None
+        recorder.record.samples.append(replica.ledger.notes())
+
+
+def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) -> bool:
     """Whether a peer is missed only because its clock reached the run's last moment a little earlier."""
     ended = isinstance(error, PeerLost) and error.reason == ENDED
-    return ended and experiment.time_s is not None and recorder.now() > experiment.time_s - CLOCKS_APART_S
+    return ended and time_s is not None and recorder.now() > time_s - CLOCKS_APART_S
 
 
 class Evaluations:
@@ -114,7 +148,7 @@ class Evaluations:
         self._every = experiment.evaluate_every
         self._replica, self._recorder = replica, recorder
         self._kept: list[tuple[float, int, list[Tensor]]] = []
-        self._next_step = experiment.evaluate_every
+        self._next_step = (replica.done // self._every + 1) * self._every
         recorder.on_metrics = self._on_metrics
 
     def _on_metrics(self, step: int, _: dict[str, float]) -> None:

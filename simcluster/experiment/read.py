@@ -15,6 +15,7 @@ from typing import Any, get_args
 from simcluster import yaml_lines
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
+from simcluster.experiment.checkpoint import CheckpointSettings, read_checkpoint
 from simcluster.experiment.fault_kinds import Fault
 from simcluster.experiment.faults import read_faults
 from simcluster.experiment.overrides import add_faults, apply_overrides
@@ -38,6 +39,7 @@ KEYS = (
     "seed",
     "numerics",
     "check_memory",
+    "checkpoint",
     "backend",
 )
 BACKENDS = ("sim", "sockets")
@@ -61,6 +63,7 @@ class Experiment:
     seed: int
     numerics: Numerics
     check_memory: bool
+    checkpoint: CheckpointSettings | None
     backend: str
     document: dict[str, Any] = field(repr=False)
 
@@ -130,6 +133,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     evaluate_every = reading.value(
         "evaluate_every", int, "a whole number of at least 1", default=max(1, -(-steps // EVALUATIONS)), least=1
     )
+    checkpoint = read_checkpoint(reading, algorithm_block, numerics)
     check_cut(reading, algorithm_block, settings, workload, cluster, numerics)
     if reading.problems:
         raise UsageError(reading.problems)
@@ -147,6 +151,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         "seed": seed,
         "numerics": numerics,
         "check_memory": check_memory,
+        **({"checkpoint": checkpoint.block} if checkpoint is not None else {}),
         "backend": backend,
     }
     return Experiment(
@@ -162,6 +167,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         seed=seed,
         numerics=numerics,
         check_memory=check_memory,
+        checkpoint=checkpoint,
         backend=backend,
         document=resolved,
     )

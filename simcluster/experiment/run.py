@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import simcluster
+from simcluster.checkpoints.keeping import Keeping
+from simcluster.checkpoints.restore import Restored
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.fault_plan import planned
 from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.kept import check_nothing_to_resume, conclude, keeping_of, restart_of
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.own_code import refuse_while_loading
@@ -76,6 +79,7 @@ def run(
     plan = read_experiment(
         experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend, faults=planned()
     )
+    check_nothing_to_resume(_folder(plan, out))
     return run_plan(plan, out=out, options=options, report=report, progress=progress, on_output=on_output)
 
 
@@ -87,12 +91,14 @@ def run_plan(
     report: bool = True,
     progress: Progress | None = None,
     on_output: Output | None = None,
+    begins_with: Restored | None = None,
 ) -> Run:
-    """Runs a *plan* that has been read already: see `run`."""
-    folder = Path(out) if out is not None else default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
+    """Runs a *plan* that has been read already: see `run`. *begins_with* is a checkpoint: see `resume`."""
+    folder = _folder(plan, out)
     check_folder(folder)
     check_memory(plan)
-    job = _job(plan, folder, dict(options or {}), progress, on_output)
+    keeping, store = keeping_of(plan, folder, begins_with)
+    job = _job(plan, folder, dict(options or {}), progress, on_output, keeping)
     remember(job.config_json, plan)
     try:
         record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
@@ -100,7 +106,11 @@ def run_plan(
         error.seed, error.folder = plan.seed, None
         raise
     try:
-        finished = write_run(folder, plan.document, plan.topology, record, simcluster.__version__, report=report)
+        samples = conclude(record, plan, keeping)
+        finished = write_run(
+            folder, plan.document, plan.topology, record, simcluster.__version__, report=report, samples=samples
+        )
+        store.drop_others()
     except RunError as error:
         error.seed = plan.seed
         raise
@@ -111,6 +121,10 @@ def run_plan(
             failure.add_note(place)
         raise failure
     return finished
+
+
+def _folder(plan: Experiment, out: str | Path | None) -> Path:
+    return Path(out) if out is not None else default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
 
 
 def _places_to_look(failure: RunError, folder: Path) -> list[str]:
@@ -124,7 +138,12 @@ def _places_to_look(failure: RunError, folder: Path) -> list[str]:
 
 
 def _job(
-    plan: Experiment, folder: Path, options: dict[str, Any], progress: Progress | None, on_output: Output | None
+    plan: Experiment,
+    folder: Path,
+    options: dict[str, Any],
+    progress: Progress | None,
+    on_output: Output | None,
+    keeping: Keeping,
 ) -> ClusterJob:
     workers = plan.topology.workers
     addresses, remotes = places(plan.topology, options) if plan.backend == "sockets" else ([], [])
@@ -136,20 +155,30 @@ def _job(
         if progress is not None and rank == observed:
             progress(min(step, plan.steps), plan.steps)
 
+    config_json = json.dumps(plan.document)
+    began_s = keeping.restored.time_s if keeping.restored is not None else 0.0
     return ClusterJob(
         names=workers,
-        config_json=json.dumps(plan.document),
+        config_json=config_json,
         seed=plan.seed,
         addresses=addresses,
         topology=plan.topology,
         log_folder=folder / "logs" if plan.backend == "sockets" else None,
-        time_s=plan.time_s,
+        time_s=None if plan.time_s is None else plan.time_s - began_s,
         faults=plan.faults,
         options=options,
         on_progress=on_progress,
         remotes=remotes,
         files=_own_files(plan) if any(remotes) else (),
         on_output=on_output,
+        about={
+            "name": plan.name,
+            "algorithm": plan.algorithm_name.replace("\\", "/").rpartition("/")[2],
+            "topology": plan.topology.name,
+            "steps": plan.steps,
+        },
+        again=restart_of(plan, folder, keeping, config_json),
+        keeping=keeping,
     )
 
 

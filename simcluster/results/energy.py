@@ -27,7 +27,7 @@ def bills(topology: Topology, record: RunRecord) -> dict[str, Bill]:
     for node in record.nodes:
         device = topology.nodes[node.name].device
         assert device is not None, "a worker has a device"
-        found[node.name] = bill(device, node.compute_s, record.elapsed_s)
+        found[node.name] = bill(device, node.compute_s, record.lasted_s)
     return found
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
+    from simcluster.checkpoints.store import Checkpoint
     from simcluster.results.plots import RunPlots
     from simcluster.tracking import Exported
 
@@ -34,6 +35,9 @@ TRACEBACK: Final = "traceback.txt"
 """Of the node that failed, if one did."""
 FINAL: Final = "final.safetensors"
 """In the checkpoints: the weights of rank 0 at the end."""
+FINAL_PATH: Final = f"{CHECKPOINTS}/{FINAL}"
+SAMPLES: Final = "samples.parquet"
+"""What became of every sample that was drawn; not there if nothing was computed."""
 
 NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
 PARTIAL: Final = ".partial-"
@@ -67,6 +71,26 @@ class Run:
             return pd.read_parquet(self.folder / METRICS)
         except (OSError, ValueError) as error:
             raise _damaged(self.folder / METRICS, f"a Parquet table ({error})") from error
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """One row per sample and epoch: epoch, sample, node, used (times it is in the weights), lost (drawn in vain).
+
+        Raises UsageError for a run that computed nothing.
+        """
+        import pandas as pd
+
+        try:
+            return pd.read_parquet(self.folder / SAMPLES)
+        except (OSError, ValueError) as error:
+            raise _damaged(self.folder / SAMPLES, f"a Parquet table ({error})") from error
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those of steps that were kept, by age: step, path, judged; `simcluster.resume` goes on from one."""
+        from simcluster.checkpoints.store import checkpoints
+
+        return checkpoints(self.folder)
 
     @cached_property
     def trace(self) -> dict[str, Any]:

@@ -8,13 +8,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from simcluster.results.rest import Adder, Rest
 from simcluster.results.span import Span, SpanKind
 from simcluster.unknown import UnknownNumber
+
+if TYPE_CHECKING:
+    from simcluster.checkpoints.keeper import Channel
+    from simcluster.checkpoints.shard import Shard
 
 __all__ = ["Metric", "NodeRecord", "Recorder", "Rest", "RunRecord", "Span", "SpanKind", "kept_spans"]
 
@@ -46,7 +50,8 @@ class NodeRecord:
     counts everything else that this node sent (0 in the simulator). *rest* sums up the spans that came after *spans*
     were as many as are kept; None if none did. A node that never said its last words has no
     *finished_s* and no *weights_sha256*. *weights* is the content of a file with its final weights
-    (simcluster.results.weights); those of one node are enough for a run.
+    (simcluster.results.weights); those of one node are enough for a run. *samples* says what became of its batches, as
+    simcluster.workloads.ledger has it: one entry for each life that it had.
     """
 
     rank: int
@@ -61,6 +66,8 @@ class NodeRecord:
     finished_s: float | None = None
     weights_sha256: str | None = None
     weights: bytes | None = field(default=None, repr=False)
+    samples: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    began_s: float = 0.0
 
     @property
     def digest(self) -> str:
@@ -89,14 +96,15 @@ class NodeRecord:
     @property
     def wait_s(self) -> float:
         """Time the device stood idle before this node was done."""
-        return max(0.0, (self.finished_s or 0.0) - self.compute_s)
+        return max(0.0, (self.finished_s or 0.0) - self.began_s - self.compute_s)
 
 
 class Recorder:
     """Fills a NodeRecord while a node runs. The transport calls it; *now* is the run's clock, 0 at its start.
 
     The first *keep* spans are kept one by one: see `kept_spans`. *on_metrics*, if given, is called after each `metrics`
-    with (step, {name: value}), off the clock.
+    with (step, {name: value}), off the clock. *ledger*, if set, tells what became of this node's batches until now.
+    *channel* and *restored* are a backend's: who takes checkpoints, and what this node goes on from.
     """
 
     def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
@@ -105,6 +113,9 @@ class Recorder:
         self._adder: Adder | None = None
         self.now = now
         self.on_metrics: Callable[[int, dict[str, float]], None] | None = None
+        self.ledger: Callable[[], dict[str, Any]] | None = None
+        self.channel: Channel | None = None
+        self.restored: Shard | None = None
 
     @property
     def record(self) -> NodeRecord:
@@ -172,7 +183,8 @@ def _number(name: str, value: object) -> float:
 class RunRecord:
     """A whole run as a backend hands it over: the nodes in rank order, and the error if it failed.
 
-    *elapsed_s* is virtual in the simulator and measured on sockets; *wall_s* is measured on both.
+    *elapsed_s* is virtual in the simulator and measured on sockets; *wall_s* is measured on both. A resumed run began
+    at *began_s*.
     """
 
     nodes: list[NodeRecord]
@@ -180,6 +192,25 @@ class RunRecord:
     wall_s: float
     error: Exception | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    began_s: float = 0.0
+
+    @property
+    def lasted_s(self) -> float:
+        """What of *elapsed_s* was this run's own."""
+        return self.elapsed_s - self.began_s
+
+    def begin_at(self, time_s: float) -> None:
+        """The run began at *time_s*, where an earlier one was kept: moves all that was noted there."""
+        self.began_s = time_s
+        self.elapsed_s += time_s
+        for node in self.nodes:
+            node.began_s = time_s
+            node.metrics = [metric._replace(time_s=metric.time_s + time_s) for metric in node.metrics]
+            node.spans = [
+                span._replace(start_s=span.start_s + time_s, end_s=span.end_s + time_s) for span in node.spans
+            ]
+            node.rest = node.rest and node.rest.later(time_s)
+            node.finished_s = None if node.finished_s is None else node.finished_s + time_s
 
     @property
     def trace_sha256(self) -> str:

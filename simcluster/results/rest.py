@@ -38,6 +38,17 @@ class Rest:
         self.busy_s = [a + b for a, b in zip(self.busy_s[::2], self.busy_s[1::2], strict=True)] + [0.0] * half
         self.sent_bytes = [a + b for a, b in zip(self.sent_bytes[::2], self.sent_bytes[1::2], strict=True)] + [0] * half
 
+    def later(self, by_s: float) -> Rest:
+        """The same, *by_s* later: each part in the middle of where it was."""
+        moved = Rest(self.spans, 0.0, self.digest, self.width_s)
+        for part in range(PARTS):
+            middle_s = (part + 0.5) * self.width_s + by_s
+            half_s = self.busy_s[part] / 2
+            moved.add("compute", middle_s - half_s, middle_s + half_s, 0)
+            moved.add("send", middle_s, middle_s, self.sent_bytes[part])
+        moved.compute_s = self.compute_s
+        return moved
+
     def add(self, kind: str, start_s: float, end_s: float, size_bytes: int) -> None:
         """Puts one span into the parts that it lies in."""
         if self.width_s == 0.0:

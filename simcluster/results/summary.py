@@ -55,7 +55,7 @@ def link_use(topology: Topology, record: RunRecord) -> dict[str, LinkUse]:
     for link in topology.links:
         forward, backward = carried[link.name]
         busiest = forward + backward if link.duplex == "half" else max(forward, backward)
-        capacity_bytes = link.bandwidth_Bps * record.elapsed_s
+        capacity_bytes = link.bandwidth_Bps * record.lasted_s
         use[link.name] = LinkUse(forward, backward, busiest / capacity_bytes if capacity_bytes else 0.0)
     return use
 
@@ -93,6 +93,9 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
         if isinstance(record.error, NodeFailed):
             summary["error"]["traceback"] = record.error.details
+    for key in ("samples", "checkpoints", "resumed"):
+        if record.extra.get(key):
+            summary[key] = record.extra[key]
     if record.extra.get("lost"):
         summary["lost"] = record.extra["lost"]
     if record.extra.get("faults"):

@@ -23,11 +23,12 @@ from simcluster.errors import NodeFailed, RunError
 from simcluster.results.folder import (
     CHECKPOINTS,
     CONFIG,
-    FINAL,
+    FINAL_PATH,
     LOGS,
     METRICS,
     PARTIAL,
     REPORT,
+    SAMPLES,
     SUMMARY,
     TRACE,
     TRACEBACK,
@@ -39,6 +40,7 @@ from simcluster.results.summary import summarize
 from simcluster.results.trace import description, events
 
 if TYPE_CHECKING:
+    from simcluster.results.samples import Samples
     from simcluster.topology import Topology
 
 
@@ -59,12 +61,13 @@ def write_run(
     version: str,
     *,
     report: bool = True,
+    samples: Samples | None = None,
 ) -> Run:
     """Writes everything *record* says to *folder* and returns it as a Run.
 
-    An earlier run in *folder* is replaced, its checkpoints too; files that are not ours stay. A report takes
-    5 MB: a sweep may do without. Raises UsageError if *folder* holds something else, FolderError if it cannot
-    be written.
+    An earlier run in *folder* is replaced; files that are not ours stay, and so do checkpoints of steps, which are
+    another's affair. A report takes 5 MB: a sweep may do without. *samples* are what became of them, if known. Raises
+    UsageError if *folder* holds something else, FolderError if it cannot be written.
     """
     folder = Path(folder)
     check_folder(folder)
@@ -73,16 +76,18 @@ def write_run(
         CONFIG: partial(_write_yaml, dict(config)),
         METRICS: partial(_write_metrics, record),
         TRACE: partial(_write_trace, record, _description(summary)),
-        CHECKPOINTS: partial(_write_checkpoints, record),
+        **({SAMPLES: partial(_write_samples, samples)} if samples is not None else {}),
+        **({FINAL_PATH: partial(_write_weights, record)} if record.nodes and record.nodes[0].weights else {}),
         SUMMARY: partial(_write_json, summary),
     }
     if isinstance(record.error, NodeFailed):
         details = record.error.details
         writers[TRACEBACK] = lambda path: path.write_text(details, encoding="utf-8")
     _replace(folder, writers)
+    (folder / CHECKPOINTS).mkdir(exist_ok=True)
     # What an earlier run has left must not stay beside the numbers of this one, even if the new report fails.
-    stale = [REPORT, *([] if TRACEBACK in writers else [TRACEBACK]), *([LOGS] if config["backend"] == "sim" else [])]
-    for name in stale:
+    stale = [REPORT, *([LOGS] if config["backend"] == "sim" else [])]
+    for name in [*stale, *(name for name in (TRACEBACK, SAMPLES, FINAL_PATH) if name not in writers)]:
         _remove(folder / name)
     run = Run(folder)
     if report:
@@ -101,7 +106,7 @@ def write_report(run: Run, topology: Topology) -> Path:
 
 def _replace(folder: Path, writers: Mapping[str, Callable[[Path], object]]) -> None:
     """Lets each writer write beside its final name, then renames all; on an error, none."""
-    staged = {name: folder / f"{PARTIAL}{name}" for name in writers}
+    staged = {name: folder / f"{PARTIAL}{Path(name).name}" for name in writers}
     name = ""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,8 +114,7 @@ def _replace(folder: Path, writers: Mapping[str, Callable[[Path], object]]) -> N
             _remove(staged[name])
             write(staged[name])
         for name, path in staged.items():
-            if path.is_dir():
-                _remove(folder / name)
+            (folder / name).parent.mkdir(exist_ok=True)
             path.replace(folder / name)
     except OSError as error:
         for path in staged.values():
@@ -166,10 +170,16 @@ def _write_metrics(record: RunRecord, path: Path) -> None:
     )
 
 
-def _write_checkpoints(record: RunRecord, path: Path) -> None:
-    path.mkdir()
-    if record.nodes and record.nodes[0].weights is not None:
-        (path / FINAL).write_bytes(record.nodes[0].weights)
+def _write_weights(record: RunRecord, path: Path) -> None:
+    assert record.nodes[0].weights is not None
+    path.write_bytes(record.nodes[0].weights)
+
+
+def _write_samples(samples: Samples, path: Path) -> None:
+    import pandas as pd
+
+    kinds = {"epoch": "int32", "sample": "int64", "node": "category", "used": "int32", "lost": "int32"}
+    pd.DataFrame(dict(samples.columns)).astype(kinds).to_parquet(path, index=False)
 
 
 def _description(summary: Mapping[str, Any]) -> dict[str, Any]:

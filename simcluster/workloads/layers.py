@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from simcluster.errors import Problem, UsageError
 from simcluster.workloads.steps import Loss, separate
 
-Drawing = Callable[[str], AbstractContextManager[object]]
-"""Lends torch's generator to a layer that may draw from it, by a name that says which layer, and how often it ran."""
+Drawing = Callable[[int], AbstractContextManager[object]]
+"""Lends torch's generator to a layer that may draw from it, by the layer's number: another one each time."""
 
 
 class Layer:
@@ -44,7 +44,7 @@ class Layer:
         self.parameters = [place for place, _ in parameters]
         self._trainable = [parameter for _, parameter in parameters]
         self._loss, self._wants_input_gradient = loss, wants_input_gradient
-        self._drawing, self._runs = drawing, 0
+        self._drawing = drawing
         self._stash: dict[Hashable, tuple[Tensor, Tensor, bool]] = {}  # inputs, outputs, whether those are the loss
 
     @property
@@ -114,10 +114,9 @@ class Layer:
         if self._wants_input_gradient and leaf.is_floating_point():
             leaf.requires_grad_()
         value: object = leaf
-        with self._drawing(f"{self.number}/{self._runs}"):
+        with self._drawing(self.number):
             for module in self._modules:
                 value = module(value)
-        self._runs += 1
         if not isinstance(value, Tensor):
             raise ValueError(
                 f"{self.name} puts out a {type(value).__name__}; expected one tensor, which the next takes"

@@ -6,6 +6,7 @@ This file knows optimizers. It must not know nodes, messages, time, nor who has 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from simcluster.transport import Cost
 from simcluster.workloads.costs import elementwise_cost
 from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.saved import Sharded, load_optimizer, numbered, optimizer_state
 from simcluster.workloads.steps import take_step
 
 
@@ -31,7 +33,9 @@ class Part:
         step: Callable[[Sequence[Tensor]], None],
         costs: tuple[Cost, Cost],
         device: str = "cpu",
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
+        self._optimizer = optimizer
         self.places, self.parameters = list(places), list(parameters)
         self._clip_norm, self._step, self._costs = clip_norm, step, costs
         self._device = device
@@ -57,6 +61,29 @@ class Part:
                 raise ValueError("gradients are clipped by the norm of all of them, which apply was not told")
             gradients = clipped(gradients, self._clip_norm, squared_norm)
         self._step(gradients)
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Its parameters and what the optimizer keeps for them, if that is not the replica's."""
+        return self._state(sharded=False)
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Overwrites both in place."""
+        assert self._optimizer is not None, "an optimizer of its own"
+        for mine, saved in zip(self.parameters, state["parameters"], strict=True):
+            mine.copy_(saved)
+        load_optimizer(self._optimizer, numbered(self._trainable), state["optimizer"])
+
+    def _state(self, *, sharded: bool) -> dict[str, Any]:
+        assert self._optimizer is not None, "an optimizer of its own"
+        parameters = [Sharded(tensor) if sharded else tensor for tensor in self.parameters]
+        optimizer = optimizer_state(self._optimizer, numbered(self._trainable), sharded=sharded)
+        return {"parameters": parameters, "optimizer": optimizer}
+
+    @property
+    def _trainable(self) -> list[nn.Parameter]:
+        """As the optimizer has them, in its order."""
+        assert self._optimizer is not None
+        return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
 
     def apply_cost(self) -> Cost:
         """What `apply` asks of a device, counted as `Replica.apply_cost`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,17 +30,23 @@ class Pieces(Part):
         step: Callable[[Sequence[Tensor]], None],
         counted: tuple[Cost, Cost, int],
         device: str = "cpu",
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        super().__init__(range(len(vectors)), vectors, clip_norm, step, counted[:2], device)
+        super().__init__(range(len(vectors)), vectors, clip_norm, step, counted[:2], device, optimizer)
         self.state_bytes = counted[2]
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """As a Part's; each vector is this rank's part of a whole one, and so is what the optimizer keeps for it."""
+        return self._state(sharded=True)
 
 
 def make_pieces(vectors: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None, kind: str) -> Pieces:
     """*vectors*, which a step changes in place."""
     trainable = [nn.Parameter(vector) for vector in vectors]
     counted = count_pieces(vectors, make_optimizer, clip_norm, kind)
-    step = partial(take_step, make_optimizer(trainable), trainable, clip_norm=None)
-    return Pieces(vectors, clip_norm, step, counted)
+    optimizer = make_optimizer(trainable)
+    step = partial(take_step, optimizer, trainable, clip_norm=None)
+    return Pieces(vectors, clip_norm, step, counted, optimizer=optimizer)
 
 
 def count_pieces(

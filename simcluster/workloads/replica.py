@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,9 @@ from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.part import Part, count_part
 from simcluster.workloads.partition import Indices
 from simcluster.workloads.pieces import Pieces, make_pieces
+from simcluster.workloads.progress import Progress
 from simcluster.workloads.samples import Batch, Samples
+from simcluster.workloads.saved import load_model, load_optimizer, model_state, optimizer_state
 from simcluster.workloads.steps import Loss, differentiate, separate, take_step, trainable_of
 from simcluster.workloads.streams import joined, stream
 from simcluster.workloads.tensor_shard import PieceCost, TensorShard, share_of
@@ -46,7 +49,7 @@ class Counted:
     draws: bool | None = None
 
 
-class Replica:
+class Replica(Progress):
     """One node's share of a Workload. Ask `Workload.replica` for one.
 
     *names* and *parameters* list the trainable parameters in the model's own order; *parameters* are the live
@@ -93,29 +96,38 @@ class Replica:
         self._draws: bool | None = None
         self._evaluated: nn.Module | None = None
         self._layers: Layers | None = None
+        self._layer_runs: dict[int, int] = {}
 
     @property
     def shard_size(self) -> int:
         """Samples in this rank's shard."""
         return len(self._shards[self._rank])
 
-    def batches(self) -> Iterator[Batch]:
-        """Yields *steps* batches of *batch_size* samples each; every call starts over with the same ones.
+    def batches(self, first: int | None = None) -> Iterator[Batch]:
+        """Yields the batches from number *first* to *steps*, of *batch_size* samples each; always the same ones.
 
-        It cycles over the shard, reshuffled each pass. A batch may span two passes, so all batches are of one
-        size and every sample is used as often as any other, give or take one.
+        By default it begins behind those that are *done*. It cycles over the shard, reshuffled each pass. A batch may
+        span two passes, so all batches are of one size and every sample is used as often as any other, but for one.
         """
-        return self._stream(self._rank)
+        first = self.done if first is None else first
+        return self._noted(self._stream(self._rank, first), first, joined=False)
 
     def joined_batches(self) -> Iterator[Batch]:
         """At each step the batches of all ranks as one, in rank order: what ranks train on that share one model.
 
         Every node has all samples, so it draws them itself, and the same as any other.
         """
-        return joined([self._stream(rank) for rank in range(len(self._shards))])
+        streams = [self._stream(rank, self.done) for rank in range(len(self._shards))]
+        return self._noted(joined(streams), self.done, joined=True)
 
-    def _stream(self, rank: int) -> Iterator[Batch]:
-        return stream(self._train, self._shards[rank], self._seed, rank, self.batch_size, self.steps)
+    def _stream(self, rank: int, first: int) -> Iterator[Batch]:
+        return stream(self._train, self._shards[rank], self._seed, rank, self.batch_size, self.steps, first)
+
+    def _noted(self, batches: Iterator[Batch], first: int, *, joined: bool) -> Iterator[Batch]:
+        self.ledger.begin(first, joined=joined)
+        for batch in batches:
+            self.ledger.draw(batch.step)
+            yield batch
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
         """The mean loss of *batch* and its gradient by every parameter, as tensors that nothing else holds.
@@ -211,10 +223,11 @@ class Replica:
             self._layers = Layers(self._model, self._trainable, self._loss, self._drawing)
         return self._layers
 
-    def _drawing(self, which: str) -> AbstractContextManager[object]:
+    def _drawing(self, layer: int) -> AbstractContextManager[object]:
         if self._counted.draws is False:
             return nullcontext()
-        return borrowed(seed_number(seed_sequence(self._seed, "layers", str(self._rank), which)))
+        runs = self._layer_runs[layer] = self._layer_runs.get(layer, -1) + 1
+        return borrowed(seed_number(seed_sequence(self._seed, "layers", str(self._rank), f"{layer}/{runs}")))
 
     def tensor_shard(self) -> TensorShard:
         """This rank's share of the model, split by tensors: see `simcluster.workloads.tensor_shard`. Raises UsageError
@@ -223,9 +236,10 @@ class Replica:
         rank, size = self._rank, len(self._shards)
         share = share_of(modules_in_order(self._model), self._trainable, rank, size)
         costs = count_part(share.parameters, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
-        step = partial(take_step, self._make_optimizer(share.parameters), share.parameters, clip_norm=None)
+        optimizer = self._make_optimizer(share.parameters)
+        step = partial(take_step, optimizer, share.parameters, clip_norm=None)
         live = [parameter.detach() for parameter in share.parameters]
-        part = Part(range(len(live)), live, self._clip_norm, step, costs)
+        part = Part(range(len(live)), live, self._clip_norm, step, costs, optimizer=optimizer)
         return TensorShard(share, size, part, self._share_costs, self._loss, self._drawing)
 
     def _share_costs(self, batch: Batch) -> list[PieceCost]:
@@ -274,6 +288,24 @@ class Replica:
                 if isinstance(value, (Tensor, int, float)):
                     state[f"optimizer.{name}.{key}"] = torch.as_tensor(value).detach().clone()
         return state
+
+    def checkpoint_state(self, places: Sequence[int] | None = None) -> dict[str, Any]:
+        """{"model", "optimizer", "layers": how often each has drawn numbers}, not copied; of its parameters only those
+        at *places*, if given.
+        """
+        kept = set(range(len(self.names)) if places is None else places)
+        parameters = {name: self._trainable[place] for place, name in enumerate(self.names) if place in kept}
+        return {
+            "model": model_state(self._model, parameters),
+            "optimizer": optimizer_state(self._optimizer, parameters),
+            "layers": self._layer_runs,
+        }
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Overwrites all that *state* has, in place."""
+        load_model(self._model, state["model"])
+        load_optimizer(self._optimizer, dict(zip(self.names, self._trainable, strict=True)), state["optimizer"])
+        self._layer_runs = dict(state["layers"])
 
     def weights_sha256(self) -> str | None:
         """See the function of this name; None where nothing is computed."""

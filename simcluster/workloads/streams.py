@@ -8,28 +8,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import torch
+from torch import Tensor
 
 from simcluster.rng import numpy_stream
 from simcluster.workloads.partition import Indices
 from simcluster.workloads.samples import Batch, Samples
 
 
-def stream(train: Samples, shard: Indices, seed: int, rank: int, size: int, steps: int) -> Iterator[Batch]:
-    """*steps* batches of *size* samples of *shard*, always the same ones for a seed and rank.
+def stream(
+    train: Samples, shard: Indices, seed: int, rank: int, size: int, steps: int, first: int = 0
+) -> Iterator[Batch]:
+    """Batches number *first* to *steps* of *size* samples of *shard*, always the same ones for a seed and rank.
 
     It cycles over the shard, reshuffled each pass. A batch may span two passes, so all batches are of one size and
     every sample is used as often as any other, give or take one.
     """
+    for step, chosen in enumerate(chosen_samples(shard, seed, rank, size, steps)):
+        if step >= first:
+            yield Batch(train.inputs.index_select(0, chosen), train.targets.index_select(0, chosen), step)
+
+
+def chosen_samples(shard: Indices, seed: int, rank: int, size: int, steps: int) -> Iterator[Tensor]:
+    """Which samples each of *steps* batches has: pass after pass over *shard*, end to end, cut into batches."""
     rng = numpy_stream(seed, "batches", str(rank))
     order = torch.from_numpy(rng.permutation(shard))
     start = 0
-    for step in range(steps):
+    for _ in range(steps):
         if start + size > len(order):
             order = torch.cat([order[start:], torch.from_numpy(rng.permutation(shard))])
             start = 0
-        chosen = order[start : start + size]
+        yield order[start : start + size]
         start += size
-        yield Batch(train.inputs.index_select(0, chosen), train.targets.index_select(0, chosen), step)
 
 
 def joined(streams: Iterable[Iterator[Batch]]) -> Iterator[Batch]:

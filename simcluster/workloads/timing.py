@@ -57,8 +57,8 @@ class TimingReplica(Replica):
     def shard_size(self) -> int:
         return 0
 
-    def batches(self) -> Iterator[Batch]:
-        for step in range(self.steps):
+    def batches(self, first: int | None = None) -> Iterator[Batch]:
+        for step in range(first or 0, self.steps):
             yield Batch(self._inputs, self._targets, step)
 
     def joined_batches(self) -> Iterator[Batch]:

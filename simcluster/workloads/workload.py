@@ -170,6 +170,10 @@ class Workload:
             name=self.name,
         )
 
+    def shards(self, size: int, seed: int) -> list[Indices]:
+        """The samples of each of *size* ranks, by number. Raises UsageError if so much cannot be dealt out."""
+        return self._dealt(size, seed)
+
     def _initial_model(self, seed: int) -> nn.Module:
         with borrowed(seed_number(seed_sequence(seed, "weights"))):
             return self.model()

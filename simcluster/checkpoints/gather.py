@@ -1,0 +1,116 @@
+"""Joins what ranks hand in to checkpoints: a step's when all are there, or rank 0's with what the others had last.
+
+This file knows ranks, steps and what a full disk means: a warning, and training goes on. It must not know a backend,
+nor in which thread it is called; one at a time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Container, Mapping
+from typing import Any
+
+from simcluster.checkpoints.manifest import Cut, Manifest, RankEntry, config_sha256
+from simcluster.checkpoints.shard import Shard
+from simcluster.checkpoints.store import Store
+from simcluster.errors import CheckpointWarning
+
+
+class Gather:
+    """The checkpoints of a run of *size* ranks with the resolved experiment *config*, into *store*."""
+
+    def __init__(self, store: Store, config: Mapping[str, Any], size: int) -> None:
+        self._store, self._config, self._size = store, dict(config), size
+        self._config_sha256 = config_sha256(config)
+        self._steps: dict[int, dict[int, RankEntry]] = {}
+        self._judged: dict[int, dict[str, float]] = {}
+        self._last: dict[int, RankEntry] = {}
+        self._failed: dict[int, str] = {}
+        self._due = False
+        self.written: list[int] = []
+
+    def add(self, shard: Shard, lost: Container[int] = ()) -> None:
+        """*shard* was handed in, by when the ranks *lost* are no more. What cannot be written is warned of."""
+        if shard.step in self._failed or (self.written and shard.step <= self.written[-1] and not shard.loose):
+            return  # the others' parts could not be written, or a rank that came back goes through it again
+        try:
+            entry = self._put(shard)
+            self._last[shard.rank] = entry
+            if shard.judged:
+                self._judged[shard.step] = dict(shard.judged)
+            if shard.loose:
+                self._loosely(shard.rank)
+            else:
+                self._together(shard.step, entry, lost)
+        except OSError as error:
+            self._give_up(shard.step, error)
+
+    def close(self) -> None:
+        """Nothing more is handed in: what was for a checkpoint to come is taken away."""
+        self._store.discard()
+
+    def summary(self) -> dict[str, Any]:
+        """For summary.json: the steps that were kept, how many are incomplete, what could not be written."""
+        incomplete = sum(1 for step in self._steps if step not in self.written and step not in self._failed)
+        found: dict[str, Any] = {"written": len(self.written), "last_step": self.written[-1] if self.written else None}
+        if incomplete:
+            found["incomplete"] = incomplete
+        if self._failed:
+            found["failed"] = [{"step": step, "error": error} for step, error in self._failed.items()]
+        return found
+
+    def _together(self, step: int, entry: RankEntry, lost: Container[int]) -> None:
+        """Complete when every rank is at *step*; of those that are lost, what they handed in last."""
+        entries = self._steps.setdefault(step, {})
+        entries[entry.rank] = entry
+        missing = [rank for rank in range(self._size) if rank not in entries]
+        if not missing:
+            self._commit(step, entries, "step")
+        elif all(rank in lost and rank in self._last for rank in missing):
+            self._commit(step, {**self._last, **entries}, "filled")
+
+    def _loosely(self, rank: int) -> None:
+        """Complete with rank 0's, once the others have handed in anything."""
+        self._due = self._due or rank == 0
+        if self._due and len(self._last) == self._size:
+            self._due = False
+            self._commit(self._last[0].step, self._last, "loose")
+
+    def _put(self, shard: Shard) -> RankEntry:
+        files = {name: self._store.put(content) for name, content in shard.files.items()}
+        return RankEntry(shard.rank, shard.step, shard.batches, shard.time_s, shard.trees, files)
+
+    def _commit(self, at: int, entries: Mapping[int, RankEntry], cut: Cut) -> None:
+        manifest = Manifest(
+            run="",
+            sequence=0,
+            step=at,
+            world_size=self._size,
+            time_s=max(entry.time_s for entry in entries.values()),
+            cut=cut,
+            config_sha256=self._config_sha256,
+            config=self._config,
+            judged=self._judged.get(at, {}),
+            ranks=[entries[rank] for rank in sorted(entries)],
+        )
+        self._store.commit(manifest, self._in_use(beyond=at))
+        self.written.append(at)
+        for table in (self._steps, self._judged):
+            for step in [step for step in table if step <= at]:
+                del table[step]
+
+    def _give_up(self, step: int, error: OSError) -> None:
+        self._failed[step] = f"{type(error).__name__}: {error.strerror or error}"
+        for entry in self._steps.pop(step, {}).values():
+            if self._last.get(entry.rank) is entry:
+                del self._last[entry.rank]
+        warnings.warn(f"no checkpoint of step {step}: {self._failed[step]}", CheckpointWarning, stacklevel=2)
+        try:
+            self._store.discard(self._in_use(beyond=step))
+        except OSError:
+            return  # what is left is taken away when the folder is next written to
+
+    def _in_use(self, *, beyond: int) -> set[str]:
+        """Of what is to come, and of what every rank handed in last: that may be part of the next."""
+        pending = [entry for step, entries in self._steps.items() if step > beyond for entry in entries.values()]
+        return {file.sha256 for entry in [*pending, *self._last.values()] for file in entry.files.values()}

@@ -1,0 +1,64 @@
+"""A node's side of checkpoints: when one is due, what is copied for it, and who takes it.
+
+This file knows replicas and a channel. It must not know files, other ranks, or a backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from simcluster.checkpoints.shard import Captured, Shard
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+T = TypeVar("T")
+
+
+class Channel(Protocol):
+    """What a backend offers to who keeps checkpoints; neither takes virtual time."""
+
+    async def hand_in(self, make: Callable[[], Shard]) -> None:
+        """Has what *make* returns put into the run's folder; *make* may be called in another thread."""
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Does *work* where it holds up nobody who listens, and no work on this node's device runs beside it."""
+
+
+class Holder:
+    """Keeps every *every*-th step of *replica*, and the last; *judges*: rank 0's weights are evaluated each time.
+
+    *now* tells the time of the run.
+    """
+
+    def __init__(
+        self, every: int, replica: Replica, node: Transport, channel: Channel, now: Callable[[], float], *, judges: bool
+    ) -> None:
+        self._every, self._replica, self._node, self._channel = every, replica, node, channel
+        self._now, self._judges = now, judges and node.rank == 0
+        self._kept_at = replica.done
+        self._next = self._after(replica.done)
+
+    def due(self, step: int) -> bool:
+        return step >= self._next or (step >= self._replica.steps and step > self._kept_at)
+
+    async def keep(
+        self, step: int, batches: int, places: Sequence[int] | None, loose: bool, kept: Mapping[str, Any]
+    ) -> None:
+        if not self.due(step):
+            return
+        self._kept_at, self._next = step, self._after(step)
+        replica, time_s = self._replica, self._now()
+        captured = Captured(replica, self._node.rng, kept, places)
+        judged: dict[str, float] = {}
+        if self._judges:
+            weights = replica.snapshot()
+            judged = await self._channel.aside(lambda: replica.evaluate_weights(weights))
+
+        def make() -> Shard:
+            return Shard(self._node.rank, step, batches, time_s, loose, captured.trees, captured.files(), judged)
+
+        await self._channel.hand_in(make)
+
+    def _after(self, step: int) -> int:
+        return (step // self._every + 1) * self._every

@@ -1,0 +1,99 @@
+"""The one small file that makes a checkpoint complete: which step, whose run, which files with which digests.
+
+This file knows its fields. It must not know tensors or folders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from simcluster.errors import CheckpointError
+
+FORMAT = 1
+TRAINING = ("algorithm", "workload", "seed", "numerics")
+"""The keys of an experiment that say what is trained and how: a checkpoint of others is another run's."""
+
+
+Cut = Literal["step", "filled", "loose"]
+"""Every rank at one step; or lost ones at the last that they handed in; or, where ranks do not go in step, rank 0 at
+this step and the others where they were last.
+"""
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Content by its digest, which is also its name."""
+
+    sha256: str
+    size_bytes: int
+
+
+class RankEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """One rank's part: see `simcluster.checkpoints.shard.Shard`."""
+
+    rank: int
+    step: int
+    batches: int
+    time_s: float
+    trees: str
+    files: dict[str, File]
+
+
+class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A checkpoint of *run* at *step*, the *sequence*-th that was written into its folder.
+
+    *config_sha256* is that of the TRAINING keys of *config*, the resolved experiment. *judged* has rank 0's loss and
+    accuracy on held-out samples, if they were asked for. *sha256* is that of all the rest.
+    """
+
+    format: int = FORMAT
+    run: str
+    sequence: int
+    step: int
+    world_size: int
+    time_s: float
+    cut: Cut
+    config_sha256: str
+    config: dict[str, Any]
+    judged: dict[str, float]
+    ranks: list[RankEntry]
+    sha256: str = ""
+
+
+def config_sha256(config: Mapping[str, Any]) -> str:
+    """The hash of what is trained and how."""
+    content = {key: config.get(key) for key in TRAINING}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    manifest.sha256 = _digest(manifest)
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+
+
+def decode_manifest(content: bytes, name: str) -> Manifest:
+    """Raises CheckpointError for what is no whole manifest of this format."""
+    try:
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CheckpointError(name, "something else", f"a manifest ({error})") from None
+    if manifest.format != FORMAT:
+        raise CheckpointError(name, f"format {manifest.format}", f"{FORMAT}: it is of another version of simcluster")
+    if manifest.sha256 != _digest(manifest):
+        raise CheckpointError(name, "a digest that is not its own", "a manifest as it was written")
+    if sorted(entry.rank for entry in manifest.ranks) != list(range(manifest.world_size)):
+        raise CheckpointError(name, f"{len(manifest.ranks)} ranks", f"each of {manifest.world_size}, once")
+    steps = sorted({entry.step for entry in manifest.ranks})
+    if manifest.cut == "step" and steps != [manifest.step]:
+        raise CheckpointError(name, f"ranks at steps {steps}", f"all at step {manifest.step}")
+    return manifest
+
+
+def _digest(manifest: Manifest) -> str:
+    content = msgspec.to_builtins(manifest)
+    del content["sha256"]
+    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()

@@ -1,0 +1,173 @@
+"""A checkpoint as the ranks of a new run get it back: the same ranks, or others to which it is dealt out anew.
+
+This file knows manifests, shards and how a whole is cut. It must not know backends or how training goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from simcluster.checkpoints.manifest import TRAINING, File, Manifest, RankEntry, config_sha256
+from simcluster.checkpoints.shard import ALGORITHM, LEDGER, MODEL, OPTIMIZER, Shard, own_of, own_trees
+from simcluster.checkpoints.store import Checkpoint
+from simcluster.checkpoints.tree import SHARDED, decode, encode, walk
+from simcluster.errors import CheckpointError
+from simcluster.workloads.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a run begins with: its ranks' *shards*, at *step* and *time_s* of the *run* that it goes on with."""
+
+    run: str
+    step: int
+    time_s: float
+    world_size: int
+    shards: list[Shard]
+
+
+def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
+    """Raises CheckpointError if *config* trains something else, and says what differs."""
+    if manifest.config_sha256 == config_sha256(config):
+        return
+    for key in TRAINING:
+        then, now = manifest.config.get(key), config.get(key)
+        if then != now:
+            raise CheckpointError(
+                key, _short(now, then), f"{_short(then, now)}, as in the checkpoint: it is another run's"
+            )
+    raise CheckpointError("config_sha256", manifest.config_sha256, "the hash of its own config")
+
+
+def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:
+    """*checkpoint* for *size* ranks.
+
+    With as many as before each gets its own back. With others, weights and optimizer are everybody's, what is parted
+    among ranks is put together and parted anew, and what a rank has for itself goes to the rank of its number, a new
+    one getting that of number modulo the old size. *by_epochs*: the step is then the one at which as many samples have
+    been used, else the same one.
+    """
+    manifest = checkpoint.manifest
+    read = _reader(checkpoint)
+    if size == manifest.world_size:
+        shards = [_again(entry, manifest, read) for entry in sorted(manifest.ranks, key=lambda entry: entry.rank)]
+        everybodys = [shard.batches for shard in shards]
+        if manifest.cut == "loose":
+            _reckon(shards)
+    else:
+        step = manifest.step * manifest.world_size // size if by_epochs else manifest.step
+        everybodys = [step] * size
+        shards = _Resized(manifest, size, read).shards(step)
+    for shard in shards:
+        shard.everybodys, shard.time_s = everybodys, manifest.time_s
+    return Restored(manifest.run, shards[0].step, manifest.time_s, manifest.world_size, shards)
+
+
+def _again(entry: RankEntry, manifest: Manifest, read: Callable[[File], bytes]) -> Shard:
+    files = {name: read(file) for name, file in entry.files.items()}
+    # A rank that was lost comes back with what it had last, to the step of all.
+    filled = manifest.cut == "filled"
+    step, batches = (manifest.step, manifest.step) if filled else (entry.step, entry.batches)
+    return Shard(entry.rank, step, batches, entry.time_s, manifest.cut == "loose", entry.trees, files)
+
+
+def _reckon(shards: list[Shard]) -> None:
+    """Where ranks did not go in step: what rank 0 had taken of another one beyond that one's own last words will be
+    trained on again; what it had not taken yet is lost.
+    """
+    server = _ledger(shards[0])
+    for rank, (come, rejected) in list(server.judged.items()):
+        settled = sum(groups for _, groups, _, used in _ledger(shards[rank]).runs if used)
+        server.again += [[rank, group, 1] for group in range(settled, come) if group not in rejected]
+        lost = list(range(come, settled))
+        server.judged[rank] = settled, [group for group in rejected if group < settled] + lost
+    trees = json.loads(shards[0].trees)
+    shards[0].trees = json.dumps({**trees, LEDGER: server.notes()})
+
+
+def _ledger(shard: Shard) -> Ledger:
+    ledger = Ledger()
+    ledger.load(json.loads(shard.trees)[LEDGER])
+    return ledger
+
+
+class _Resized:
+    """A checkpoint of some ranks for *size* others."""
+
+    def __init__(self, manifest: Manifest, size: int, read: Callable[[File], bytes]) -> None:
+        self._manifest, self._size = manifest, size
+        entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
+        self._trees = [json.loads(entry.trees) for entry in entries]
+        self._tensors = [
+            {name: safetensors.torch.load(read(file)) for name, file in entry.files.items()} for entry in entries
+        ]
+        self._time_s = [entry.time_s for entry in entries]
+
+    def shards(self, step: int) -> list[Shard]:
+        return [self._shard(rank, step) for rank in range(self._size)]
+
+    def _shard(self, rank: int, step: int) -> Shard:
+        old = rank % len(self._trees)
+        model = self._joined(MODEL, old)
+        optimizer = self._joined(OPTIMIZER, old)
+        algorithm = decode(self._trees[old][ALGORITHM], self._parted(old, rank))
+        own = own_of(self._trees[old])
+        if rank >= len(self._trees):
+            own["generators"] = {"numpy": None, "torch": None}  # its own have not begun
+        tensors: dict[str, dict[str, Tensor]] = {MODEL: {}, OPTIMIZER: {}, ALGORITHM: {}}
+        values = {MODEL: model, OPTIMIZER: optimizer, ALGORITHM: algorithm}
+        trees = {name: encode(value, name, tensors[name]) for name, value in values.items()}
+        # Another number of ranks deals samples out anew, so the ledger begins anew.
+        trees |= {**own_trees(own), LEDGER: Ledger().notes()}
+        files = {name: safetensors.torch.save(found) for name, found in tensors.items() if found}
+        return Shard(rank, step, step, self._time_s[old], False, json.dumps(trees), files)
+
+    def _joined(self, part: str, old: int) -> Any:
+        """That of rank *old*, completed by what only others have, as stages of a pipeline do."""
+        order = [old, *(rank for rank in range(len(self._trees)) if rank != old)]
+        found = [decode(self._trees[rank][part], self._tensors[rank].get(part, {})) for rank in order]
+        whole = found[0]
+        for more in found[1:]:
+            mine, theirs = (one if part == MODEL else one["state"] for one in (whole, more))
+            for name, value in theirs.items():
+                mine.setdefault(name, value)
+        return whole
+
+    def _parted(self, old: int, rank: int) -> dict[str, Tensor]:
+        """The tensors of rank *old*'s algorithm; of what is parted, *rank*'s part of the whole."""
+        tensors = dict(self._tensors[old].get(ALGORITHM, {}))
+
+        def see(kind: str, name: str) -> None:
+            if kind == SHARDED:
+                whole = torch.cat([found[ALGORITHM][name] for found in self._tensors])
+                tensors[name] = whole.tensor_split(self._size)[rank]
+
+        walk(self._trees[old][ALGORITHM], see)
+        return tensors
+
+
+def _reader(checkpoint: Checkpoint) -> Callable[[File], bytes]:
+    """Reads each file once, however many ranks have it."""
+    known: dict[str, bytes] = {}
+
+    def read(file: File) -> bytes:
+        if file.sha256 not in known:
+            known[file.sha256] = checkpoint.read(file)
+        return known[file.sha256]
+
+    return read
+
+
+def _short(value: Any, other: Any) -> str:
+    """What of *value* is not in *other*, in a line."""
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        value = {key: part for key, part in value.items() if other.get(key, ...) != part}
+    words = json.dumps(value, default=str)
+    return words if len(words) <= 200 else f"{words[:197]}..."

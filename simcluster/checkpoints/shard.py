@@ -1,0 +1,96 @@
+"""What one rank hands in for a checkpoint, and what it is given back: bytes that any process can pass on.
+
+This file knows replicas, generators and formats. It must not know folders, other ranks or who carries it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from simcluster.checkpoints.tree import decode, encode
+from simcluster.errors import CheckpointError
+from simcluster.rng import NodeRandom
+from simcluster.workloads import Replica
+
+MODEL, OPTIMIZER, ALGORITHM = "model", "optimizer", "algorithm"
+"""Files of a rank: kept apart, since what is alike on all ranks is stored once."""
+
+OWN, SMALL, LEDGER = "rank", "small", "ledger"
+"""What is of this rank alone: its generators and how often its layers drew, tensors of that, its ledger."""
+
+
+class Shard(msgspec.Struct):
+    """One rank at one *step*: *batches* of its own are in it, at *time_s* of the run.
+
+    *trees* is JSON: of each part its values, where a tensor is named that is in the file of that part. *files* are
+    safetensors. *loose*: ranks do not go in step. *judged* has loss and accuracy, if they were asked for. *everybodys*
+    is filled in on the way back: the batches of each rank.
+    """
+
+    rank: int
+    step: int
+    batches: int
+    time_s: float
+    loose: bool
+    trees: str
+    files: dict[str, bytes]
+    judged: dict[str, float] = msgspec.field(default_factory=dict)
+    everybodys: list[int] = msgspec.field(default_factory=list)
+
+
+class Captured:
+    """A copy of all that *replica*, *rng* and *kept* are now; `files` makes bytes of it, in any thread."""
+
+    def __init__(
+        self, replica: Replica, rng: NodeRandom, kept: Mapping[str, Any], places: Sequence[int] | None
+    ) -> None:
+        state = replica.checkpoint_state(places)
+        own = {"generators": rng.checkpoint_state(), "layers": state["layers"]}
+        parts = {MODEL: state["model"], OPTIMIZER: state["optimizer"], ALGORITHM: dict(kept)}
+        self._tensors: dict[str, dict[str, Tensor]] = {name: {} for name in parts}
+        trees = {name: encode(value, name, self._tensors[name]) for name, value in parts.items()}
+        self.trees = json.dumps({**trees, **own_trees(own), LEDGER: replica.ledger.notes()})
+
+    def files(self) -> dict[str, bytes]:
+        """The tensors of each part that has some."""
+        found = {}
+        for name, tensors in self._tensors.items():
+            if tensors:
+                try:
+                    found[name] = safetensors.torch.save(tensors)
+                except KeyError as error:
+                    raise CheckpointError(name, f"a tensor of {error}", "a dtype that safetensors has") from None
+        return found
+
+
+def own_trees(own: Mapping[str, Any]) -> dict[str, Any]:
+    """What is of one rank alone, as JSON: a generator's state is some thousand small numbers, not worth a file."""
+    small: dict[str, Tensor] = {}
+    tree = encode(own, OWN, small)
+    return {OWN: tree, SMALL: {name: tensor.tolist() for name, tensor in small.items()}}
+
+
+def own_of(trees: Mapping[str, Any]) -> Any:
+    """The way back."""
+    small = {name: torch.tensor(values, dtype=torch.uint8) for name, values in trees[SMALL].items()}
+    return decode(trees[OWN], small)
+
+
+def restore(shard: Shard, replica: Replica, rng: NodeRandom) -> None:
+    """Makes *replica* and *rng* what they were when *shard* was captured."""
+    trees = json.loads(shard.trees)
+    found = {name: safetensors.torch.load(content) for name, content in shard.files.items()}
+    model, optimizer, algorithm = (decode(trees[name], found.get(name, {})) for name in (MODEL, OPTIMIZER, ALGORITHM))
+    own = own_of(trees)
+    rng.load_checkpoint_state(own["generators"])
+    replica.load_checkpoint_state({"model": model, "optimizer": optimizer, "layers": own["layers"]})
+    replica.ledger.load(trees[LEDGER])
+    replica.kept.update(algorithm)
+    replica.done, replica.everybodys = shard.batches, list(shard.everybodys)

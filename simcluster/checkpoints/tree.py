@@ -1,0 +1,76 @@
+"""Nested values as plain JSON, their tensors apart, and the way back. No pickle.
+
+This file knows tensors, numbers, lists and dicts. It must not know what they are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from simcluster.errors import CheckpointError
+from simcluster.workloads.saved import Sharded
+
+TENSOR, SHARDED, LIST, DICT = "tensor", "sharded", "list", "dict"
+
+
+def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """*value* as JSON can have it; copies of its tensors go into *tensors*, by names that begin with *path*.
+
+    What keeps its own state is asked for it. Raises CheckpointError for what cannot be kept.
+    """
+    if isinstance(value, Sharded):
+        return {SHARDED: _put(value.tensor, path, tensors)}
+    if isinstance(value, Tensor):
+        return {TENSOR: _put(value, path, tensors)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return {LIST: [encode(part, f"{path}/{number}", tensors) for number, part in enumerate(value)]}
+    if isinstance(value, Mapping):
+        _check_keys(value, path)
+        return {DICT: [[key, encode(part, f"{path}/{key}", tensors)] for key, part in value.items()]}
+    if hasattr(value, "checkpoint_state"):
+        return encode(value.checkpoint_state(), path, tensors)
+    raise CheckpointError(path, type(value).__name__, "a tensor, a number, a text, a list or dict of them, or None")
+
+
+def decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The value that *tree* stands for; a tuple has become a list."""
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, content),) = tree.items()
+    if kind == LIST:
+        return [decode(part, tensors) for part in content]
+    if kind == DICT:
+        return {key: decode(part, tensors) for key, part in content}
+    return tensors[content]
+
+
+def walk(tree: Any, see: Callable[[str, str], None]) -> None:
+    """Calls *see* with (kind, name) for each tensor of *tree*."""
+    if not isinstance(tree, dict):
+        return
+    ((kind, content),) = tree.items()
+    if kind in (TENSOR, SHARDED):
+        see(kind, content)
+        return
+    for part in content if kind == LIST else [part for _, part in content]:
+        walk(part, see)
+
+
+def _put(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> str:
+    # Copied at once: training goes on while it is written.
+    tensors[path] = tensor.detach().cpu().clone().contiguous()
+    return path
+
+
+def _check_keys(value: Mapping[Any, Any], path: str) -> None:
+    wrong = [key for key in value if not isinstance(key, (str, int)) or isinstance(key, bool)]
+    if wrong:
+        raise CheckpointError(path, f"the key {wrong[0]!r}", "keys that are texts or whole numbers")

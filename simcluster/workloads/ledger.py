@@ -1,0 +1,80 @@
+"""What became of the batches that one rank has drawn: which are in the weights, which were lost, in its own order.
+
+This file knows numbers of batches. It must not know samples, messages or time. Which samples a batch has follows from
+its number: see `simcluster.results.samples`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Ledger:
+    """*runs* are [first batch, groups, batches a group, 1 if used else 0], in the order in which they were settled.
+
+    A group is what an algorithm settles at once: a step, or a round. Of a server *judged* says what became of others'
+    groups: rank -> [how many have come, the numbers of those that it did not take]. *again* are [rank, first group,
+    groups] of others that a server has taken and that are trained on once more, as a resumed run may.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[list[int]] = []
+        self.judged: dict[int, tuple[int, list[int]]] = {}
+        self.again: list[list[int]] = []
+        self.joined = False
+        self._settled = self._drawn = 0
+        self._asked = False
+
+    def begin(self, first: int, *, joined: bool = False) -> None:
+        """Batches are drawn from number *first* on; *joined*: each is that of all ranks."""
+        self._settled = self._drawn = first
+        self.joined = joined
+
+    def draw(self, number: int) -> None:
+        """Batch *number* is in this rank's hands."""
+        self._drawn = number + 1
+
+    @property
+    def drawn(self) -> int:
+        """The batches of this pass that were drawn."""
+        return self._drawn
+
+    def settle(self, end: int, *, used: bool = True) -> None:
+        """The batches in hand before number *end* are one more group: in the weights, or lost."""
+        self._asked = True
+        self._note(min(end, self._drawn), used)
+
+    def judge(self, rank: int, used: bool) -> None:
+        """The next group of *rank* has come here, and was taken or not."""
+        come, rejected = self.judged.get(rank, (0, []))
+        if not used:
+            rejected.append(come)
+        self.judged[rank] = come + 1, rejected
+
+    def end(self, *, well: bool) -> None:
+        """What is still in hand is lost, unless this rank ended *well* and never said anything of its batches."""
+        self._note(self._drawn, well and not self._asked)
+
+    def notes(self) -> dict[str, Any]:
+        """All of it as plain values. What is in hand is not there."""
+        judged = [[rank, come, list(rejected)] for rank, (come, rejected) in sorted(dict(self.judged).items())]
+        runs = [list(run) for run in self.runs]
+        return {"runs": runs, "judged": judged, "again": [list(part) for part in self.again], "joined": self.joined}
+
+    def load(self, notes: dict[str, Any]) -> None:
+        """Goes on from *notes*."""
+        self.runs = [list(run) for run in notes["runs"]]
+        self.judged = {rank: (come, list(rejected)) for rank, come, rejected in notes["judged"]}
+        self.again = [list(part) for part in notes["again"]]
+        self.joined = bool(notes["joined"])
+
+    def _note(self, end: int, used: bool) -> None:
+        first, width = self._settled, end - self._settled
+        if width <= 0:
+            return
+        self._settled = end
+        last = self.runs[-1] if self.runs else [0, 0, 0, 0]
+        if last[2:] == [width, int(used)] and last[0] + last[1] * width == first:
+            last[1] += 1
+        else:
+            self.runs.append([first, 1, width, int(used)])

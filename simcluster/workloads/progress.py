@@ -1,0 +1,95 @@
+"""How far a replica is: where its batches go on, what an algorithm wants kept, and what it had kept before.
+
+This file knows numbers of batches and whoever keeps checkpoints, by one method. It must not know files or messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+from simcluster.workloads.ledger import Ledger
+
+
+class Keeper(Protocol):
+    """Keeps checkpoints of a replica: see `Progress.checkpoint`."""
+
+    def due(self, step: int) -> bool: ...
+
+    async def keep(
+        self, step: int, batches: int, places: Sequence[int] | None, loose: bool, kept: Mapping[str, Any]
+    ) -> None: ...
+
+
+class Progress:
+    """The part of a Replica that a resumed run begins with.
+
+    *done* is how many of its batches are in what it begins with: 0, unless the run goes on from a checkpoint.
+    *everybodys* has the same of each rank, and is empty then.
+    """
+
+    done: int = 0
+    everybodys: Sequence[int] = ()
+    keeper: Keeper | None = None
+    computes: bool
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What became of the batches drawn here."""
+        return Ledger()
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What the algorithm had kept under its own names."""
+        return {}
+
+    def restored(self, **initial: Any) -> Any:
+        """The values of *initial* as the checkpoint has them that the run goes on from; as they are, if it does not.
+
+        Several come as a tuple, in the order given. What keeps its own state (a codec, a mean) is filled and handed
+        back. Weights, optimizer, generators and the place among the batches are restored already.
+        """
+        found = [self._restored(name, value) for name, value in initial.items()]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _restored(self, name: str, value: Any) -> Any:
+        return _filled(value, self.kept[name]) if name in self.kept else value
+
+    def is_due(self, step: int) -> bool:
+        """Whether `checkpoint` at *step* will keep something: for what must be waited for only then."""
+        return self.keeper is not None and self.keeper.due(step)
+
+    async def checkpoint(
+        self,
+        step: int,
+        *,
+        batches: int | None = None,
+        places: Sequence[int] | None = None,
+        loose: bool = False,
+        **kept: Any,
+    ) -> None:
+        """*step* is over: this is a moment at which the run may be kept, and go on from. At most of them nothing is.
+
+        A checkpoint is that of all ranks at one step, so all must call it at the same ones; *loose*: where ranks do not
+        go in step, rank 0's stands for the run, with what the others kept last. *kept* is what a rank must know beside
+        its weights, its optimizer and its generators, by the names that `restored` has them: tensors, numbers, texts,
+        lists and dicts of them, codecs. *batches* of this rank are in the weights, by default *step* of them. *places*:
+        the only ones of its parameters that this rank is responsible for.
+        """
+        if not self.computes:
+            return  # there is nothing to keep
+        batches = step if batches is None else batches
+        self.ledger.settle(batches)
+        if self.keeper is not None:
+            await self.keeper.keep(step, batches, places, loose, kept)
+
+
+def _filled(value: Any, saved: Any) -> Any:
+    """*saved*, put into what of *value* keeps its own state."""
+    if hasattr(value, "load_checkpoint_state"):
+        value.load_checkpoint_state(saved)
+        return value
+    if isinstance(value, list) and any(hasattr(part, "load_checkpoint_state") for part in value):
+        return [_filled(part, of_it) for part, of_it in zip(value, saved, strict=True)]
+    return saved
