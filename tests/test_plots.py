@@ -194,6 +194,67 @@ def test_links_are_drawn_with_their_busy_share(run: Run) -> None:
     assert dict(zip(bars.y, bars.x, strict=True)) == pytest.approx(expected, abs=1e-3)
 
 
+def test_energy_grows_by_what_devices_draw(tmp_path: Path) -> None:
+    """Two Pis that draw 3 W at rest and 7 W at work. a works from 0 to 1 s, b never; the run lasts 2 s.
+
+    After 0.5 s: 0.5 x (7 + 3) = 5 J; after 2 s 10 + 6 = 16 J.
+    """
+    document = two_nodes()
+    document["nodes"] = {
+        name: {"flops": "1 GFLOP/s", "power_idle": "3 W", "power_busy": "7 W"} for name in document["nodes"]
+    }
+    a, b = Recorder(0, "a", lambda: 2.0), Recorder(1, "b", lambda: 2.0)
+    a.span("compute", 0.0, 1.0, -1, "", 0)
+    for time_s in (0.5, 2.0):
+        a.metric_at(time_s, int(2 * time_s), "eval_loss", 1.0)
+    run = write(tmp_path, record_of(a, b, elapsed_s=2.0), load(document), topology=document)
+    figure = run.plot.convergence("energy")
+    assert line(figure, "evaluated at rank 0")[0] == pytest.approx([5.0, 16.0])
+    assert figure.layout.xaxis.title.text == "energy (J)"
+
+
+def test_the_energy_axis_ends_with_the_bill(run: Run) -> None:
+    assert line(run.plot.convergence("energy"), "evaluated at rank 0")[0][-1] == pytest.approx(run.summary["joules"])
+
+
+def test_a_device_that_does_not_say_what_it_draws_is_named(tmp_path: Path) -> None:
+    document = two_nodes()
+    document["nodes"]["b"] = {"flops": "1 GFLOP/s"}
+    a, b = Recorder(0, "a", lambda: 1.0), Recorder(1, "b", lambda: 1.0)
+    a.metrics(1, {"loss": 1.0})
+    run = write(tmp_path, record_of(a, b, elapsed_s=1.0), load(document), topology=document)
+    with pytest.raises(UsageError, match=r"topology\.nodes\.b\.device: .*power_idle"):
+        run.plot.convergence("energy")
+
+
+def test_links_on_the_topology_have_the_colour_of_their_busy_share(run: Run) -> None:
+    """The last Pi hangs on 100 Mbps, half duplex: (200,100 + 200,060) B x 50 / (12.5 MB/s x 1.9 s) is 84 %."""
+    figure = run.plot.topology()
+    lines = {trace.name: trace for trace in figure.data if trace.mode == "lines"}
+    assert list(lines) == ["under 5 %", "5 to 25 %", "over 80 % busy"]
+    pi4, sw0 = ((x, y) for trace in figure.data for x, y, name in zip(trace.x, trace.y, trace.text or (), strict=False)
+                if name in ("pi4", "sw0"))  # fmt: skip
+    busiest = lines["over 80 % busy"]
+    assert {(busiest.x[0], busiest.y[0]), (busiest.x[1], busiest.y[1])} == {pi4, sw0}
+    (middles,) = (trace for trace in figure.data if trace.marker.size == 16)
+    assert "pi4-sw0: busy 84 %, 20.0 MB<br>100 Mbps, 200 us, half" in middles.hovertext
+
+
+def test_the_consensus_distance_is_the_mean_of_the_nodes_own(tmp_path: Path) -> None:
+    a, b = Recorder(0, "a", lambda: 1.0), Recorder(1, "b", lambda: 2.0)
+    a.metrics(5, {"consensus": 1.0})
+    b.metrics(5, {"consensus": 4.0})
+    figure = write(tmp_path, record_of(a, b, elapsed_s=2.0), load(two_nodes())).plot.consensus()
+    # The step is everybody's when the last has made it, after 2 s.
+    assert line(figure, "mean of all nodes") == ([2.0], [2.5])
+    assert figure.layout.yaxis.type == "log"
+
+
+def test_a_run_that_knows_no_consensus_says_how_to_have_it(run: Run) -> None:
+    with pytest.raises(UsageError, match="evaluate_consensus"):
+        run.plot.consensus()
+
+
 def test_staleness_is_counted_by_node(run: Run) -> None:
     """Over 50 steps rank r notes (step x (r + 1)) mod 5: each of 0..4 ten times, but rank 4 always 0."""
     bars = {trace.name: dict(zip(trace.x, trace.y, strict=True)) for trace in run.plot.staleness().data}

@@ -64,7 +64,8 @@ class Bars:
         if self._mode != "group" or len(self._traces) < 2:
             return at, self._room
         width = self._room / len(self._traces)
-        return at + (self._traces.index(trace) - (len(self._traces) - 1) / 2) * width, width
+        number = next(i for i, other in enumerate(self._traces) if other is trace)  # equal ones are not the same
+        return at + (number - (len(self._traces) - 1) / 2) * width, width
 
     def _start(self, trace: Any, at: np.ndarray, long: np.ndarray) -> np.ndarray:
         if trace.base is not None:
