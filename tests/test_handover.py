@@ -19,6 +19,8 @@ def test_a_run_is_named_and_its_configuration_is_flat(tmp_path: Path) -> None:
     assert found.params["algorithm.name"] == "sync_ps"
     assert found.params["topology.nodes.a.device"] == "raspberry-pi-5"
     assert found.swept == {"algorithm.pull_interval": 1, "topology.links.a-b.bandwidth": "1 MB/s"}
+    whole = hand_over(small_run(tmp_path), "big-sweep", ("algorithm", "topology")).swept
+    assert list(whole) == ["algorithm.name", "algorithm.pull_interval", "topology.name"]
     assert found.summary["elapsed_s"] == 0.75
     assert found.summary["loss"] == 0.25
     assert "seed" not in found.summary, "it is a parameter"

@@ -12,9 +12,11 @@ import google_crc32c
 import pytest
 
 from simcluster.tracking.handover import hand_over
+from simcluster.tracking.to_tensorboard import open_tracker
 from tests.tracked import run_of_500, small_run
 
 event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+hparams_pb2 = pytest.importorskip("tensorboardX.proto.plugin_hparams_pb2")
 
 
 def masked(data: bytes) -> int:
@@ -69,6 +71,20 @@ def test_the_same_run_twice_is_there_once_and_another_beside_it(tmp_path: Path) 
     assert files == [("quickstart", "sync_ps-pair-7"), ("quickstart", "sync_ps-pair-8")]
     (folder,) = (into / "quickstart" / "sync_ps-pair-7").iterdir()
     assert math.isnan(scalars(folder)["loss", 2][1])
+
+
+def test_of_a_sweep_the_table_of_runs_has_what_was_swept(tmp_path: Path) -> None:
+    run = hand_over(small_run(tmp_path / "run"), "pulls", ("algorithm.pull_interval",))
+    assert open_tracker(str(tmp_path / "tb")).write(run)
+    (folder,) = (tmp_path / "tb" / "pulls" / "sync_ps-pair-7").iterdir()
+    (start,) = [
+        value.metadata.plugin_data.content
+        for event in events(folder)
+        for value in event.summary.value
+        if value.tag == "_hparams_/session_start_info"
+    ]
+    hparams = hparams_pb2.HParamsPluginData.FromString(start).session_start_info.hparams
+    assert {name: hparams[name].number_value for name in hparams} == {"algorithm.pull_interval": 1, "seed": 7}
 
 
 def test_what_a_crash_left_half_written_is_written_anew(tmp_path: Path) -> None:

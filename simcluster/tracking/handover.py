@@ -27,6 +27,8 @@ MAX_NODES = 16
 MAX_PARAMS = 500
 """A configuration with more keys is handed over without the nodes and links of its topology."""
 
+PARTS = ("topology.nodes.", "topology.links.")
+
 Scalar: TypeAlias = str | int | float | bool
 
 
@@ -43,8 +45,9 @@ class Value(NamedTuple):
 class Handover:
     """One run. *id* is of its content and its *group*: what has run again to the same result is the same run.
 
-    *experiment* is its name in the experiment file; *group* the sweep that it belongs to, or "". *began_s* is when a
-    tracker's clock starts, since the epoch: time 0 of the run. *values* are by step, then name.
+    *experiment* is its name in the experiment file; *group* the sweep that it belongs to, or "", and *swept* those of
+    its *params* that the sweep changed. *began_s* is when a tracker's clock starts, since the epoch: time 0 of the run.
+    *values* are by step, then name.
     """
 
     id: str
@@ -81,7 +84,7 @@ def hand_over(run: Run, group: str = "", swept: tuple[str, ...] = ()) -> Handove
         experiment=str(summary["name"]),
         group=group,
         params=params,
-        swept={key: params[key] for key in swept if key in params},
+        swept={key: value for key, value in params.items() if any(_is_of(key, name) for name in swept)},
         values=_values(run.metrics),
         summary=_numbers(summary),
         tags=_tags(run),
@@ -94,8 +97,13 @@ def hand_over(run: Run, group: str = "", swept: tuple[str, ...] = ()) -> Handove
 def _params(config: Mapping[str, Any]) -> dict[str, Scalar]:
     found = {key: "none" if value is None else value for key, value in flat(config).items()}
     if len(found) > MAX_PARAMS:
-        found = {key: value for key, value in found.items() if not key.startswith(("topology.nodes", "topology.links"))}
+        found = {key: value for key, value in found.items() if not key.startswith(PARTS)}
     return found
+
+
+def _is_of(key: str, swept: str) -> bool:
+    """Whether *key* is *swept*, or inside it: of a topology that was swept whole its name says enough."""
+    return key == swept or (key.startswith(f"{swept}.") and not key.startswith(PARTS))
 
 
 def _values(metrics: pd.DataFrame) -> list[Value]:

@@ -61,6 +61,8 @@ def _write_events(run: Handover, folder: Path) -> None:
 
 
 def _hparams(run: Handover) -> dict[str, Any]:
-    """What its table of runs compares: what was swept, and all but the nodes and links of the topology."""
+    """What its table of runs compares, of which it shows the first few: what was swept, else all but the topology."""
+    if run.swept:
+        return {**run.swept, "seed": run.params["seed"]}
     found = {name: value for name, value in run.params.items() if not name.startswith("topology.")}
-    return {"topology": run.tags["topology"], **found, **run.swept}
+    return {"topology": run.tags["topology"], **found}
