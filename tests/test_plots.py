@@ -38,6 +38,10 @@ def write(folder: Path, record: RunRecord, topology: Topology | None = None, **c
     return write_run(folder, made_up_config(**config), topology, record, "0.1.0", report=False)
 
 
+def write_on(document: dict[str, Any], folder: Path, record: RunRecord) -> Run:
+    return write_run(folder, made_up_config(topology=document), load(document), record, "0.1.0", report=False)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return write(tmp_path_factory.mktemp("run"), made_up_run(staleness=True))
@@ -207,7 +211,7 @@ def test_energy_grows_by_what_devices_draw(tmp_path: Path) -> None:
     a.span("compute", 0.0, 1.0, -1, "", 0)
     for time_s in (0.5, 2.0):
         a.metric_at(time_s, int(2 * time_s), "eval_loss", 1.0)
-    run = write(tmp_path, record_of(a, b, elapsed_s=2.0), load(document), topology=document)
+    run = write_on(document, tmp_path, record_of(a, b, elapsed_s=2.0))
     figure = run.plot.convergence("energy")
     assert line(figure, "evaluated at rank 0")[0] == pytest.approx([5.0, 16.0])
     assert figure.layout.xaxis.title.text == "energy (J)"
@@ -222,7 +226,7 @@ def test_a_device_that_does_not_say_what_it_draws_is_named(tmp_path: Path) -> No
     document["nodes"]["b"] = {"flops": "1 GFLOP/s"}
     a, b = Recorder(0, "a", lambda: 1.0), Recorder(1, "b", lambda: 1.0)
     a.metrics(1, {"loss": 1.0})
-    run = write(tmp_path, record_of(a, b, elapsed_s=1.0), load(document), topology=document)
+    run = write_on(document, tmp_path, record_of(a, b, elapsed_s=1.0))
     with pytest.raises(UsageError, match=r"topology\.nodes\.b\.device: .*power_idle"):
         run.plot.convergence("energy")
 
