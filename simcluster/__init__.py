@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from simcluster.payload import Message, Payload, pack
     from simcluster.results.folder import Run, load_run
     from simcluster.results.static.save import save_figure
+    from simcluster.results.sweep_folder import load_sweep
     from simcluster.transport import ANY, FREE, Cost, Transport
     from simcluster.verify import verify as verify
     from simcluster.workloads import Replica, Workload
@@ -51,6 +52,7 @@ _HOME = {
     "Workload": "workloads",
     "faults": "experiment.fault_plan",
     "load_run": "results.folder",
+    "load_sweep": "results.sweep_folder",
     "pack": "payload",
     "run": "experiment",
     "save_figure": "results.static.save",
@@ -77,6 +79,7 @@ __all__ = [
     "Workload",
     "faults",
     "load_run",
+    "load_sweep",
     "pack",
     "run",
     "save_figure",

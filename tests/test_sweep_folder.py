@@ -12,7 +12,6 @@ import pytest
 import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.sweep import Sweep
-from simcluster.results.sweep_folder import load_sweep
 
 KEY = "topology.links.pi5-mini1.bandwidth"
 PAGES = ("report.html", "explorer.html")
@@ -39,7 +38,7 @@ def data_of(page: str) -> dict[str, Any]:
 
 
 def test_a_sweep_is_read_back_whole(swept: Sweep) -> None:
-    again = load_sweep(swept.folder)
+    again = simcluster.load_sweep(swept.folder)
     assert (again.name, again.keys, again.failed) == ("small", [KEY], 0)
     assert again.table.to_csv() == swept.table.to_csv()
     assert again.folders == swept.folders
@@ -74,11 +73,11 @@ def test_each_point_has_what_it_differs_in(swept: Sweep) -> None:
 
 def test_what_is_no_finished_sweep_is_told(swept: Sweep, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"(?s)sweep.yaml.*table.parquet"):
-        load_sweep(tmp_path)
+        simcluster.load_sweep(tmp_path)
     (tmp_path / "sweep.yaml").write_text("axes: 3\n")
     (tmp_path / "table.parquet").write_bytes(b"no table")
     with pytest.raises(UsageError, match="what a sweep writes there"):
-        load_sweep(tmp_path)
+        simcluster.load_sweep(tmp_path)
     (tmp_path / "sweep.yaml").write_bytes((swept.folder / "sweep.yaml").read_bytes())
     with pytest.raises(UsageError, match="the table of a sweep that ended"):
-        _ = load_sweep(tmp_path).table
+        _ = simcluster.load_sweep(tmp_path).table
