@@ -17,7 +17,7 @@ import typer
 
 from simcluster.cli_calibrate import calibrate
 from simcluster.cli_figure import figure
-from simcluster.cli_node import key, node
+from simcluster.cli_node import coordinator, key, node
 from simcluster.cli_options import Json, names_of
 from simcluster.cli_run import run
 from simcluster.cli_show import wrapped
@@ -183,6 +183,7 @@ def list_(
 
 
 app.command()(node)
+app.command()(coordinator)
 app.command()(key)
 app.command()(export)
 app.command()(calibrate)

@@ -12,6 +12,14 @@ import typer
 
 from simcluster.errors import Problem, UsageError
 
+Coordinator = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Instead of --join: the coordinator that knows of runs, http://HOST:PORT."),
+]
+TokenFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The coordinator's token; any file of `simcluster key` will do.")
+]
+
 
 def node(
     name: Annotated[str, typer.Argument(metavar="NAME", help="This node's name in the topology file.")],
@@ -28,21 +36,51 @@ def node(
             help="Where the other nodes reach this one; by default a free port on loopback.",
         ),
     ] = None,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long to wait for a coordinator and for a run.")
+    ] = 3600.0,
     launched: Annotated[
-        bool, typer.Option("--launched", hidden=True, help="For launchers: take orders on standard input.")
+        bool,
+        typer.Option("--launched", hidden=True, help="For launchers: take orders on standard input."),
     ] = False,
 ) -> None:
     """Join a run on the sockets backend by hand, from this machine."""
-    from simcluster.experiment.join import join_run, serve_launcher
+    from simcluster.experiment.join import attend_run, join_run, serve_launcher
 
     if launched:
         raise typer.Exit(serve_launcher())
-    missing = {"--join": join, "--key-file": key_file}
-    if problems := [Problem(option, "nothing", "it") for option, value in missing.items() if value is None]:
-        raise UsageError(problems)
-    assert join is not None
-    assert key_file is not None
+    if coordinator is not None:
+        if join is not None or token_file is None:
+            expected = "none beside --coordinator" if join is not None else "it: every call of a coordinator needs it"
+            raise UsageError(Problem("--join" if join is not None else "--token-file", join or "nothing", expected))
+        raise typer.Exit(attend_run(name, coordinator, token_file, key_file, listen, patience))
+    if join is None or key_file is None:
+        missing = [option for option, value in (("--join", join), ("--key-file", key_file)) if value is None]
+        raise UsageError([Problem(option, "nothing", "it, or --coordinator and --token-file") for option in missing])
     raise typer.Exit(join_run(name, join, key_file, listen))
+
+
+def coordinator(
+    token_file: Annotated[
+        Path, typer.Option(metavar="FILE", help="The token of every call; any file of `simcluster key` will do.")
+    ],
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to answer; by default on loopback.")
+    ] = "127.0.0.1:52400",
+    dead: Annotated[
+        float, typer.Option(metavar="SECONDS", help="A worker that is silent for longer is lost; at most 90.")
+    ] = 5.0,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name by which it is called. May be given many times."),
+    ] = None,
+) -> None:
+    """Run a service at which nodes and runs find each other, and that tells how far a run is."""
+    from simcluster.experiment.join import coordinate
+
+    coordinate(listen, token_file, dead, allow_host or [], lambda url: print(f"coordinator at {url}", flush=True))
 
 
 def key(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the new key.")]) -> None:

@@ -34,6 +34,17 @@ Restarts = Annotated[
         help="sockets: how often a run that lost a node begins again, from its last checkpoint or else from the start.",
     ),
 ]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT|URL",
+        help="sockets: tell how far the run is, at HOST:PORT, or to the coordinator at http://HOST:PORT.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="sockets: the coordinator's token; any file of `simcluster key` will do."),
+]
 
 
 def real_options(backend: str | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,17 @@ from simcluster.cli_options import (
     Sets,
     meeting,
 )
-from simcluster.cli_real import Processes, Restarts, Ssh, SshConfig, SshOptions, Tmux, real_options
+from simcluster.cli_real import (
+    Coordinator,
+    Processes,
+    Restarts,
+    Ssh,
+    SshConfig,
+    SshOptions,
+    Tmux,
+    TokenFile,
+    real_options,
+)
 from simcluster.cli_sets import overrides
 from simcluster.cli_show import print_line, print_summary, progress_bar
 from simcluster.cli_track import Track, tracked
@@ -47,6 +57,8 @@ def run(
     tmux: Tmux = False,
     nproc_per_node: Processes = None,
     max_restarts: Restarts = None,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     more_options: BackendOptions = None,
     track: Track = None,
     as_json: Json = False,
@@ -54,6 +66,7 @@ def run(
     """Run an experiment on a backend and write its run folder."""
     given = meeting(rendezvous, key_file) | {
         "ssh": ssh, "ssh_config": ssh_config, "ssh_options": ssh_options, "tmux": tmux, "max_restarts": max_restarts,
+        "coordinator": coordinator, "token_file": token_file,
     }  # fmt: skip
     options = overrides(more_options or [], "--option") | real_options(backend, given)
     changed = overrides(sets or [])

@@ -16,7 +16,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Protocol, cast
 
 from backends.sockets.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
 from backends.sockets.framing import FrameReader, Limits
@@ -30,12 +30,22 @@ PUMP_BYTES = 16 * CHUNK_BYTES
 log = logging.getLogger("simcluster.sockets")
 
 
+class Left(Protocol):
+    """What waits for a frame to leave, as much of a future as is asked of it here."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: None, /) -> None: ...
+
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+
 class Sending:
     """A frame in the queue. *left* ends when its last byte has left this process, or fails with ConnectionError."""
 
     __slots__ = ("chunks", "frame", "left", "on_left")
 
-    def __init__(self, frame: Outgoing, left: asyncio.Future[None] | None, on_left: Callable[[], None] | None) -> None:
+    def __init__(self, frame: Outgoing, left: Left | None, on_left: Callable[[], None] | None) -> None:
         self.frame, self.left, self.on_left = frame, left, on_left
         self.chunks: Iterator[bytes | memoryview] | None = None
 
@@ -101,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
     def put(
         self,
         frame: Outgoing,
-        left: asyncio.Future[None] | None = None,
+        left: Left | None = None,
         on_left: Callable[[], None] | None = None,
     ) -> Sending:
         """Queues *frame* and writes what can be written at once. *on_left* is called when it has left."""
@@ -113,10 +123,12 @@ class Connection(asyncio.BufferedProtocol):
             self._pump()
         return sending
 
-    def withdraw(self, sending: Sending) -> None:
-        """A cancelled send: of what was not begun, nothing leaves; what was begun is finished."""
-        if sending.chunks is None and sending in self._queue:
+    def withdraw(self, sending: Sending) -> bool:
+        """A cancelled send: of what was not begun, nothing leaves (True); what was begun is finished (False)."""
+        unbegun = sending.chunks is None and sending in self._queue
+        if unbegun:
             self._queue.remove(sending)
+        return unbegun
 
     def pause_reading(self) -> None:
         self._reading_paused = True

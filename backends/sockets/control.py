@@ -32,8 +32,8 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
-    """Launcher to node: who it is and what to run. *slow* and *holds* are its part in the fault plan; the other fields
-    are ClusterJob's and its options.
+    """Launcher to node: who it is and what to run. *slow* and *holds* are its part in the fault plan; *keeps*:
+    checkpoints are wanted; *resumes*: what it begins with follows. The other fields are ClusterJob's and its options.
     """
 
     rank: int
@@ -50,6 +50,8 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     uvloop: bool | None
     slow: list[tuple[tuple[float, float], float]]
     holds: list[Hold]
+    keeps: bool = False
+    resumes: bool = False
 
     @property
     def config(self) -> bytes:
@@ -108,7 +110,7 @@ class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
     """Node to launcher: it is still there, and this is how far it is.
 
     *moved* rises with everything that happens on it, *done* with work and records alone; its algorithm has *ended*; its
-    event loop has not turned for *stalled_s*, and is at *place*.
+    event loop has not turned for *stalled_s*, and is at *place*. *samples* is what became of its batches until now.
     """
 
     moved: int
@@ -121,6 +123,7 @@ class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
     ended: bool
     stalled_s: float
     place: str
+    samples: dict[str, Any] | None = None
 
 
 class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
@@ -134,6 +137,24 @@ class Piece(msgspec.Struct, array_like=True, frozen=True, tag="piece"):
     """Node to launcher: the next bytes of its final weights, which may be larger than any frame."""
 
     content: bytes
+
+
+class ShardPiece(msgspec.Struct, array_like=True, frozen=True, tag="shard"):
+    """Node to launcher: the next bytes of its part of a checkpoint."""
+
+    content: bytes
+    last: bool
+
+
+class Stored(msgspec.Struct, array_like=True, frozen=True, tag="stored"):
+    """Launcher to node: its part of a checkpoint is dealt with."""
+
+
+class BeginWith(msgspec.Struct, array_like=True, frozen=True, tag="begin"):
+    """Launcher to node: the next bytes of its part of the checkpoint that the run goes on from."""
+
+    content: bytes
+    last: bool
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
@@ -152,8 +173,8 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True, tag="outcome"):
     failure: Failure | None
 
 
-FromLauncher: TypeAlias = Job | Addresses | Go | Beat | PeerGone | Crash | Stop | End
-FromNode: TypeAlias = Listening | Connected | Status | Rows | Piece | Outcome
+FromLauncher: TypeAlias = Job | Addresses | Go | Beat | PeerGone | Crash | Stop | End | Stored | BeginWith
+FromNode: TypeAlias = Listening | Connected | Status | Rows | Piece | ShardPiece | Outcome
 
 _encoder = msgspec.msgpack.Encoder()
 _from_launcher: msgspec.msgpack.Decoder[FromLauncher] = msgspec.msgpack.Decoder(FromLauncher)

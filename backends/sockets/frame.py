@@ -82,7 +82,10 @@ class OtherVersion(ProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A whole frame that arrived. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it."""
+    """A whole frame that arrived. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
+
+    *body_crc* is the checksum of a DATA frame's body, which has been found to be right.
+    """
 
     kind: Kind
     header: bytes
@@ -90,6 +93,7 @@ class Frame:
     message: MessageHeader | None = None
     tensors: tuple[Tensor, ...] = ()
     size_bytes: int = 0
+    body_crc: int = 0
 
 
 def octets(tensor: Tensor) -> Bytes:

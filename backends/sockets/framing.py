@@ -214,7 +214,8 @@ def _prepare(preamble: Preamble, header: bytes) -> _Body:
         message: MessageHeader = decode(_header_decoder, header, "a message header")
         tensors = _allocate(message.tensors, preamble.body_len)
         parts = [part for part in map(octets, tensors) if len(part)]
-        return _Body(Frame(kind, header, b"", message, tensors, size_bytes), parts, preamble.body_crc)
+        frame = Frame(kind, header, b"", message, tensors, size_bytes, preamble.body_crc)
+        return _Body(frame, parts, preamble.body_crc)
     owned = bytearray(preamble.body_len)
     parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
     return _Body(Frame(kind, header, size_bytes=size_bytes), parts, preamble.body_crc, owned=owned)

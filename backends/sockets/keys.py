@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import os
 import secrets
 import stat
@@ -15,6 +16,7 @@ from pathlib import Path
 from simcluster.errors import Problem, UsageError
 
 KEY_BYTES = 32
+TOKEN_CHARACTERS = 32
 
 
 def generate_key() -> bytes:
@@ -38,26 +40,41 @@ def write_key(path: Path, key: bytes) -> None:
 
 def read_key(path: Path) -> bytes:
     """The key in *path*: hexadecimal or base64 text of 32 bytes or more. Raises UsageError."""
-    try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="ascii").strip()
-    except UnicodeDecodeError:
-        raise UsageError(Problem("key_file", f"{path}, which is not text", "hexadecimal or base64 text")) from None
-    except OSError as error:
-        raise UsageError(Problem("key_file", str(path), f"a file that can be read ({error.strerror})")) from None
-    if stat.S_IMODE(mode) & 0o077:
-        raise UsageError(
-            Problem(
-                "key_file",
-                f"{path} with mode {stat.S_IMODE(mode):04o}",
-                "mode 0600: only its owner may read it",
-            )
-        )
+    text = _private_text(path, "key_file")
     key = _decoded(text)
     if key is None or len(key) < KEY_BYTES:
         found = f"{path} with {len(key)} bytes" if key is not None else f"{path} with something else"
         raise UsageError(Problem("key_file", found, f"hexadecimal or base64 text of at least {KEY_BYTES} bytes"))
     return key
+
+
+def read_token(path: Path) -> str:
+    """The token in *path*, one word of 32 characters or more; a key file will do. Raises UsageError."""
+    text = _private_text(path, "token_file")
+    if len(text) < TOKEN_CHARACTERS or not text.isprintable() or " " in text:
+        found = f"{path} with something else"
+        raise UsageError(Problem("token_file", found, f"one word of at least {TOKEN_CHARACTERS} characters"))
+    return text
+
+
+def key_of(token: str) -> bytes:
+    """The key of runs that whoever has *token* may join. It does not tell the token."""
+    return hmac.new(token.encode(), b"simcluster: the key of runs", "sha256").digest()
+
+
+def _private_text(path: Path, what: str) -> str:
+    """What is in *path*, which only its owner may read. Raises UsageError, naming *what*."""
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="ascii").strip()
+    except UnicodeDecodeError:
+        raise UsageError(Problem(what, f"{path}, which is not text", "hexadecimal or base64 text")) from None
+    except OSError as error:
+        raise UsageError(Problem(what, str(path), f"a file that can be read ({error.strerror})")) from None
+    if stat.S_IMODE(mode) & 0o077:
+        expected = "mode 0600: only its owner may read it"
+        raise UsageError(Problem(what, f"{path} with mode {stat.S_IMODE(mode):04o}", expected))
+    return text
 
 
 def _decoded(text: str) -> bytes | None:

@@ -85,6 +85,16 @@ class ControlLane:
     def send(self, message: FromNode) -> None:
         self._call(lambda: self._put(message))
 
+    def send_all(self, messages: Iterable[FromNode]) -> concurrent.futures.Future[None]:
+        """Sends *messages* one by one, so that a queue of them takes no memory; done when the last has left."""
+
+        async def send() -> None:
+            for message in messages:
+                await self._put_and_wait(message)
+
+        assert self._loop is not None, "the launcher has said what to do"
+        return asyncio.run_coroutine_threadsafe(send(), self._loop)
+
     def hand_in(self, pieces: Iterable[FromNode], outcome: Callable[[int], Outcome]) -> None:
         """The last words: one more report, *pieces* one by one, then *outcome*, made from the bytes sent so far."""
 

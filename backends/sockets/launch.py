@@ -23,17 +23,22 @@ from backends.sockets.control import (
     Go,
     Outcome,
     PeerGone,
+    ShardPiece,
     Stop,
     read_from_node,
 )
+from backends.sockets.coordinator.board import Telemetry
 from backends.sockets.faults import Faults
 from backends.sockets.frame import Frame
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import Listener, open_socket, show_endpoint
 from backends.sockets.member import Member, Verdict
+from backends.sockets.reporting import Reporter, reporting
 from backends.sockets.restarts import run_again_if_lost
+from backends.sockets.safekeeping import FromNodes
 from backends.sockets.settings import Options, node_job
 from backends.sockets.starters import Starters
+from backends.sockets.telemetry import Teller
 from backends.sockets.watch import Watch
 from simcluster.errors import NeverFinished, RunError, nearest
 from simcluster.experiment.job import ClusterJob
@@ -48,8 +53,8 @@ log = logging.getLogger("simcluster.sockets")
 class Launcher:
     """One run. `run` returns its record, whatever becomes of it; only a wrong request raises."""
 
-    def __init__(self, job: ClusterJob, options: Options, key: bytes) -> None:
-        self.job, self.options = job, options
+    def __init__(self, job: ClusterJob, options: Options, key: bytes, reporter: Reporter) -> None:
+        self.job, self.options, self._reporter = job, options, reporter
         self._key, self._run_id = key, secrets.token_bytes(16)
         alone: list[None] = [None] * len(job.names)
         self.members = [
@@ -58,6 +63,8 @@ class Launcher:
                 zip(job.names, job.addresses or alone, job.remotes or alone, strict=True)
             )
         ]
+        self._teller = Teller(self.members, job.topology)
+        self._safekeeping = FromNodes(job.keeping, self.members)
         self._listener = Listener(self._handshake, self._joined)
         self._starters = Starters(job, options, key, self._exited)
         self._loop = asyncio.get_running_loop()
@@ -88,7 +95,9 @@ class Launcher:
         if "rendezvous" not in self.job.options:
             host = await self._starters.host() or host
         await self._listener.start(open_socket(host, port, "rendezvous"))
+        await self._reporter.begin(show_endpoint(self._listener.host, self._listener.port))
         watching = asyncio.create_task(self._watch.run())
+        telling = asyncio.create_task(self._reporter.run(self._telemetry))
         interrupted = True
         try:
             await self._start()
@@ -99,10 +108,13 @@ class Launcher:
             await self._stop()
         finally:
             watching.cancel()
+            telling.cancel()
             self._faults.cancel()
             await self._end()
+            await self._safekeeping.close()
             if interrupted:
                 self._starters.logs.forget()
+        await self._reporter.last(self._telemetry)
         nodes = [member.record() for member in self.members]
         elapsed_s = max((node.finished_s or 0.0 for node in nodes), default=0.0)
         if not elapsed_s and self._started_s is not None:
@@ -209,10 +221,14 @@ class Launcher:
         connection.on_frame = partial(self._receive, member)
         connection.on_lost = partial(self._left, member)
         member.tell(node_job(self.job, self.options, member.rank, self._run_id))
+        self._safekeeping.welcome(member)
 
     def _receive(self, member: Member, frame: Frame) -> None:
         message, steps = read_from_node(frame), member.steps
         member.heard_s = self._loop.time()
+        if isinstance(message, ShardPiece):
+            self._safekeeping.hear(member, message)
+            return
         member.hear(message)
         if member.steps > steps:
             self._note_progress(member)
@@ -293,6 +309,10 @@ class Launcher:
 
     # saying
 
+    def _telemetry(self) -> Telemetry:
+        elapsed_s = 0.0 if self._started_s is None else time.perf_counter() - self._started_s
+        return self._teller.telemetry(elapsed_s, self._loop.time(), self._faults.log.rows())
+
     def _tell_all(self, message: FromLauncher) -> None:
         for member in self.members:
             member.tell(message)
@@ -312,4 +332,9 @@ async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
 
     Raises UsageError if its rendezvous cannot be listened at, or its configuration is too long.
     """
-    return await run_again_if_lost(job, options.max_restarts, lambda job: Launcher(job, options, key).run())
+    async with reporting(job, options) as reporter:
+        record = await run_again_if_lost(
+            job, options.max_restarts, lambda job: Launcher(job, options, key, reporter).run()
+        )
+        await reporter.end("" if record.error is None else str(record.error))
+        return record

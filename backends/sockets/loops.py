@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from backends.sockets.counting import counting_loop
 from simcluster.errors import Problem, UsageError
 
 T = TypeVar("T")
@@ -19,12 +20,12 @@ KEEPER = "keeps the loop running"
 """The name of a task that whoever ends all tasks must leave alone."""
 
 
-def run_to_its_end(main: Coroutine[Any, Any, T], uvloop: bool | None = None) -> T:
+def run_to_its_end(main: Coroutine[Any, Any, T], uvloop: bool | None = None, *, counts: bool = False) -> T:
     """Like asyncio.run, but a sys.exit() in some task is that task's exception, for whoever awaits it.
 
     asyncio stops the whole loop there; a node would end without a word about what happened.
     """
-    with asyncio.Runner(loop_factory=loop_factory(uvloop)) as runner:
+    with asyncio.Runner(loop_factory=loop_factory(uvloop, counts=counts)) as runner:
         task = runner.get_loop().create_task(main)
         while not task.done():
             with contextlib.suppress(SystemExit):
@@ -45,11 +46,16 @@ async def _finished(task: asyncio.Task[Any]) -> None:
         raise
 
 
-def loop_factory(uvloop: bool | None = None) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Makes loops for asyncio.Runner. None takes uvloop if it is there; True insists or raises UsageError."""
+def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:
+    """Makes loops for asyncio.Runner. None takes uvloop if it is there; True insists or raises UsageError.
+
+    One that *counts* is one that a run can be replayed from.
+    """
     present = importlib.util.find_spec("uvloop") is not None
     if uvloop and not present:
         raise UsageError(Problem("uvloop", "true", "uvloop to be installed: pip install 'simcluster[uvloop]'"))
+    if counts:
+        return counting_loop(present and uvloop is not False)
     if present and uvloop is not False:
         import uvloop as module
 

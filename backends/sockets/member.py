@@ -24,6 +24,7 @@ from backends.sockets.control import (
 )
 from simcluster.errors import NodeFailed, PeerLost, RunError
 from simcluster.experiment.job import Remote
+from simcluster.results.copies import put_back
 from simcluster.results.record import Metric, NodeRecord, Span
 
 
@@ -74,7 +75,7 @@ class Member:
             self.listening = (message.host, message.port)
         elif isinstance(message, Connected):
             self.connected = True
-        else:
+        elif isinstance(message, Outcome):
             self.outcome = message
 
     @property
@@ -105,12 +106,13 @@ class Member:
     def record(self) -> NodeRecord:
         """What is known of its part: all of it, or what it had said before it died."""
         if self.outcome is not None:
-            weights = b"".join(self.pieces) if self.pieces else None
-            return replace(self.outcome.record, metrics=self.metrics, spans=self.spans, weights=weights)
+            record = replace(self.outcome.record, metrics=self.metrics, spans=self.spans)
+            return put_back(record, b"".join(self.pieces))
         record = NodeRecord(self.rank, self.name, self.metrics, self.spans)
         if self.status is not None:
             record.sent_to, record.steps = self.status.sent_to, self.status.steps
             record.bytes_received = self.status.bytes_received
+            record.samples = [self.status.samples] if self.status.samples is not None else []
         return record
 
 

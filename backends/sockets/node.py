@@ -23,6 +23,7 @@ from backends.sockets.control import (
     PIECE_BYTES,
     ROWS_A_FRAME,
     Addresses,
+    BeginWith,
     Connected,
     Crash,
     End,
@@ -38,6 +39,7 @@ from backends.sockets.control import (
     Rows,
     Status,
     Stop,
+    Stored,
 )
 from backends.sockets.framing import Limits
 from backends.sockets.holds import Holds
@@ -47,10 +49,12 @@ from backends.sockets.listener import is_wildcard, open_socket, parse_endpoint
 from backends.sockets.loops import KEEPER, run_to_its_end
 from backends.sockets.mesh import Mesh
 from backends.sockets.pulse import Pulse
+from backends.sockets.safekeeping import ToLauncher
 from backends.sockets.transport import SocketTransport
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
 from simcluster.experiment.fault_kinds import cut_off
 from simcluster.experiment.own_files import look_below
+from simcluster.results.copies import hand_in, told
 from simcluster.results.record import NodeRecord, Recorder, kept_spans
 
 WAITS_SHOWN = 20
@@ -123,6 +127,7 @@ class _Node:
         )
         limits = Limits(body_bytes=job.body_limit_bytes)
         self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits)
+        self._safekeeping = ToLauncher(lane, self.transport)
         self._addresses: asyncio.Future[Addresses] = self._loop.create_future()
         self._go, self._leave = asyncio.Event(), asyncio.Event()
         self._part: asyncio.Task[NodeRecord] | None = None
@@ -148,7 +153,7 @@ class _Node:
             if record.finished_s is None:
                 record = self.recorder.finish(None)
             await self.transport.close()
-        self.lane.hand_in(_pieces(record.weights), lambda lane_bytes: self._outcome(record, failure, lane_bytes))
+        self.lane.hand_in(_pieces(record), lambda lane_bytes: self._outcome(record, failure, lane_bytes))
         await self._leave.wait()
         self.holds.cancel()
         await self.mesh.close()
@@ -164,6 +169,8 @@ class _Node:
         _prepare(self.job)
         self.lane.send(Connected())
         await self._go.wait()
+        self.recorder.channel = self._safekeeping if self.job.keeps else None
+        self.recorder.restored = await self._safekeeping.begins_with() if self.job.resumes else None
         self._started_s = time.perf_counter()
         self.holds.start()
         record = await program(self.transport, self.recorder, self.job.config_json)
@@ -206,6 +213,7 @@ class _Node:
                 record.bytes_received,
                 record.finished_s is not None,
                 *self._pulse.stalled(),
+                self.recorder.ledger() if self.recorder.ledger is not None else None,
             )
         ]
         while len(record.metrics) > self._metrics_sent or len(record.spans) > self._spans_sent:
@@ -218,7 +226,9 @@ class _Node:
 
     def _outcome(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> Outcome:
         control_bytes = lane_bytes + self.transport.handshake_and_goodbye_bytes
-        rest = replace(record, metrics=[], spans=[], weights=None, control_bytes=control_bytes)
+        rest = replace(
+            record, metrics=[], spans=[], weights=None, copies=told(record.copies), control_bytes=control_bytes
+        )
         return Outcome(rest, failure)
 
     # the same, in the node's own loop
@@ -234,6 +244,10 @@ class _Node:
             self._stopped = self._stopped or message.reason
             if self._part is not None:
                 self._part.cancel()
+        elif isinstance(message, Stored):
+            self._safekeeping.stored()
+        elif isinstance(message, BeginWith):
+            self._safekeeping.hear(message)
         elif isinstance(message, End):
             self._leave.set()
 
@@ -252,9 +266,10 @@ class _Node:
         return Failure("failed", f"{type(first).__name__}: {first}", details=details)
 
 
-def _pieces(weights: bytes | None) -> Iterator[Piece]:
-    for start in range(0, len(weights or b""), PIECE_BYTES):
-        yield Piece((weights or b"")[start : start + PIECE_BYTES])
+def _pieces(record: NodeRecord) -> Iterator[Piece]:
+    for content in hand_in(record):
+        for start in range(0, len(content), PIECE_BYTES):
+            yield Piece(content[start : start + PIECE_BYTES])
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -15,17 +15,15 @@ from backends.sockets.control import Job
 from backends.sockets.faults import check_faults, holds, slow_spells
 from backends.sockets.frame import BODY_LIMIT_BYTES
 from backends.sockets.handshake import NAME_LIMIT_BYTES
-from backends.sockets.keys import generate_key, read_key
+from backends.sockets.keys import generate_key, key_of, read_key, read_token
 from backends.sockets.listener import is_loopback, is_wildcard, parse_endpoint
+from backends.sockets.reporting import MOST_DEAD_S, check_coordinator
 from backends.sockets.transport import INBOX_BYTES
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.fault_kinds import DEAD_S
 from simcluster.experiment.job import ClusterJob
 
 CONFIG_LIMIT_BYTES = 16 * 1024**2
-MOST_DEAD_S = 90.0
-"""A node that is silent for longer is lost, whatever is asked for: others wait for it."""
-
 GRACE_S = 30.0
 """What an algorithm may take to end once its time is up: the clocks of real nodes differ, and it may tidy up."""
 
@@ -42,6 +40,7 @@ class Options:
     *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a message may have
     *body_limit_bytes*. Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*;
     *tmux* shows what all nodes print. A run that is lost begins again up to *max_restarts* times.
+    What goes on is told to a *coordinator*: at "host:port" one of this run's own, or another's at "http://...".
     """
 
     rendezvous: str = "127.0.0.1:0"
@@ -61,6 +60,13 @@ class Options:
     ssh_options: tuple[str, ...] = ()
     tmux: bool = False
     max_restarts: int = 0
+    coordinator: str | None = None
+    token_file: str | None = None
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether nodes that are started by hand can have what it takes to join."""
+        return self.key_file is not None or self.token_file is not None
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -96,6 +102,8 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes) -> Job:
         options.uvloop,
         slow_spells(job, rank),
         holds(job, rank),
+        keeps=job.keeping is not None and job.keeping.keeps,
+        resumes=job.keeping is not None and job.keeping.restored is not None,
     )
 
 
@@ -124,14 +132,26 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
             problems.append(Problem("ssh_options", repr(option), "KEY=VALUE, as ssh's -o takes it"))
     _collect(problems, lambda: _check_endpoint(options, any(job.remotes), problems))
     _check_nodes(job, options, problems)
-    key = generate_key()
-    if options.key_file is not None:
-        key = _collect(problems, lambda: read_key(Path(options.key_file or ""))) or key
+    key = _key(options, problems)
     if problems:
         raise UsageError(problems)
     if options.limit_s is None and job.time_s is not None:
         options = replace(options, limit_s=job.time_s + GRACE_S)
     return options, key
+
+
+def _key(options: Options, problems: list[Problem]) -> bytes:
+    """That of the key file, or what the token makes, or a new one."""
+    key, token = None, None
+    if options.key_file is not None:
+        key = _collect(problems, lambda: read_key(Path(options.key_file or "")))
+    if options.token_file is not None:
+        token = _collect(problems, lambda: read_token(Path(options.token_file or "")))
+    if options.coordinator is not None:
+        if options.token_file is None:
+            problems.append(Problem("token_file", "none", "the token that every call of the coordinator must have"))
+        _collect(problems, lambda: check_coordinator(options.coordinator or ""))
+    return key or (key_of(token) if token is not None else generate_key())
 
 
 def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
@@ -146,6 +166,8 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
         "ssh": (bool,),
         "tmux": (bool,),
         "max_restarts": (int,),
+        "coordinator": (str, type(None)),
+        "token_file": (str, Path, type(None)),
         "ssh_config": (str, Path, type(None)),
         "ssh_options": (list, tuple),
     }
@@ -168,7 +190,7 @@ def _check_endpoint(options: Options, elsewhere: bool, problems: list[Problem]) 
     host, _ = options.endpoint
     if is_wildcard(host):
         problems.append(Problem("rendezvous", options.rendezvous, "one address, at which the nodes reach the launcher"))
-    elif not is_loopback(host) and options.key_file is None and not elsewhere:
+    elif not is_loopback(host) and not options.has_secret and not elsewhere:
         problems.append(
             Problem(
                 "rendezvous",
@@ -190,7 +212,7 @@ def _check_nodes(job: ClusterJob, options: Options, problems: list[Problem]) -> 
         if given and len(given) != len(job.names):
             expected = f"one for each of the {len(job.names)} nodes, or none at all"
             problems.append(Problem(key, str(len(given)), expected))
-    if any(job.addresses) and options.key_file is None:
+    if any(job.addresses) and not options.has_secret:
         problems.append(Problem("key_file", "none", "the key file that the nodes started by hand have, too"))
     size_bytes = len(job.config_json.encode())
     if size_bytes > CONFIG_LIMIT_BYTES:

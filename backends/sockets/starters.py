@@ -14,6 +14,7 @@ from backends.sockets.member import Member
 from backends.sockets.orders import ORDER_LIMIT_BYTES, Order, Place
 from backends.sockets.processes import Processes
 from backends.sockets.remotes import Remotes
+from backends.sockets.reporting import host_of
 from backends.sockets.settings import Options
 from backends.sockets.ssh import Ssh
 from backends.sockets.tmux import Panes
@@ -27,7 +28,7 @@ class Starters:
     def __init__(
         self, job: ClusterJob, options: Options, key: bytes, on_exit: Callable[[Member, int | None], None]
     ) -> None:
-        self._job, self._key = job, key
+        self._job, self._key, self._coordinator = job, key, options.coordinator
         self.logs = Logs(job.log_folder)
         self._ssh = Ssh(options.ssh_config, tuple(options.ssh_options))
         self._here = Processes(on_exit, self.logs)
@@ -38,7 +39,9 @@ class Starters:
     async def host(self) -> str | None:
         """Where nodes elsewhere reach the launcher; None if there are none. Raises UsageError."""
         remotes = [remote for remote in self._job.remotes if remote is not None]
-        return await meeting_host(remotes, self._ssh) if remotes else None
+        if remotes:
+            return await meeting_host(remotes, self._ssh)
+        return host_of(self._coordinator) if self._coordinator is not None and any(self._job.addresses) else None
 
     async def start(self, members: Sequence[Member], host: str, port: int) -> None:
         """Starts *members* and tells them that the launcher is at *host*:*port*. Raises RunError."""

@@ -6,27 +6,34 @@ This file knows ranks, messages and loss. It must not know processes, launchers 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 
 from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, octets
+from backends.sockets.leaving import Leaving
 from simcluster.errors import ENDED, ProtocolError
 from simcluster.experiment.fault_kinds import Factors, stretched
 from simcluster.inbox import Inbox
-from simcluster.misuse import check_work
+from simcluster.misuse import check_work, name_of
 from simcluster.payload import Message, Payload, Sendable, as_payload, body_bytes, encode_header, freeze
+from simcluster.replay.order import Kind as Event
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
 
 if TYPE_CHECKING:
-    from backends.sockets.connection import Connection
+    from backends.sockets.connection import Connection, Left, Sending
+    from simcluster.replay.notes import Notes
     from simcluster.results.record import Recorder
 
 T = TypeVar("T")
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+"""What a piece of work returned, or raised."""
 
 INBOX_BYTES = 64 * 1024**2
 LAST_WORDS_S = 1.0
@@ -34,7 +41,11 @@ LAST_WORDS_S = 1.0
 
 
 class SocketTransport:
-    """A node whose peers are other processes. `attach` gives it a connection for each of them."""
+    """A node whose peers are other processes. `attach` gives it a connection for each of them.
+
+    What reaches its program from outside, in which order, goes into *notes*. backends.sim.replayed does as this does,
+    await by await: whoever changes the awaits of a verb here changes them there.
+    """
 
     def __init__(
         self,
@@ -46,6 +57,7 @@ class SocketTransport:
         inbox_bytes: int = INBOX_BYTES,
         body_limit_bytes: int = BODY_LIMIT_BYTES,
         slow: Factors = (),
+        notes: Notes | None = None,
     ) -> None:
         self.rank, self.size, self.name = rank, len(names), names[rank]
         self.recorder = recorder
@@ -58,7 +70,10 @@ class SocketTransport:
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Connection] = {}
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
-        self._sends = self._received = 0
+        self.notes = notes
+        self._outside = contextvars.copy_context()  # without notes: for callbacks that are not the program's
+        self.putting: Left | None = None  # whose frame the program is putting on its stream just now
+        self._sends = self._received = self._pieces = 0
         self._device = ThreadPoolExecutor(1, thread_name_prefix=f"device of {self.name}")
 
     @property
@@ -77,19 +92,20 @@ class SocketTransport:
         frozen = freeze(payload)
         frame = Outgoing(Kind.DATA, header, [octets(tensor) for tensor in frozen.tensors])
         left: asyncio.Future[None] = self._loop.create_future()
-        sending = self._links[to].put(frame, left, lambda: self._has_left(to, frame.size_bytes))
         self._sends += 1
         number = self._sends
+        sending = self._put(number, to, frame, left)
         self.sending[number] = f"send(to={to}, tag={tag!r}, {frame.body_bytes} B)"
         try:
             if left.done():
                 await asyncio.sleep(0)
             await left
         except asyncio.CancelledError:
-            self._links[to].withdraw(sending)
+            if self._links[to].withdraw(sending) and self.notes is not None:
+                self.notes.answers.withdrawn.append(number)
             raise
         except ConnectionError as error:
-            self.lose(to, str(error))
+            self.inbox.lose(to, str(error))
             raise self.inbox.error(to) from None
         finally:
             del self.sending[number]
@@ -105,31 +121,41 @@ class SocketTransport:
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         check_work(work, cost)
+        self._pieces += 1
+        number = self._pieces
+        done: asyncio.Future[Outcome] = self._loop.create_future()
 
-        def piece() -> tuple[T | None, BaseException | None]:
+        def piece() -> None:
             start_s = self.recorder.now()
+            outcome: Outcome
             try:
-                return work(*args, **kwargs), None
+                outcome = work(*args, **kwargs), None
             except BaseException as error:
                 # Handed over as a value: a future refuses to carry StopIteration, and the waiter would hang.
-                return None, error
-            finally:
-                if self._slow:
-                    took_s = self.recorder.now() - start_s
-                    time.sleep(stretched(self._slow, start_s, took_s) - took_s)
-                self._loop.call_soon_threadsafe(self._computed, start_s, self.recorder.now())
+                outcome = None, error
+            if self._slow:
+                took_s = self.recorder.now() - start_s
+                time.sleep(stretched(self._slow, start_s, took_s) - took_s)
+            span = start_s, self.recorder.now()
+            self._loop.call_soon_threadsafe(self._computed, number, name_of(work), done, outcome, *span)
 
         self.computing += 1
         waiting = self._device.submit(piece)
         try:
-            result, error = await asyncio.wrap_future(waiting)
+            result, error = await done
         except asyncio.CancelledError:
             if waiting.cancel():  # it never ran, so nobody else counts it down
                 self.computing -= 1
+                if self.notes is not None:
+                    self.notes.answers.never_ran.append(number)
             raise
         if error is not None:
             raise error
-        return result  # type: ignore[return-value]
+        return result  # type: ignore[no-any-return]
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Does *work* where no work of the algorithm runs beside it; none of this is noted."""
+        return await self._loop.run_in_executor(self._device, work)
 
     def record(self, *, step: int, **metrics: float) -> None:
         self.done += 1
@@ -155,6 +181,11 @@ class SocketTransport:
 
     def lose(self, rank: int, reason: str) -> None:
         """*rank* is gone: dead, or done if *reason* is ENDED."""
+        if self.notes is not None and rank not in self.inbox.lost:
+            if reason == ENDED:
+                self.notes.note(Event.ENDED, rank)
+            else:
+                self.notes.gone(Event.LOST, rank, reason)
         self.inbox.lose(rank, reason)
 
     def expect_end(self, rank: int, reason: str) -> None:
@@ -164,6 +195,10 @@ class SocketTransport:
             return
         link.resume_reading()
         self._loop.call_later(LAST_WORDS_S, link.abort, reason)
+
+    def later(self, callback: Callable[..., object], *args: Any) -> None:
+        """Calls *callback* soon, as nobody's of the program."""
+        self._loop.call_soon(callback, *args, context=self._outside.copy())
 
     def finish(self) -> None:
         """The algorithm has ended well: says goodbye to everyone, and from now on drops what arrives."""
@@ -214,21 +249,47 @@ class SocketTransport:
             raise ProtocolError("a message after the goodbye")
         payload = Payload(frame.tensors, frame.message.values)
         message = Message(rank, frame.message.tag, payload, frame.size_bytes)
+        if self.notes is not None:
+            self.notes.message(rank, zlib.crc32(frame.header, frame.body_crc))
         self.inbox.put(message)
         if self.inbox.mailbox.queued_bytes(rank) >= self._inbox_bytes:
             self._links[rank].pause_reading()
 
     def _has_room(self, source: int) -> None:
         if self.inbox.mailbox.queued_bytes(source) < self._inbox_bytes:
-            self._links[source].resume_reading()
+            self._outside.run(self._links[source].resume_reading)
 
-    def _has_left(self, to: int, size_bytes: int) -> None:
-        self.recorder.sent(to, size_bytes)
+    def _put(self, number: int, to: int, frame: Outgoing, left: asyncio.Future[None]) -> Sending:
+        """Puts *frame* on its stream; what the connection has called of that is not the program's."""
 
-    def _computed(self, start_s: float, end_s: float) -> None:
+        def has_left() -> None:
+            self.recorder.sent(to, frame.size_bytes)
+
+        put, notes = self._links[to].put, self.notes
+        if notes is None:
+            return put(frame, left, has_left)
+        self.putting = leaving = Leaving(number, left, self)
+        try:
+            sending = self._outside.run(put, frame, leaving, has_left)
+        finally:
+            self.putting = None
+        if not left.done():
+            notes.answers.waited.append(number)
+        return sending
+
+    def _computed(
+        self, number: int, name: str, done: asyncio.Future[Outcome], outcome: Outcome, start_s: float, end_s: float
+    ) -> None:
         self.computing -= 1
         self.done += 1
         self.recorder.span("compute", start_s, end_s, -1, "", 0)
+        if self.notes is not None:
+            self.notes.answers.names.append(name)
+            self.notes.answers.took_s.append(end_s - start_s)
+        if not done.done():
+            if self.notes is not None:
+                self.notes.note(Event.COMPUTED, number)
+            done.set_result(outcome)
 
     def _check_sizes(self, tag: str, payload: Payload) -> None:
         for tensor in payload.tensors:

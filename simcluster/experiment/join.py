@@ -6,6 +6,7 @@ This file knows the name of the backend that has real nodes, and imports it only
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,22 @@ def join_run(name: str, rendezvous: str, key_file: Path, listen: str | None) -> 
     key = sockets.read_key(key_file)
     code: int = sockets.join(name, rendezvous, key, *([listen] if listen else []))
     return code
+
+
+def attend_run(
+    name: str, coordinator: str, token_file: Path, key_file: Path | None, listen: str | None, patience_s: float
+) -> int:
+    """Runs as node *name* of the next run that the *coordinator* at a URL has for it; returns the exit code."""
+    sockets: Any = importlib.import_module("backends.sockets")
+    attending: Any = importlib.import_module("backends.sockets.attend")
+    code: int = attending.attend_with_files(name, coordinator, token_file, key_file, listen, patience_s, sockets.join)
+    return code
+
+
+def coordinate(listen: str, token_file: Path, dead_s: float, hosts: list[str], told: Callable[[str], None]) -> None:
+    """Runs a coordinator at *listen* until it is interrupted; *told* is called with its URL. Raises UsageError."""
+    reporting: Any = importlib.import_module("backends.sockets.reporting")
+    reporting.coordinate(listen, token_file, dead_s, hosts, told)
 
 
 def serve_launcher() -> int:

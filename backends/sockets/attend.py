@@ -1,0 +1,94 @@
+"""A node that finds its run through a coordinator: it registers, waits for a run that wants it, joins, and leaves.
+
+This file knows the order of these calls. It must not know how a run is joined, nor HTTP. Whoever comes first waits: the
+coordinator may not be there yet, and no run either.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from backends.sockets.coordinator.client import Client, NoAnswer
+from backends.sockets.facing import listen_towards
+from backends.sockets.keys import key_of, read_key, read_token
+from backends.sockets.listener import parse_endpoint
+
+LEAST_WAIT_S, MOST_WAIT_S = 0.1, 1.0
+
+
+def attend_with_files(
+    name: str,
+    url: str,
+    token_file: Path,
+    key_file: Path | None,
+    listen: str | None,
+    patience_s: float,
+    join: Callable[..., int],
+) -> int:
+    """As `attend`, with what a command line gives. Raises UsageError for what is wrong in it."""
+    token = read_token(token_file)
+    key = read_key(key_file) if key_file is not None else key_of(token)
+    if listen is not None:
+        parse_endpoint(listen, "listen")
+    return attend(
+        name,
+        Client(url, token),
+        listen or "",
+        lambda rendezvous: join(name, rendezvous, key, listen_towards(listen or "", rendezvous)),
+        patience_s=patience_s,
+    )
+
+
+def attend(
+    name: str,
+    client: Client,
+    listen: str,
+    join: Callable[[str], int],
+    *,
+    patience_s: float,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Takes part, as *name*, in the next run that *client*'s coordinator has for it; returns the exit code.
+
+    *join* is called with the rendezvous of each attempt of that run. Raises NoAnswer or RunError if there is no
+    coordinator, or no run, for *patience_s*; NotAllowed at once.
+    """
+    end_s, wait_s = now() + patience_s, LEAST_WAIT_S
+    code: int | None = None
+    epoch = -1
+    while True:
+        try:
+            run = _next_run(name, client, listen, epoch)
+        except NoAnswer:
+            if code is not None:
+                return code  # the launcher's own coordinator ends with it
+            if now() > end_s:
+                raise
+            run = None
+        else:
+            if run is not None and run["epoch"] > epoch:
+                epoch, code = run["epoch"], join(run["rendezvous"])
+                continue
+            if run is None and code is not None:
+                client.post(f"/workers/{name}/leave")
+                return code
+            if code is None and now() > end_s:
+                client.post(f"/workers/{name}/leave")
+                raise NoAnswer(f"the coordinator at {client.url} had no run for {name} within {patience_s:g} s")
+        sleep(wait_s)
+        wait_s = min(2 * wait_s, MOST_WAIT_S)
+
+
+def _next_run(name: str, client: Client, listen: str, epoch: int) -> dict[str, Any] | None:
+    """The run that goes on and wants *name*, if one does. Whoever is not known registers."""
+    if not client.post(f"/workers/{name}/heartbeat")["known"]:
+        client.post("/workers", {"name": name, "address": listen})
+    answer = client.get("/training/ready", min_workers=1)
+    run: dict[str, Any] | None = answer["run"]
+    if run is None or name not in run["nodes"]:
+        return None
+    return run | {"epoch": answer["epoch"]}

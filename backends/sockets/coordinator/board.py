@@ -1,0 +1,191 @@
+"""What is known of a run while it goes on: the last word of every node, rates, a bounded history, and when it will end.
+
+This file knows telemetry and arithmetic. It must not know clocks, HTTP or who sends it: time is in the telemetry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+WINDOW_S = 5.0
+"""Rates are over so much of the past, at least: a rate from one heartbeat to the next is mostly noise."""
+
+HISTORY = 600
+"""So many moments are kept; when there are more, every second one is forgotten, and from then on half as many come."""
+
+
+class Words(BaseModel):
+    """Plain values, all of which are known and none of which changes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NodeTelemetry(Words):
+    """One node, as its launcher sees it. *silent_s* is how long nothing was heard of it, None if it never was."""
+
+    name: str
+    rank: int
+    state: str
+    step: int = 0
+    loss: float | None = None
+    staleness: float | None = None
+    silent_s: float | None = None
+    computing: bool = False
+    waits: list[str] = []
+    stalled_s: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    messages_sent: int = 0
+    metrics: dict[str, float] = {}
+    reason: str = ""
+
+
+class LinkTelemetry(Words):
+    """What a link of the topology, or a pair of nodes without one, carried each way; *capacity_Bps* if it is known."""
+
+    name: str
+    bytes_forward: int = 0
+    bytes_backward: int = 0
+    capacity_Bps: float | None = None
+
+
+class Telemetry(Words):
+    """A run at the moment *elapsed_s* of its own clock."""
+
+    elapsed_s: float
+    nodes: list[NodeTelemetry] = []
+    links: list[LinkTelemetry] = []
+    faults: list[dict[str, Any]] = []
+
+
+class RunInfo(Words):
+    """What a run is, told once. *nodes* are its ranks in order, *steps* what each of them is to do, if known."""
+
+    name: str
+    nodes: list[str]
+    rendezvous: str
+    algorithm: str = ""
+    topology: str = ""
+    backend: str = "sockets"
+    seed: int = 0
+    steps: int | None = None
+    attempt: int = 1
+
+
+def plain(value: Any) -> Any:
+    """*value* without what JSON cannot say: a number that is not finite is None."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+class Board:
+    """The telemetry of one run."""
+
+    def __init__(self, run: RunInfo) -> None:
+        self.run = run
+        self.state, self.error = "gathering", ""
+        self.last: Telemetry | None = None
+        self.history: list[dict[str, Any]] = []
+        self._moments: list[Telemetry] = []  # the last WINDOW_S, and one before that
+        self._keep_every = self._since_kept = 1
+
+    def add(self, telemetry: Telemetry) -> None:
+        """What the launcher says now. A moment before the last one is not taken."""
+        if self.last is not None and telemetry.elapsed_s < self.last.elapsed_s:
+            return
+        if self.state == "gathering" and telemetry.elapsed_s > 0:
+            self.state = "running"
+        self.last = telemetry
+        self._moments.append(telemetry)
+        while len(self._moments) > 2 and telemetry.elapsed_s - self._moments[1].elapsed_s >= WINDOW_S:
+            del self._moments[0]
+        self._since_kept += 1
+        if self._since_kept >= self._keep_every:
+            self._since_kept = 0
+            self._keep(telemetry)
+
+    @property
+    def goes_on(self) -> bool:
+        return self.state in ("gathering", "running")
+
+    def end(self, error: str) -> None:
+        """The run is over."""
+        self.state, self.error = ("failed" if error else "done"), error
+
+    @property
+    def steps(self) -> int:
+        """How far the run is: as far as the last of those that still take part."""
+        nodes = self._workers()
+        return min((node.step for node in nodes), default=0)
+
+    @property
+    def loss(self) -> float | None:
+        """The mean of the nodes' own last losses."""
+        losses = [node.loss for node in self._nodes() if node.loss is not None and math.isfinite(node.loss)]
+        return sum(losses) / len(losses) if losses else None
+
+    @property
+    def steps_per_s(self) -> float:
+        rates = [self.rate_of(node.name) for node in self._workers()]
+        return min(rates, default=0.0)
+
+    def rate_of(self, name: str) -> float:
+        """Steps a second of node *name* over the last seconds."""
+        return self._rate(lambda moment: next((n.step for n in moment.nodes if n.name == name), 0))
+
+    def link_rates(self) -> dict[str, tuple[float, float]]:
+        """Bytes a second each way, by link."""
+        first = {link.name: link for link in self._moments[0].links} if self._moments else {}
+        span_s = self._span_s()
+        rates = {}
+        for link in self.last.links if self.last is not None else ():
+            before = first.get(link.name, LinkTelemetry(name=link.name))
+            ways = (link.bytes_forward - before.bytes_forward, link.bytes_backward - before.bytes_backward)
+            rates[link.name] = (ways[0] / span_s, ways[1] / span_s) if span_s else (0.0, 0.0)
+        return rates
+
+    @property
+    def predicted_end_s(self) -> float | None:
+        """When, by the run's clock, it will have made all its steps, if it goes on as in the last seconds."""
+        if self.last is None or self.run.steps is None or self.state != "running" or not self.steps_per_s:
+            return None
+        return self.last.elapsed_s + max(0, self.run.steps - self.steps) / self.steps_per_s
+
+    def _keep(self, telemetry: Telemetry) -> None:
+        staleness = [node.staleness for node in telemetry.nodes if node.staleness is not None]
+        self.history.append(
+            {
+                "elapsed_s": telemetry.elapsed_s,
+                "step": self.steps,
+                "loss": self.loss,
+                "steps_per_s": self.steps_per_s,
+                "staleness": max(staleness, default=None),
+                "bytes_sent": sum(node.bytes_sent for node in telemetry.nodes),
+                "alive": sum(node.state not in ("lost", "expected") for node in telemetry.nodes),
+            }
+        )
+        if len(self.history) > HISTORY:
+            del self.history[1::2]
+            self._keep_every *= 2
+
+    def _nodes(self) -> Sequence[NodeTelemetry]:
+        return self.last.nodes if self.last is not None else ()
+
+    def _workers(self) -> list[NodeTelemetry]:
+        """Those whose steps say how far the run is: a parameter server's own, on rank 0, count all of its workers'."""
+        nodes = [node for node in self._nodes() if node.state != "lost"]
+        return [node for node in nodes if node.rank > 0] or nodes
+
+    def _span_s(self) -> float:
+        return self._moments[-1].elapsed_s - self._moments[0].elapsed_s if self._moments else 0.0
+
+    def _rate(self, count: Callable[[Telemetry], int]) -> float:
+        span_s = self._span_s()
+        return (count(self._moments[-1]) - count(self._moments[0])) / span_s if span_s else 0.0

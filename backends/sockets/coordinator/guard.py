@@ -1,0 +1,93 @@
+"""What every request must pass before anything looks at it: a known host, the token, a small body.
+
+This file knows ASGI. It must not know what is asked. No answer lets another origin read it: there is no CORS here.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from typing import Any, TypeAlias
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+BODY_LIMIT_BYTES = 4 * 1024**2
+
+
+class Guard:
+    """Lets through to *app* what names one of *hosts* in its Host header and has *token* as its bearer."""
+
+    def __init__(self, app: App, token: str, hosts: Collection[str]) -> None:
+        self._app, self._token = app, token.encode()
+        self._hosts = {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        refusal = self._refusal(scope)
+        body = b"" if refusal else await _body(receive)
+        if body is None:
+            refusal = (413, f"a body of at most {BODY_LIMIT_BYTES} bytes")
+        if refusal is not None:
+            await _refuse(send, *refusal)
+            return
+        given = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def once() -> MutableMapping[str, Any]:
+            return next(given, None) or await receive()
+
+        await self._app(scope, once, send)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        headers: dict[bytes, list[bytes]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.lower(), []).append(value)
+        hosts = headers.get(b"host", [])
+        if len(hosts) != 1 or host_of(hosts[0].decode("latin-1")) not in self._hosts:
+            return 421, "this service is not called by that name: see --allow-host"
+        kind, _, token = (headers.get(b"authorization") or [b""])[0].partition(b" ")
+        if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
+            return 401, "a bearer token"
+        lengths = headers.get(b"content-length", [])
+        if lengths and (not lengths[0].isdigit() or int(lengths[0]) > BODY_LIMIT_BYTES):
+            return 413, f"a body of at most {BODY_LIMIT_BYTES} bytes"
+        return None
+
+
+def host_of(header: str) -> str:
+    """The host of a Host header, without its port."""
+    host = header.strip().lower()
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.rpartition(":")[0] if host.count(":") == 1 else host
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body; None if it is too long."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return bytes(body)
+        body += message.get("body", b"")
+        if len(body) > BODY_LIMIT_BYTES:
+            return None
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+async def _refuse(send: Send, code: int, expected: str) -> None:
+    content = json.dumps({"detail": f"expected {expected}"}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    if code == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": code, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,208 @@
+"""Tells a coordinator of a run: one that is made for it here, or another at its URL, or none.
+
+This file knows how a run's launcher reaches a coordinator. It must not know what a coordinator makes of it. A
+coordinator that does not answer is warned of, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from backends.sockets.facing import facing
+from backends.sockets.keys import read_token
+from backends.sockets.listener import is_loopback, parse_endpoint
+from simcluster.errors import Problem, RunError, UsageError
+from simcluster.experiment.job import ClusterJob
+
+if TYPE_CHECKING:
+    from backends.sockets.coordinator.board import RunInfo, Telemetry
+    from backends.sockets.settings import Options
+
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+
+MOST_DEAD_S = 90.0
+"""A node that is silent for longer is lost, whatever is asked for: others wait for it."""
+
+log = logging.getLogger("simcluster.sockets")
+
+
+def missing() -> list[Problem]:
+    """What has to be installed before a coordinator can run here."""
+    absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    expected = "it to be installed: pip install 'simcluster[api]'"
+    return [Problem("coordinator", f"no {', '.join(absent)}", expected)] if absent else []
+
+
+def is_elsewhere(coordinator: str) -> bool:
+    """Whether *coordinator* is the URL of another's, not a place at which to make one."""
+    return "://" in coordinator
+
+
+def check_coordinator(coordinator: str) -> None:
+    """Raises UsageError unless *coordinator* can be one."""
+    if is_elsewhere(coordinator):
+        from backends.sockets.coordinator.client import Client
+
+        Client(coordinator, "")
+        return
+    parse_endpoint(coordinator, "coordinator")
+    if problems := missing():
+        raise UsageError(problems)
+
+
+def host_of(coordinator: str) -> str | None:
+    """The address of this machine at which nodes that know *coordinator* can reach this run."""
+    if not is_elsewhere(coordinator):
+        return parse_endpoint(coordinator, "coordinator")[0]
+    import urllib.parse
+
+    host = urllib.parse.urlsplit(coordinator).hostname or ""
+    return host if is_loopback(host) else facing(host)
+
+
+class Coordinator(Protocol):
+    """What a run tells. Each may raise RunError."""
+
+    async def begin(self, run: RunInfo) -> None: ...
+
+    async def telemetry(self, telemetry: Telemetry) -> None: ...
+
+    async def end(self, error: str) -> None: ...
+
+
+class Here:
+    """The desk of a service that runs in this process."""
+
+    def __init__(self, desk: Any) -> None:
+        self._desk = desk
+
+    async def begin(self, run: RunInfo) -> None:
+        self._desk.begin(run)
+
+    async def telemetry(self, telemetry: Telemetry) -> None:
+        self._desk.telemetry(telemetry)
+
+    async def end(self, error: str) -> None:
+        self._desk.end(error)
+
+
+class Elsewhere:
+    """A coordinator that is called over HTTP, in a thread, so that a slow one delays nobody."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def begin(self, run: RunInfo) -> None:
+        await asyncio.to_thread(self._client.post, "/runs", run.model_dump())
+
+    async def telemetry(self, telemetry: Telemetry) -> None:
+        from backends.sockets.coordinator.board import plain
+
+        await asyncio.to_thread(self._client.post, "/telemetry", plain(telemetry.model_dump()))
+
+    async def end(self, error: str) -> None:
+        await asyncio.to_thread(self._client.post, "/runs/end", {"error": error[:10_000]})
+
+
+class Reporter:
+    """Tells *coordinator*, if there is one, of all attempts of *job*."""
+
+    def __init__(self, job: ClusterJob, coordinator: Coordinator | None, interval_s: float) -> None:
+        self._job, self._coordinator, self._interval_s = job, coordinator, interval_s
+        self._attempt = 0
+        self._warned = False
+
+    async def begin(self, rendezvous: str) -> None:
+        """An attempt begins, whose nodes meet at *rendezvous*."""
+        if self._coordinator is None:
+            return
+        from backends.sockets.coordinator.board import RunInfo
+
+        self._attempt += 1
+        about = {"name": "a run", "seed": self._job.seed, **self._job.about}
+        run = RunInfo(nodes=list(self._job.names), rendezvous=rendezvous, attempt=self._attempt, **about)
+        await self._tell(self._coordinator.begin(run))
+
+    async def run(self, telemetry: Callable[[], Telemetry]) -> None:
+        """Tells again and again, until it is cancelled."""
+        while self._coordinator is not None:
+            await self._tell(self._coordinator.telemetry(telemetry()))
+            await asyncio.sleep(self._interval_s)
+
+    async def last(self, telemetry: Callable[[], Telemetry]) -> None:
+        """Tells once more."""
+        if self._coordinator is not None:
+            await self._tell(self._coordinator.telemetry(telemetry()))
+
+    async def end(self, error: str) -> None:
+        """Nothing follows."""
+        if self._coordinator is not None:
+            await self._tell(self._coordinator.end(error))
+
+    async def _tell(self, call: Any) -> None:
+        try:
+            await call
+            self._warned = False
+        except RunError as error:
+            if not self._warned:
+                log.warning("%s; the run goes on", error)
+            self._warned = True
+
+
+@asynccontextmanager
+async def reporting(job: ClusterJob, options: Options) -> AsyncIterator[Reporter]:
+    """A reporter for *job*, with a service of its own if *options* ask for one. Raises UsageError, RunError."""
+    if options.coordinator is None:
+        yield Reporter(job, None, options.heartbeat_s)
+        return
+    token = read_token(Path(options.token_file or ""))
+    if is_elsewhere(options.coordinator):
+        from backends.sockets.coordinator.client import Client
+
+        yield Reporter(job, Elsewhere(Client(options.coordinator, token)), options.heartbeat_s)
+        return
+    desk, service = _make(options.coordinator, token, options.dead_s, ())
+    service.start()
+    log.info("coordinator at %s", service.url)
+    if job.on_output is not None:
+        job.on_output("coordinator", service.url)
+    try:
+        yield Reporter(job, Here(desk), options.heartbeat_s)
+    finally:
+        await asyncio.to_thread(service.close)
+
+
+def coordinate(
+    listen: str, token_file: Path, dead_s: float, hosts: Sequence[str], told: Callable[[str], object]
+) -> None:
+    """Runs a coordinator of its own at *listen* until it is interrupted; *told* is called with its URL.
+
+    It answers to *hosts*, too. Raises UsageError with all that is wrong.
+    """
+    problems = missing()
+    if not 0 < dead_s <= MOST_DEAD_S:
+        problems.append(Problem("dead_s", f"{dead_s:g}", f"more than 0 and at most {MOST_DEAD_S:g} s"))
+    if problems:
+        raise UsageError(problems)
+    _, service = _make(listen, read_token(token_file), dead_s, hosts)
+    told(service.url)
+    try:
+        service.run()
+    finally:
+        service.close()
+
+
+def _make(listen: str, token: str, dead_s: float, hosts: Sequence[str]) -> tuple[Any, Any]:
+    """(a desk, the service that answers for it)."""
+    from backends.sockets.coordinator.desk import Desk
+    from backends.sockets.coordinator.service import Service
+
+    desk = Desk(dead_s, time.monotonic)
+    return desk, Service(listen, token, desk, hosts)
