@@ -55,10 +55,12 @@ class Ledger:
         """What is still in hand is lost, unless this rank ended *well* and never said anything of its batches."""
         self._note(self._drawn, well and not self._asked)
 
-    def notes(self) -> dict[str, Any]:
-        """All of it as plain values. What is in hand is not there."""
+    def notes(self, *, in_hand: bool = False) -> dict[str, Any]:
+        """All of it as plain values; what is *in_hand* as lost, or not at all."""
         judged = [[rank, come, list(rejected)] for rank, (come, rejected) in sorted(dict(self.judged).items())]
         runs = [list(run) for run in self.runs]
+        if in_hand and self._drawn > self._settled:
+            runs.append([self._settled, 1, self._drawn - self._settled, 0])
         return {"runs": runs, "judged": judged, "again": [list(part) for part in self.again], "joined": self.joined}
 
     def load(self, notes: dict[str, Any]) -> None:
