@@ -5,6 +5,7 @@ This file knows the arguments of the transport's verbs. It must not know a backe
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Sequence
 
@@ -38,6 +39,12 @@ def check_work(work: object, cost: object) -> None:
         raise TypeError(f"a device runs plain functions, and {name} is an async one: await it instead")
     if not isinstance(cost, Cost):
         raise TypeError(f"compute takes cost=Cost(flops, memory_bytes) or FREE, not {_shown(cost)}")
+
+
+def name_of(work: object) -> str:
+    """What to call *work* that has run on a device."""
+    inner = work.func if isinstance(work, functools.partial) else work
+    return str(getattr(inner, "__qualname__", type(inner).__name__))
 
 
 def _shown(value: object) -> str:

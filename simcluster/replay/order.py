@@ -1,0 +1,232 @@
+"""In which order the world reached one node: the record of it, packed small, and read back.
+
+This file knows kinds of events and columns of numbers. It must not know loops, sockets or files.
+
+What a node's code does is decided by what reaches it from outside, in which order, and after how many of its own
+callbacks. Callbacks wait in one queue, first in, first out, on every loop; so that count says where an event stood
+among them. An event is one entry in five columns: its kind, the callbacks since the event before it, a number, the
+microseconds since the event before it, and for a message the checksum of what it was. What the code itself asked for
+and was answered at once (a clock, a send that left at once) has no place in the order: it is a list of answers.
+"""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+class Kind(enum.IntEnum):
+    """What reached the node. The number of an event is a rank for the first three, else counts what was asked for."""
+
+    MESSAGE = 0
+    ENDED = 1
+    LOST = 2
+    LEFT = 3
+    FAILED = 4
+    COMPUTED = 5
+    TIMER = 6
+    ASIDE = 7
+    STOPPED = 8
+
+
+WORDS = {
+    Kind.MESSAGE: "a message from rank {}",
+    Kind.ENDED: "the end of rank {}",
+    Kind.LOST: "the loss of rank {}",
+    Kind.LEFT: "its send {} has left",
+    Kind.FAILED: "its send {} has failed",
+    Kind.COMPUTED: "its piece of work {} is done",
+    Kind.TIMER: "its timer {}",
+    Kind.ASIDE: "its checkpoint {} is kept",
+    Kind.STOPPED: "it is stopped from outside",
+}
+COUNTED = (Kind.LEFT, Kind.FAILED, Kind.COMPUTED, Kind.TIMER, Kind.ASIDE)
+"""Those whose numbers mostly rise by one; kept as differences."""
+
+CHUNK_EVENTS = 32_768
+"""A chunk is packed and handed over when it has so many."""
+
+
+@dataclass
+class Events:
+    """The columns, as they are while a node runs."""
+
+    kinds: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Answers:
+    """What the node's code was told at once, or about what it called off; numbers count sends or pieces of work from 1.
+
+    *reads* are readings of the clock. Of sends: *waited* did not leave at once, *withdrawn* were called off before they
+    began to leave, *refused* failed at once, and why. Of work: *names* and *took_s* of what ran, in order; *never_ran*
+    was called off before. *reasons* are those of events LOST and FAILED, in order.
+    """
+
+    reads: list[float] = field(default_factory=list)
+    waited: list[int] = field(default_factory=list)
+    withdrawn: list[int] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    never_ran: list[int] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    took_s: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Order:
+    """All of one node's: *callbacks* is how many it ran in all, None if it never said its last words."""
+
+    events: Events = field(default_factory=Events)
+    answers: Answers = field(default_factory=Answers)
+    callbacks: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.callbacks is not None
+
+
+class Column(msgspec.Struct, array_like=True, frozen=True):
+    """Whole numbers in as few bytes each as the largest needs."""
+
+    kind: str
+    content: bytes
+
+
+class Chunk(msgspec.Struct, array_like=True, frozen=True):
+    """A part of an order as it is kept. The first event's differences are from *first_count* and *first_s*."""
+
+    first_count: int
+    first_s: float
+    kinds: bytes
+    gaps: Column
+    numbers: Column
+    steps_us: Column
+    digests: bytes
+    reads: bytes
+    waited: Column
+    withdrawn: list[int]
+    refused: dict[int, str]
+    never_ran: list[int]
+    reasons: list[str]
+    names: list[str]
+    named: Column
+    took_us: Column
+    callbacks: int | None
+
+
+class Damaged(ValueError):
+    """Bytes that are no order."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Chunk)
+
+
+def pack(events: Events, answers: Answers, callbacks: int | None = None) -> bytes:
+    """A chunk, compressed."""
+    counts = np.array(events.counts, np.int64)
+    times_us = np.round((np.array(events.times_s) - (events.times_s[0] if events.times_s else 0.0)) * 1e6)
+    names = list(dict.fromkeys(answers.names))
+    place = {name: index for index, name in enumerate(names)}
+    chunk = Chunk(
+        events.counts[0] if events.counts else 0,
+        events.times_s[0] if events.times_s else 0.0,
+        np.array(events.kinds, np.uint8).tobytes(),
+        _column(np.diff(counts)),
+        _column(_differences(events.kinds, events.numbers)),
+        _column(np.diff(times_us).astype(np.int64)),
+        np.array(events.digests, "<u4").tobytes(),
+        np.array(answers.reads, "<f8").tobytes(),
+        _column(np.diff(np.array(answers.waited, np.int64), prepend=0)),
+        answers.withdrawn,
+        answers.refused,
+        answers.never_ran,
+        answers.reasons,
+        names,
+        _column(np.array([place[name] for name in answers.names], np.int64)),
+        _column(np.round(np.array(answers.took_s) * 1e6).astype(np.int64)),
+        callbacks,
+    )
+    return zlib.compress(_encoder.encode(chunk))
+
+
+def unpack(chunks: Iterable[bytes]) -> Order:
+    """The order that *chunks*, in their order, make. Raises Damaged."""
+    order = Order()
+    try:
+        for packed in chunks:
+            _add(order, _decoder.decode(zlib.decompress(packed)))
+    except (zlib.error, msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
+        raise Damaged(f"{type(error).__name__}: {error}") from None
+    return order
+
+
+def _add(order: Order, chunk: Chunk) -> None:
+    events, answers = order.events, order.answers
+    kinds = [Kind(kind) for kind in chunk.kinds]
+    columns = [_ints(column) for column in (chunk.gaps, chunk.numbers, chunk.steps_us)]
+    digests = np.frombuffer(chunk.digests, "<u4").tolist()
+    expected = [max(len(kinds) - 1, 0), len(kinds), max(len(kinds) - 1, 0), kinds.count(Kind.MESSAGE)]
+    if [*map(len, columns), len(digests)] != expected:
+        raise Damaged(f"columns of {[*map(len, columns), len(digests)]} entries, expected {expected}")
+    if kinds:
+        events.counts += (chunk.first_count + np.cumsum(np.concatenate([[0], columns[0]]))).tolist()
+        events.times_s += (chunk.first_s + np.cumsum(np.concatenate([[0], columns[2]])) / 1e6).tolist()
+    events.kinds += kinds
+    events.numbers += _sums(kinds, columns[1])
+    events.digests += digests
+    answers.reads += np.frombuffer(chunk.reads, "<f8").tolist()
+    answers.waited += np.cumsum(_ints(chunk.waited)).tolist()
+    answers.withdrawn += chunk.withdrawn
+    answers.refused |= chunk.refused
+    answers.never_ran += chunk.never_ran
+    answers.reasons += chunk.reasons
+    answers.names += [chunk.names[index] for index in _ints(chunk.named).tolist()]
+    answers.took_s += (_ints(chunk.took_us) / 1e6).tolist()
+    order.callbacks = chunk.callbacks
+
+
+def _differences(kinds: Sequence[int], numbers: Sequence[int]) -> Ints:
+    """*numbers*, those of kinds that count as differences from the one before of the same kind."""
+    found, of = np.array(numbers, np.int64), np.array(kinds, np.int64)
+    for kind in COUNTED:
+        mask = of == kind
+        found[mask] = np.diff(found[mask], prepend=0)
+    return found
+
+
+def _sums(kinds: Sequence[int], differences: Ints) -> list[int]:
+    found, of = differences.copy(), np.array(kinds, np.int64)
+    for kind in COUNTED:
+        mask = of == kind
+        found[mask] = np.cumsum(found[mask])
+    return [int(number) for number in found]
+
+
+def _column(numbers: Ints) -> Column:
+    for kind in ("<i1", "<i2", "<i4"):
+        info = np.iinfo(kind)
+        if not len(numbers) or (numbers.min() >= info.min and numbers.max() <= info.max):
+            return Column(kind, numbers.astype(kind).tobytes())
+    return Column("<i8", numbers.astype("<i8").tobytes())
+
+
+def _ints(column: Column) -> Ints:
+    if column.kind not in ("<i1", "<i2", "<i4", "<i8"):
+        raise Damaged(f"a column of {column.kind!r}")
+    found: Any = np.frombuffer(column.content, column.kind).astype(np.int64)
+    return found  # type: ignore[no-any-return]
