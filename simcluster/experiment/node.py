@@ -15,6 +15,7 @@ from torch import Tensor
 from simcluster.checkpoints.keeper import Holder
 from simcluster.checkpoints.shard import restore
 from simcluster.errors import ENDED, PeerLost
+from simcluster.experiment.copies import Copies
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.values import missing_values
 from simcluster.results.record import NodeRecord, Recorder
@@ -61,6 +62,9 @@ async def run_node(
     replica = workload.replica(node.rank, node.size, experiment.seed, steps=experiment.steps, numerics=numerics)
     time_s = begin(node, replica, recorder, experiment)
     evaluations = Evaluations(experiment, replica, recorder) if evaluate and node.rank == OBSERVED_RANK else None
+    copies = (
+        Copies(experiment.evaluate_every, replica, recorder) if evaluate and experiment.evaluate_consensus else None
+    )
     try:
         async with asyncio.timeout(time_s) as limit:
             await experiment.algorithm(node, replica, **experiment.algorithm_settings)
@@ -88,6 +92,8 @@ async def run_node(
     finally:
         finished_s = recorder.end_algorithm()
         _note_samples(replica, recorder)
+        if copies is not None:
+            copies.finish()
         try:
             if evaluations is not None:
                 await evaluations.finish(finished_s)
@@ -103,7 +109,7 @@ def begin(node: Transport, replica: Replica, recorder: Recorder, experiment: Exp
 
     From then on it is kept, if the experiment says so and the backend has somebody who takes it.
     """
-    recorder.ledger = replica.ledger.notes if replica.computes else None
+    recorder.ledger = partial(replica.ledger.notes, in_hand=True) if replica.computes else None
     shard, settings, channel = recorder.restored, experiment.checkpoint, recorder.channel
     if shard is not None:
         restore(shard, replica, node.rng)

@@ -35,6 +35,7 @@ KEYS = (
     "workload",
     "stop",
     "evaluate_every",
+    "evaluate_consensus",
     "faults",
     "seed",
     "numerics",
@@ -59,6 +60,7 @@ class Experiment:
     steps: int
     time_s: float | None
     evaluate_every: int
+    evaluate_consensus: bool
     faults: tuple[Fault, ...]
     seed: int
     numerics: Numerics
@@ -133,6 +135,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     evaluate_every = reading.value(
         "evaluate_every", int, "a whole number of at least 1", default=max(1, -(-steps // EVALUATIONS)), least=1
     )
+    evaluate_consensus = _evaluate_consensus(reading, numerics)
     checkpoint = read_checkpoint(reading, algorithm_block, numerics)
     check_cut(reading, algorithm_block, settings, workload, cluster, numerics)
     if reading.problems:
@@ -147,6 +150,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         "workload": workload_block,
         "stop": stop,
         "evaluate_every": evaluate_every,
+        **({"evaluate_consensus": True} if evaluate_consensus else {}),
         "faults": reading.document.data.get("faults") or [],
         "seed": seed,
         "numerics": numerics,
@@ -163,6 +167,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         steps=steps,
         time_s=time_s,
         evaluate_every=evaluate_every,
+        evaluate_consensus=evaluate_consensus,
         faults=faults,
         seed=seed,
         numerics=numerics,
@@ -181,10 +186,21 @@ def _numerics(reading: Reading, backend: str) -> Numerics:
 
 
 def _check_memory(reading: Reading) -> bool:
-    value = reading.document.data.get("check_memory", True)
+    return _true_or_false(reading, "check_memory", default=True) is not False
+
+
+def _evaluate_consensus(reading: Reading, numerics: Numerics) -> bool:
+    wanted = _true_or_false(reading, "evaluate_consensus", default=False) is True
+    if wanted and numerics == "none":
+        reading.bad(("evaluate_consensus",), "numerics: real beside it, since without there are no weights")
+    return wanted
+
+
+def _true_or_false(reading: Reading, key: str, *, default: bool) -> object:
+    value = reading.document.data.get(key, default)
     if not isinstance(value, bool):
-        reading.bad(("check_memory",), "true or false")
-    return value is not False
+        reading.bad((key,), "true or false")
+    return value
 
 
 def _stem(reading: Reading) -> str:

@@ -1,6 +1,6 @@
 """Draws how far the replicas of a run were from their mean.
 
-This file knows metrics and plotly. It must not know how distances were had: see `simcluster.experiment.replicas`.
+This file knows metrics and plotly. It must not know how distances were had: see `copies`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
 from simcluster.results import words
+from simcluster.results.copies import CONSENSUS
 from simcluster.results.figure_style import LINES, log_axis, rgba, styled
-from simcluster.results.summary import CONSENSUS, RECORDED_CONSENSUS
 from simcluster.results.x_axis import XAxis, XScale, check_axis
 
 if TYPE_CHECKING:
     from simcluster.results.folder import Run
 
 MAX_NODE_LINES = 12
+RECORDED = "consensus"
+"""What algorithms call it that measure it themselves, at the network's cost."""
 
 
 def consensus(runs: Sequence[Run], x: XAxis = "time") -> go.Figure:
@@ -68,7 +70,7 @@ def consensus(runs: Sequence[Run], x: XAxis = "time") -> go.Figure:
 def _distances(run: Run) -> pd.DataFrame:
     """The rows of *run*'s metrics that are distances: those made off the clock, or else those of its algorithm."""
     metrics = run.metrics
-    for name in (CONSENSUS, RECORDED_CONSENSUS):
+    for name in (CONSENSUS, RECORDED):
         rows = metrics[metrics["name"] == name]
         if not rows.empty:
             return rows

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from simcluster.results.copies import Copy
 from simcluster.results.rest import Adder, Rest
 from simcluster.results.span import Span, SpanKind
 from simcluster.unknown import UnknownNumber
@@ -51,7 +52,8 @@ class NodeRecord:
     were as many as are kept; None if none did. A node that never said its last words has no
     *finished_s* and no *weights_sha256*. *weights* is the content of a file with its final weights
     (simcluster.results.weights); those of one node are enough for a run. *samples* says what became of its batches, as
-    simcluster.workloads.ledger has it: one entry for each life that it had.
+    simcluster.workloads.ledger has it: one entry for each life that it had. *copies* are of its weights on the way, if
+    the experiment asks for them: no part of the digest, as looking changes nothing.
     """
 
     rank: int
@@ -67,6 +69,7 @@ class NodeRecord:
     weights_sha256: str | None = None
     weights: bytes | None = field(default=None, repr=False)
     samples: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    copies: list[Copy] = field(default_factory=list, repr=False)
     began_s: float = 0.0
 
     @property

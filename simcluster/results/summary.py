@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from simcluster.topology import Topology
 
 LOSS, ACCURACY, STALENESS = "eval_loss", "eval_accuracy", "staleness"
-CONSENSUS, RECORDED_CONSENSUS = "eval_consensus", "consensus"
 """Names of metrics that mean something here; algorithms may record others."""
 
 

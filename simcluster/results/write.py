@@ -20,6 +20,7 @@ import msgspec
 import yaml
 
 from simcluster.errors import NodeFailed, RunError
+from simcluster.results.copies import consensus_metrics
 from simcluster.results.folder import (
     CHECKPOINTS,
     CONFIG,
@@ -153,11 +154,12 @@ def _write_metrics(record: RunRecord, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    looked = consensus_metrics(record)
     rows = sorted(
         (
             (metric.time_s, node.rank, index, metric)
             for node in record.nodes
-            for index, metric in enumerate(node.metrics)
+            for index, metric in enumerate([*node.metrics, *(found for rank, found in looked if rank == node.rank)])
         ),
         key=lambda row: row[:3],
     )
