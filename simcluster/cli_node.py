@@ -77,7 +77,10 @@ def coordinator(
         typer.Option(metavar="NAME", help="Another name by which it is called. May be given many times."),
     ] = None,
 ) -> None:
-    """Run a service at which nodes and runs find each other, and that tells how far a run is."""
+    """Run a service at which runs and nodes find each other.
+
+    It tells how far a run is: /status, /history, /metrics, /training/ready.
+    """
     from simcluster.experiment.join import coordinate
 
     coordinate(listen, token_file, dead, allow_host or [], lambda url: print(f"coordinator at {url}", flush=True))
