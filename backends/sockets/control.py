@@ -33,7 +33,8 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
 
 class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     """Launcher to node: who it is and what to run. *slow* and *holds* are its part in the fault plan; *keeps*:
-    checkpoints are wanted; *resumes*: what it begins with follows. The other fields are ClusterJob's and its options.
+    checkpoints are wanted; *resumes*: what it begins with follows; *order*: in which order
+    things happen is noted. The other fields are ClusterJob's and its options.
     """
 
     rank: int
@@ -52,6 +53,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     holds: list[Hold]
     keeps: bool = False
     resumes: bool = False
+    order: bool = True
 
     @property
     def config(self) -> bytes:
@@ -133,6 +135,12 @@ class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
     spans: list[Span]
 
 
+class Ordered(msgspec.Struct, array_like=True, frozen=True, tag="ordered"):
+    """Node to launcher: the next part of the order in which things happened there, packed by simcluster.replay."""
+
+    content: bytes
+
+
 class Piece(msgspec.Struct, array_like=True, frozen=True, tag="piece"):
     """Node to launcher: the next bytes of its final weights, which may be larger than any frame."""
 
@@ -174,7 +182,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True, tag="outcome"):
 
 
 FromLauncher: TypeAlias = Job | Addresses | Go | Beat | PeerGone | Crash | Stop | End | Stored | BeginWith
-FromNode: TypeAlias = Listening | Connected | Status | Rows | Piece | ShardPiece | Outcome
+FromNode: TypeAlias = Listening | Connected | Status | Rows | Ordered | Piece | ShardPiece | Outcome
 
 _encoder = msgspec.msgpack.Encoder()
 _from_launcher: msgspec.msgpack.Decoder[FromLauncher] = msgspec.msgpack.Decoder(FromLauncher)

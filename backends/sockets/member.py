@@ -16,6 +16,7 @@ from backends.sockets.control import (
     FromLauncher,
     FromNode,
     Listening,
+    Ordered,
     Outcome,
     Piece,
     Rows,
@@ -45,6 +46,7 @@ class Member:
     status: Status | None = None
     metrics: list[Metric] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    order: list[bytes] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
     outcome: Outcome | None = None
     gone: str | None = None
@@ -69,6 +71,8 @@ class Member:
         elif isinstance(message, Rows):
             self.metrics += message.metrics
             self.spans += message.spans
+        elif isinstance(message, Ordered):
+            self.order.append(message.content)
         elif isinstance(message, Piece):
             self.pieces.append(message.content)
         elif isinstance(message, Listening):
@@ -106,9 +110,9 @@ class Member:
     def record(self) -> NodeRecord:
         """What is known of its part: all of it, or what it had said before it died."""
         if self.outcome is not None:
-            record = replace(self.outcome.record, metrics=self.metrics, spans=self.spans)
+            record = replace(self.outcome.record, metrics=self.metrics, spans=self.spans, order=self.order)
             return put_back(record, b"".join(self.pieces))
-        record = NodeRecord(self.rank, self.name, self.metrics, self.spans)
+        record = NodeRecord(self.rank, self.name, self.metrics, self.spans, order=self.order)
         if self.status is not None:
             record.sent_to, record.steps = self.status.sent_to, self.status.steps
             record.bytes_received = self.status.bytes_received

@@ -33,6 +33,7 @@ from backends.sockets.control import (
     Go,
     Job,
     Listening,
+    Ordered,
     Outcome,
     PeerGone,
     Piece,
@@ -48,12 +49,16 @@ from backends.sockets.lane import JOIN_S, ControlLane
 from backends.sockets.listener import is_wildcard, open_socket, parse_endpoint
 from backends.sockets.loops import KEEPER, run_to_its_end
 from backends.sockets.mesh import Mesh
+from backends.sockets.noting import NotedChannel
 from backends.sockets.pulse import Pulse
 from backends.sockets.safekeeping import ToLauncher
 from backends.sockets.transport import SocketTransport
+from simcluster.checkpoints.keeper import Channel
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
 from simcluster.experiment.fault_kinds import cut_off
 from simcluster.experiment.own_files import look_below
+from simcluster.replay.notes import Notes
+from simcluster.replay.order import Kind
 from simcluster.results.copies import hand_in, told
 from simcluster.results.record import NodeRecord, Recorder, kept_spans
 
@@ -93,7 +98,7 @@ def join(
         try:
             job = lane.job.result(timeout=JOIN_S + 10)
             torch.set_num_threads(1)  # sums do not depend on the number of cores
-            return run_to_its_end(_live(lane, job, key, listening), job.uvloop)
+            return run_to_its_end(_live(lane, job, key, listening), job.uvloop, counts=job.order)
         finally:
             lane.close()
 
@@ -110,6 +115,7 @@ class _Node:
         self._loop = asyncio.get_running_loop()
         self._started_s: float | None = None
         self.recorder = Recorder(job.rank, job.names[job.rank], self._now, kept_spans(len(job.names)))
+        self.notes = Notes(self._now) if job.order else None
         self.transport = SocketTransport(
             job.rank,
             job.names,
@@ -118,6 +124,7 @@ class _Node:
             inbox_bytes=job.inbox_bytes,
             body_limit_bytes=job.body_limit_bytes,
             slow=job.slow,
+            notes=self.notes,
         )
         self.holds = Holds(
             job.holds,
@@ -169,14 +176,29 @@ class _Node:
         _prepare(self.job)
         self.lane.send(Connected())
         await self._go.wait()
-        self.recorder.channel = self._safekeeping if self.job.keeps else None
+        self.recorder.channel = self._channel()
         self.recorder.restored = await self._safekeeping.begins_with() if self.job.resumes else None
         self._started_s = time.perf_counter()
         self.holds.start()
-        record = await program(self.transport, self.recorder, self.job.config_json)
+        record = await self._run(program)
         if not isinstance(record, NodeRecord):
             raise TypeError(f"{self.job.program} returned {type(record).__name__}, not a NodeRecord")
         return record
+
+    def _channel(self) -> Channel | None:
+        if not self.job.keeps or self.notes is None:
+            return self._safekeeping if self.job.keeps else None
+        return NotedChannel(self._safekeeping, self.notes)
+
+    async def _run(self, program: Program) -> NodeRecord:
+        """The program itself, from its first callback to its last."""
+        if self.notes is None:
+            return await program(self.transport, self.recorder, self.job.config_json)
+        self.notes.begin()
+        try:
+            return await program(self.transport, self.recorder, self.job.config_json)
+        finally:
+            self.notes.end()
 
     def _end_tasks(self) -> None:
         """What the program started and did not await ends with it."""
@@ -222,6 +244,8 @@ class _Node:
             self._metrics_sent += len(metrics)
             self._spans_sent += len(spans)
             messages.append(Rows(metrics, spans))
+        if self.notes is not None:
+            messages += map(Ordered, self.notes.take())
         return messages
 
     def _outcome(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> Outcome:
@@ -243,6 +267,8 @@ class _Node:
         elif isinstance(message, Stop):
             self._stopped = self._stopped or message.reason
             if self._part is not None:
+                if self.notes is not None:
+                    self.notes.note(Kind.STOPPED, 0)
                 self._part.cancel()
         elif isinstance(message, Stored):
             self._safekeeping.stored()

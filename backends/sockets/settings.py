@@ -40,6 +40,7 @@ class Options:
     *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a message may have
     *body_limit_bytes*. Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*;
     *tmux* shows what all nodes print. A run that is lost begins again up to *max_restarts* times.
+    With *order*, nodes note in which order things happen there, so that the run can be replayed.
     What goes on is told to a *coordinator*: at "host:port" one of this run's own, or another's at "http://...".
     """
 
@@ -62,6 +63,7 @@ class Options:
     max_restarts: int = 0
     coordinator: str | None = None
     token_file: str | None = None
+    order: bool = True
 
     @property
     def has_secret(self) -> bool:
@@ -104,6 +106,7 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes) -> Job:
         holds(job, rank),
         keeps=job.keeping is not None and job.keeping.keeps,
         resumes=job.keeping is not None and job.keeping.restored is not None,
+        order=options.order,
     )
 
 
@@ -164,6 +167,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
         "body_limit_bytes": (int,),
         "uvloop": (bool, type(None)),
         "ssh": (bool,),
+        "order": (bool,),
         "tmux": (bool,),
         "max_restarts": (int,),
         "coordinator": (str, type(None)),

@@ -53,7 +53,8 @@ class NodeRecord:
     *finished_s* and no *weights_sha256*. *weights* is the content of a file with its final weights
     (simcluster.results.weights); those of one node are enough for a run. *samples* says what became of its batches, as
     simcluster.workloads.ledger has it: one entry for each life that it had. *copies* are of its weights on the way, if
-    the experiment asks for them: no part of the digest, as looking changes nothing.
+    the experiment asks for them: no part of the digest, as looking changes nothing. *order* is in which order things
+    happened there, packed by simcluster.replay: none in the simulator.
     """
 
     rank: int
@@ -70,6 +71,7 @@ class NodeRecord:
     weights: bytes | None = field(default=None, repr=False)
     samples: list[dict[str, Any]] = field(default_factory=list, repr=False)
     copies: list[Copy] = field(default_factory=list, repr=False)
+    order: list[bytes] = field(default_factory=list, repr=False)
     began_s: float = 0.0
 
     @property
