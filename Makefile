@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test verify papers install lint fidelity bench clean
+.PHONY: demo test verify papers kill-checkpoints install lint fidelity bench clean
 
 install: $(STAMP)
 
@@ -27,6 +27,9 @@ verify: $(STAMP)
 
 papers: $(STAMP)
 	$(BIN)/python -m experiments.papers
+
+kill-checkpoints: $(STAMP)
+	$(BIN)/python -m tests.kill_checkpoints
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from simcluster.experiment.fault_plan import faults
+    from simcluster.experiment.resume import resume as resume
     from simcluster.experiment.run import run
     from simcluster.experiment.sweep import sweep as sweep
     from simcluster.experiment.whatif import whatif as whatif
@@ -54,6 +55,7 @@ _HOME = {
     "load_run": "results.folder",
     "load_sweep": "results.sweep_folder",
     "pack": "payload",
+    "resume": "experiment.resume",
     "run": "experiment",
     "save_figure": "results.static.save",
     "sweep": "experiment.sweep",

@@ -19,6 +19,7 @@ from simcluster.cli_calibrate import calibrate
 from simcluster.cli_figure import figure
 from simcluster.cli_node import coordinator, key, node
 from simcluster.cli_options import Json, names_of
+from simcluster.cli_resume import resume
 from simcluster.cli_run import run
 from simcluster.cli_show import wrapped
 from simcluster.cli_simulator import bench_app, flows
@@ -108,6 +109,7 @@ def _root(
 
 
 app.command()(run)
+app.command()(resume)
 app.command()(sweep)
 app.command()(whatif)
 

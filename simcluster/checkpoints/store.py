@@ -72,13 +72,15 @@ def checkpoints(folder: Path) -> list[Checkpoint]:
     return sorted(found, key=lambda checkpoint: checkpoint.manifest.sequence)
 
 
-def latest(folder: Path, step: int | None = None) -> Checkpoint:
-    """The last checkpoint in *folder* of which every byte is right, or that of *step*; older ones are tried with a
-    warning. Raises CheckpointError if there is none.
+def latest(folder: Path, step: int | None = None, *, below: int | None = None) -> Checkpoint:
+    """The last checkpoint in *folder* of which every byte is right, or that of *step*, or of a step *below* one; older
+    ones are tried with a warning. Raises CheckpointError if there is none.
     """
     found = checkpoints(folder)
     for checkpoint in reversed(found):
-        if step is not None and checkpoint.step != step:
+        if checkpoint.step != (checkpoint.step if step is None else step):
+            continue
+        if below is not None and checkpoint.step >= below:
             continue
         try:
             checkpoint.check()

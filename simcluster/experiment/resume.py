@@ -14,7 +14,7 @@ from simcluster.errors import CheckpointError
 from simcluster.experiment.kept import begin_with
 from simcluster.experiment.read import read_experiment
 from simcluster.experiment.run import Output, Progress, run_plan
-from simcluster.results.folder import Run
+from simcluster.results.folder import SUMMARY, Run
 
 
 def resume(
@@ -42,6 +42,8 @@ def resume(
         raise CheckpointError("run", f"no folder {folder}", "the folder of a run with checkpoints")
     found = latest(folder, step)
     plan = read_experiment(found.manifest.config, overrides, topology=topology, backend=backend)
+    if step is None and found.step >= plan.steps and not (folder / SUMMARY).is_file():
+        found = latest(folder, below=plan.steps)  # it ended, but was killed before it could say what came of it
     return run_plan(
         plan, out=folder if out is None else out, options=options, report=report, progress=progress,
         on_output=on_output, begins_with=begin_with(found, plan),

@@ -41,6 +41,8 @@ SAMPLES: Final = "samples.parquet"
 
 NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
 PARTIAL: Final = ".partial-"
+OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK}
+"""What a run that was killed while its folder was written may have left beside its checkpoints."""
 
 
 class Run:
@@ -193,7 +195,8 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
         raise UsageError(Problem("out", f"the file {folder}", "a folder, or a name that is free"))
     names = sorted(entry.name for entry in folder.iterdir())
     foreign = [name for name in names if name not in (CHECKPOINTS, LOGS) and not name.startswith(PARTIAL)]
-    if foreign and not _is_summary(folder / SUMMARY):
+    half_written = set(foreign) <= OURS and any((folder / CHECKPOINTS).glob("step-*.json"))
+    if foreign and not half_written and not _is_summary(folder / SUMMARY):
         some = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
         raise UsageError(
             Problem(

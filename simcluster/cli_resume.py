@@ -1,0 +1,91 @@
+"""The command `simcluster resume`: a run's folder in, the rest of that run.
+
+This file knows the command's options and what it prints. It must not know checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simcluster.cli_options import (
+    BackendName,
+    BackendOptions,
+    Json,
+    KeyFile,
+    OtherTopology,
+    Rendezvous,
+    Sets,
+    meeting,
+)
+from simcluster.cli_real import real_options
+from simcluster.cli_sets import overrides
+from simcluster.cli_show import print_line, print_summary, progress_bar
+from simcluster.errors import CheckpointWarning, RunError
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run with checkpoints.")],
+    backend: BackendName = None,
+    topology: OtherTopology = None,
+    sets: Sets = None,
+    step: Annotated[int | None, typer.Option(metavar="N", help="Go on from this step's; by default the last.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default RUN itself.")] = None,
+    report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
+    rendezvous: Rendezvous = None,
+    key_file: KeyFile = None,
+    more_options: BackendOptions = None,
+    show: Annotated[bool, typer.Option("--list", help="Only list the checkpoints.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run from its last complete checkpoint."""
+    options = overrides(more_options or [], "--option") | real_options(backend, meeting(rendezvous, key_file))
+    with warnings.catch_warnings():
+        warnings.showwarning = _say
+        warnings.simplefilter("always", CheckpointWarning)
+        if show:
+            _list(run, as_json)
+            return
+        with progress_bar(f"{run.name}, resumed", silent=as_json) as progress:
+            try:
+                from simcluster.experiment.resume import resume as resume_run
+
+                finished = resume_run(
+                    run, step=step, backend=backend, topology=topology, overrides=overrides(sets or []), out=out,
+                    options=options, report=report, progress=progress, on_output=None if as_json else print_line,
+                )  # fmt: skip
+            except RunError as error:
+                if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
+                    print(summary.read_text(), end="")
+                raise
+    if as_json:
+        print(json.dumps(finished.summary, indent=2))
+    else:
+        print_summary(finished)
+
+
+def _list(run: Path, as_json: bool) -> None:
+    from simcluster.checkpoints.store import checkpoints
+
+    found = checkpoints(run)
+    rows: list[dict[str, Any]] = [
+        {"step": one.step, "time_s": one.manifest.time_s, "ranks": one.manifest.world_size, **one.judged}
+        | {"path": str(one.path)}
+        for one in found
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        judged = "".join(f", {name} {row[name]:.4g}" for name in ("loss", "accuracy") if name in row)
+        print(f"step {row['step']}, {row['time_s']:.4g} s, {row['ranks']} ranks{judged}: {row['path']}")
+    if not rows:
+        print(f"no checkpoints in {run}")
+
+
+def _say(message: Warning | str, *_: Any, **__: Any) -> None:
+    typer.echo(f"warning: {message}", err=True)

@@ -1,0 +1,165 @@
+"""Kills runs with -9 while they write checkpoints, and looks for the last complete one: `make kill-checkpoints`.
+
+A run keeps every step, in a process of its own. That says when it begins to write a checkpoint and when one is
+complete; at a random moment in between, of a random checkpoint, it is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import select
+import signal
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import simcluster
+from simcluster.checkpoints.gather import Gather
+from simcluster.checkpoints.store import SHARDS, Store, checkpoints, latest
+from simcluster.experiment.resume import resume
+
+PATIENCE_S = 60.0
+
+
+def experiment(steps: int = 40, hidden: int = 64, **keys: Any) -> dict[str, Any]:
+    """Four ranks whose optimizers differ: nine files a checkpoint."""
+    return {
+        "topology": "thunderbolt-mesh-4",
+        "algorithm": {"name": "diloco", "interval": 1},
+        "workload": {"name": "mnist_mlp", "hidden": hidden, "batch_size": 8, "optimizer": "adamw"},
+        "stop": {"steps": steps},
+        "evaluate_every": steps,
+        **keys,
+    }
+
+
+@dataclass
+class Found:
+    """After a kill: the step that was *told* to be complete before, that which was *found*, and whether anything was
+    half done (*litter*).
+    """
+
+    told: int
+    found: int
+    litter: bool
+
+
+def kill_once(folder: Path, chance: random.Random, backend: str = "sim", most: int = 12) -> Found:
+    """Runs, kills, looks. Raises CheckpointError if no checkpoint is complete, AssertionError if it is too old."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        _run(folder, backend, write)
+    os.close(write)
+    at = chance.randrange(2, most)
+    told, began_s, took_s, seen = 0, 0.0, 0.0, 0
+    try:
+        for line in _lines(read):
+            if line.startswith("begin"):
+                began_s, seen = time.perf_counter(), seen + 1
+                if seen >= at:
+                    time.sleep(chance.uniform(0.0, 1.2 * took_s))
+                    break
+            else:
+                told, took_s = int(line.split()[1]), time.perf_counter() - began_s
+    finally:
+        os.kill(child, signal.SIGKILL)
+        told = max([told, *(int(line.split()[1]) for line in _lines(read) if line.startswith("done"))])
+        os.waitpid(child, 0)
+        os.close(read)
+    return look(folder, told)
+
+
+def look(folder: Path, told: int) -> Found:
+    """What there is after a kill."""
+    inner = folder / "checkpoints"
+    named = {file.sha256 for one in checkpoints(folder) for rank in one.manifest.ranks for file in rank.files.values()}
+    litter = any(path.stem not in named for path in (inner / SHARDS).iterdir()) or any(inner.glob("*.partial"))
+    found = latest(folder)  # reads every byte of it
+    assert found.step >= told, f"step {told} was complete, and {found.step} is the last that is found"
+    assert {rank.step for rank in found.manifest.ranks} == {found.step}, "shards of several steps"
+    return Found(told, found.step, litter)
+
+
+def _run(folder: Path, backend: str, write: int) -> None:
+    """The run, in a process of its own; never returns."""
+    add, commit = Gather.add, Store.commit
+    started: set[int] = set()
+
+    def telling_add(self: Gather, shard: Any, lost: Any = ()) -> None:
+        if shard.step not in started:
+            started.add(shard.step)
+            os.write(write, f"begin {shard.step}\n".encode())
+        add(self, shard, lost)
+
+    def telling_commit(self: Store, manifest: Any, in_use: Any = ()) -> Path:
+        path = commit(self, manifest, in_use)
+        os.write(write, f"done {manifest.step}\n".encode())
+        return path
+
+    try:
+        os.setpgid(0, 0)
+        Gather.add, Store.commit = telling_add, telling_commit  # type: ignore[method-assign]
+        keys = experiment(checkpoint={"every": 1, "keep": 2})
+        simcluster.run(**keys, backend=backend, out=folder, report=False)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _lines(read: int) -> Any:
+    """Lines as they come, until the other end is closed."""
+    rest = b""
+    while True:
+        ready, _, _ = select.select([read], [], [], PATIENCE_S)
+        if not ready:
+            raise TimeoutError(f"nothing for {PATIENCE_S:g} s")
+        more = os.read(read, 65536)
+        if not more:
+            return
+        *lines, rest = (rest + more).split(b"\n")
+        yield from (line.decode() for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--sockets", type=int, default=10, help="so many of them are of a launcher of real processes")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    chance = random.Random(asked.seed)
+    found: list[Found] = []
+    exact = 0
+    with tempfile.TemporaryDirectory(prefix="kill-checkpoints-") as root:
+        whole = simcluster.run(**experiment(), out=Path(root) / "whole", report=False).summary["weights_sha256"]
+        for number in range(asked.kills):
+            backend = "sockets" if number < asked.sockets else "sim"
+            folder = Path(root) / str(number)
+            found.append(kill_once(folder, chance, backend))
+            if number % 10 == 0:
+                ended = resume(folder, report=False)
+                exact += ended.summary["weights_sha256"] == whole
+                print(
+                    f"kill {number}, {backend}: {found[-1]}; resumed from {ended.summary['resumed']['step']}",
+                    flush=True,
+                )
+    half_done = sum(one.litter for one in found)
+    resumed = -(-asked.kills // 10)
+    print(f"{asked.kills} kills, {len(found)} complete checkpoints found, never an older one than was told")
+    print(f"in {half_done} of them something was half done; {exact} of {resumed} resumed runs end with the same bits")
+    if exact != resumed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
