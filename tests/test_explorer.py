@@ -35,6 +35,7 @@ def table(keys: list[str] = KEYS, evil: str = "") -> pd.DataFrame:
                         "status": "done",
                         "elapsed_s": (10.0 * k + seed) * slow,
                         "accuracy": None,
+                        "bytes_sent": 100 + len(rows),
                         "error": None,
                         "run": f"run{len(rows)}",
                     }
@@ -122,6 +123,10 @@ at("seeds").lastElementChild.click();
 result.each = drawn().map(([, x]) => x.length);
 pick("x", "status"); pick("colour", "");
 result.words = drawn();
+pick("y", "bytes_sent");
+const symbols = figure.data[0].marker.symbol;
+result.failing = figure.data[0].y.filter((y, index) => symbols[index] === "x");
+result.status = at("status").textContent;
 result.address = location.hash;
 document.querySelector("#rows tr:nth-child(4) button").click();
 result.point = [document.querySelector("#detail h2").textContent, at("report").getAttribute("href")];
@@ -156,7 +161,9 @@ def test_controls_clicks_and_hostile_names_in_a_narrow_browser(tmp_path: Path) -
     assert sorted(result["scale"][0]) == sorted([100, 10, 200, 20, 400, 40, 110, 11, 210, 410, 41])
     assert result["each"] == [4, 3, 4]
     assert result["words"][0][1] == ["done"] * 11, "the failed point has no time to draw"
-    assert result["address"] == "#x=status&colour=&seeds=each"
+    assert result["failing"] == [107], "it had sent something"
+    assert result["status"] == "12 of 12 points; all drawn; crosses are of runs that failed."
+    assert result["address"] == "#x=status&y=bytes_sent&colour=&seeds=each"
     assert result["point"] == ["Point 3 done", "points/run3/report.html"]
     assert result["focus"] == "detail"
     assert "PeerLost" in result["failed"]

@@ -94,9 +94,10 @@ function showFailures() {
     element("li", {}, button(`Point ${row}`, () => choose(row)), ` ${columns.has("error") ? label(columns.get("error"), row) : ""}`)));
 }
 
-function showStatus(drawn) {
+function showStatus([drawn, crosses]) {
   const words = [`${rows.length} of ${rowCount} points`];
   words.push(drawn === rows.length ? "all drawn" : `${drawn} ${state.seeds === "mean" ? "places" : "of them"} drawn`);
+  if (crosses) words.push("crosses are of runs that failed");
   const lacking = ["x", "y"].filter((axis) => rows.some((row) => place(columns.get(state[axis]), [row], isLog(state, axis)) === null));
   for (const axis of lacking) words.push(`some have no ${columns.get(state[axis]).title}${isLog(state, axis) ? " above 0" : ""}`);
   if (unknown.length) words.push(`the address asks for what is not here: ${unknown.join(", ")}`);

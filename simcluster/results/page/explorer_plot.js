@@ -10,6 +10,12 @@ const OF_ONE = ["seed", "point"]; // columns whose mean over seeds means nothing
 /** plotly takes some markup in what it writes; names of a sweep are none. */
 const safe = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
+/** So much of a word as an axis or a legend has room for. */
+function short(text) {
+  const most = narrow.matches ? 16 : 40;
+  return safe(text.length > most ? `${text.slice(0, most - 1)}…` : text);
+}
+
 /** Whether a column's values are told apart by ten colours rather than by a scale. */
 const inColours = (column) => !isNumber(column) || (column.swept && distinct(column).length <= COLOURS.length);
 
@@ -45,8 +51,12 @@ function hover(mark) {
   const [first] = mark.rows;
   const who = mark.rows.length > 1 ? `${mark.rows.length} seeds` : `point ${first}, seed ${label(columns.get("seed"), first)}`;
   const keys = sweep.keys.map((key) => `${safe(key.split(".").pop())} ${safe(label(columns.get(key), first))}`);
-  return [who, ...keys].join("<br>");
+  const bad = mark.rows.filter(failed).length;
+  return [who + (bad ? `, ${bad === mark.rows.length ? "" : `${bad} of them `}failed` : ""), ...keys].join("<br>");
 }
+
+/** A cross for what has failed, if only for one seed: what it came to is what it had reached by then. */
+const symbol = (mark) => (mark.rows.some(failed) ? "x" : "circle");
 
 /** One plotly trace of *found*, which share a colour or a scale of colours. */
 function trace(state, found, name, marker) {
@@ -58,7 +68,7 @@ function trace(state, found, name, marker) {
   const scaled = Array.isArray(marker.color);
   const line = state.seeds === "mean" && x.swept && isNumber(y) && apart && !scaled;
   return {
-    type: "scatter", mode: line && found.length > 1 ? "lines+markers" : "markers", name: safe(name), marker,
+    type: "scatter", mode: line && found.length > 1 ? "lines+markers" : "markers", name: short(name), marker: { ...marker, symbol: found.map(symbol) },
     line: { width: 2 },
     x: found.map((mark) => (isNumber(x) ? mark.x : safe(mark.x))),
     y: found.map((mark) => (isNumber(y) ? mark.y : safe(mark.y))),
@@ -125,7 +135,9 @@ function axis(state, name, style) {
     linecolor: style("--line"), ticks: "outside", tickcolor: style("--line"), ticklen: 4,
   };
   if (!isNumber(column)) {
-    return { ...look, type: "category", categoryorder: "array", categoryarray: distinct(column).map(safe) };
+    const words = distinct(column);
+    const ticks = words.length <= 30 ? { tickvals: words.map(safe), ticktext: words.map(short) } : {};
+    return { ...look, ...ticks, type: "category", categoryorder: "array", categoryarray: words.map(safe) };
   }
   const few = column.labels && distinct(column).length <= 8;
   const rows = few ? distinct(column).map((said) => column.labels.indexOf(said)).filter((row) => row >= 0) : [];
@@ -152,7 +164,7 @@ function layoutOf(state, lines) {
   };
 }
 
-/** Draws *rows* as *state* has it, and returns how many points that were. */
+/** Draws *rows* as *state* has it; returns how many places that are, and how many of them have failed. */
 function drawFigure(target, state, rows) {
   const found = marks(state, rows);
   const drawn = traces(state, found);
@@ -162,10 +174,11 @@ function drawFigure(target, state, rows) {
   if (chosen) {
     const ring = { size: 17, color: "rgba(0,0,0,0)", line: { width: 2.5, color: "#e0862b" } };
     const mark = trace({ ...state, seeds: "each" }, [chosen], "chosen", ring);
-    drawn.push({ ...mark, mode: "markers", hoverinfo: "skip", hovertemplate: undefined, showlegend: false });
+    drawn.push({ ...mark, marker: ring, mode: "markers", hoverinfo: "skip", hovertemplate: undefined, showlegend: false });
   }
   const column = columns.get(state.colour);
   const layout = layoutOf(state, column && inColours(column) ? lines + 1 : 0);
   Plotly.react(target, drawn, layout, { responsive: true, displayModeBar: false });
-  return places;
+  const crosses = drawn.flatMap((one) => one.marker.symbol ?? []).filter((one) => one === "x").length;
+  return [places, crosses];
 }
