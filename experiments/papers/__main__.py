@@ -1,7 +1,8 @@
 """`python -m experiments.papers [NAME...]`: runs papers in their full setting, two at once, each in its own process.
 
-Without a name all of them are run, and docs/papers.md is written. Exit code 1 if anything came out other than its file
-says it does. `--json NAME` is what such a process is started with: it prints what was measured.
+Without a name all of them are run. What comes out goes to docs/papers.md as soon as it is there. Exit code 1 if it is
+other than its file says. `--page` runs none and writes the page again, with the words that the files
+have now. `--json NAME` is what such a process is started with: it prints what was measured.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from experiments.papers.frame.lab import lab
-from experiments.papers.frame.page import PAGE, line, names, page, paper
+from experiments.papers.frame.page import line, names, paper, record
 from experiments.papers.frame.paper import Check, verdict_of
 
 AT_ONCE = 2
@@ -30,6 +31,7 @@ async def _measured(name: str, turns: asyncio.Semaphore) -> list[Check] | None:
         return None
     checks = [Check(**check) for check in json.loads(found)]
     print(line(name, checks), flush=True)
+    record({name: checks})
     return checks
 
 
@@ -45,6 +47,9 @@ def main(arguments: list[str]) -> int:
         with lab(full=True) as here:
             print(json.dumps([asdict(check) for check in paper(arguments[1]).measure(here)]))
         return 0
+    if arguments == ["--page"]:
+        record({})
+        return 0
     unknown = sorted(set(arguments) - set(names()))
     if unknown:
         print(f"no such paper: {', '.join(unknown)}; there are {', '.join(names())}", file=sys.stderr)
@@ -52,8 +57,6 @@ def main(arguments: list[str]) -> int:
     results = asyncio.run(_all(arguments or names()))
     found = {name: checks for name, checks in results.items() if checks is not None}
     surprises = [f"{name}: {text}" for name, checks in found.items() for text in paper(name).surprises(checks)]
-    if not arguments and len(found) == len(results):
-        PAGE.write_text(page(found), encoding="utf-8")
     for text in surprises:
         print(f"other than its file says: {text}")
     verdicts = [verdict_of(checks) for checks in found.values()]

@@ -27,7 +27,7 @@ def growth(lab: Lab, ranks: int, eta: float, alpha: float, rounds: int) -> float
 
 
 def measure(lab: Lab) -> Sequence[Check]:
-    ranks, rounds, off = lab.pick((8, 80, 0.05), (16, 400, 0.02))
+    ranks, rounds, off = lab.pick((8, 80, 0.05), (16, 200, 0.02))
     asked = [
         (eta, share * stiffest(eta), f"{share:g} of {stiffest(eta):.3f}", share > 1)
         for eta in lab.pick((0.5,), (0.2, 0.5, 1.0, 1.5))

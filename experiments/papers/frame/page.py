@@ -7,19 +7,23 @@ results are the same page.
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from experiments.papers.frame.paper import Check, Paper, verdict_of
 
 FOLDER = Path(__file__).resolve().parent.parent
 PAGE = FOLDER.parent.parent / "docs" / "papers.md"
+RESULTS = FOLDER / "results.json"
+"""What the full setting of each paper found when it was last run: what the page is made of."""
 
 _HEAD = """# Results of papers, reproduced
 
 What the literature found, asked of this simulator: each is a file in `experiments/papers/` that runs the library's
 algorithms through `simcluster.run`, and computes its verdict from what they recorded. This page is written by
-`make papers` (`python -m experiments.papers NAME` runs one); the tests run all of them in a shorter setting. What
+`make papers` (`python -m experiments.papers NAME` does one again); the tests run all of them in a shorter setting. What
 did not reproduce says why here, and in [experiments/LOG.md](../experiments/LOG.md).
 """
 
@@ -33,6 +37,20 @@ def paper(name: str) -> Paper:
     """What the file called *name* says."""
     found: Paper = importlib.import_module(f"experiments.papers.{name}").PAPER
     return found
+
+
+def recorded() -> dict[str, list[Check]]:
+    """Name -> what was found when the paper was last run in full; of papers that are still there."""
+    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
+    return {name: [Check(**check) for check in found[name]] for name in names() if name in found}
+
+
+def record(results: Mapping[str, Sequence[Check]]) -> None:
+    """Puts *results* in the place of what was found before, and writes the page."""
+    now = dict(sorted({**recorded(), **results}.items()))
+    rows = {name: [asdict(check) for check in checks] for name, checks in now.items()}
+    RESULTS.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(now), encoding="utf-8")
 
 
 def page(results: Mapping[str, Sequence[Check]]) -> str:
