@@ -175,3 +175,20 @@ def test_blocks_are_called_by_their_names_and_settings() -> None:
 def test_keys_that_change_together_are_one() -> None:
     rows = [{"k": k, "beside": 2 * k, TARGET: float(k)} for k in (1, 2, 3)]
     assert list(traces(sweep_of(rows, ["k", "beside"]).time_to_target("k"))["all"].y) == [1, 2, 3]
+
+
+def test_of_many_lines_those_that_are_soonest_anywhere_are_drawn_and_the_rest_is_told() -> None:
+    """Twelve lines, of which the last is lowest at 1, the eleventh at 2; the others are flat and above."""
+    heights = {name: (6.0 + name, 6.0 + name) for name in range(10)} | {10: (9.0, 1.0), 11: (1.0, 9.0)}
+    rows = [
+        {"k": k, "n": name, TARGET: height}
+        for name, both in heights.items()
+        for k, height in zip((1, 2), both, strict=True)
+    ]
+    plots = sweep_of(rows, ["k", "n"])
+    figure = plots.time_to_target("k")
+    assert {"n 10", "n 11"} < traces(figure).keys()
+    assert len(traces(figure)) == 10 + 1  # and the crossings
+    assert "10 of 12 combinations" in figure.layout.xaxis.title.text
+    assert [c.place for c in plots.crossings("k") if c.is_lowest] == [1.5]
+    assert "The first 10 of 12 combinations" in plots.against("k", TARGET).layout.xaxis.title.text

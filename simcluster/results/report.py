@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from simcluster.results import words
+from simcluster.results.consensus import RECORDED
+from simcluster.results.copies import CONSENSUS
 from simcluster.results.html_page import choice, page, section
 from simcluster.results.report_tables import faults_table, links_table, nodes_table
 from simcluster.results.report_words import (
@@ -24,15 +26,13 @@ from simcluster.results.report_words import (
     headline,
     losses,
 )
+from simcluster.results.x_axis import axes_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from simcluster.results.folder import Run
-    from simcluster.results.x_axis import XAxis
     from simcluster.topology import Topology
-
-AXES: tuple[XAxis, ...] = ("time", "step", "bytes")
 
 
 def render(run: Run, topology: Topology) -> str:
@@ -41,7 +41,8 @@ def render(run: Run, topology: Topology) -> str:
     body = "\n".join(
         [
             _header(run, topology),
-            _convergence(figures, run.summary),
+            _convergence(figures, run),
+            _consensus(figures),
             _timeline(figures),
             _faults(run),
             _network(run, topology),
@@ -58,11 +59,13 @@ def _figures(run: Run) -> dict[str, go.Figure]:
     """Every figure that this run has the numbers for, by the name its place in the page has."""
     recorded = set(run.metrics["name"])
     figures = {"timeline": run.plot.timeline(), "busy": run.plot.busy()} if run.summary["elapsed_s"] else {}
-    for x in AXES:
+    for x in axes_of([run]):
         if recorded & {"loss", "eval_loss"}:
             figures[f"loss-{x}"] = run.plot.convergence(x, ["loss"])
         if "eval_accuracy" in recorded:
             figures[f"accuracy-{x}"] = run.plot.convergence(x, ["accuracy"])
+    if recorded & {CONSENSUS, RECORDED}:
+        figures |= {f"consensus-{x}": run.plot.consensus(x) for x in axes_of([run])}
     if "staleness" in recorded:
         figures["staleness"] = run.plot.staleness()
     return figures
@@ -143,8 +146,8 @@ def _bill_cards(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     return cards
 
 
-def _convergence(figures: dict[str, go.Figure], summary: dict[str, Any]) -> str:
-    if words.timed_only(summary):
+def _convergence(figures: dict[str, go.Figure], run: Run) -> str:
+    if words.timed_only(run.summary):
         return section(
             "Convergence", "Timed only (numerics: none): nothing was learnt, so there is no loss, accuracy or weight."
         )
@@ -155,8 +158,18 @@ def _convergence(figures: dict[str, go.Figure], summary: dict[str, Any]) -> str:
         f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="x"></div>' for stem in stems
     )
     return f"""<section><div class="heading"><h2>Convergence</h2>
-{choice("x", "horizontal axis", {x: x for x in AXES}, "time")}</div>
+{choice("x", "horizontal axis", {x: x for x in axes_of([run])}, "time")}</div>
 <div class="pair">{places}</div></section>"""
+
+
+def _consensus(figures: dict[str, go.Figure]) -> str:
+    axes = [name.partition("-")[2] for name in figures if name.startswith("consensus-")]
+    if not axes:
+        return ""
+    return f"""<section><div class="heading"><h2>Consensus</h2>
+{choice("consensus", "horizontal axis", {x: x for x in axes}, "time")}</div>
+<p class="note">How far the nodes' models are from the mean of all.</p>
+<div class="figure" data-figure="consensus-time" data-stem="consensus" data-switch="consensus"></div></section>"""
 
 
 def _timeline(figures: dict[str, go.Figure]) -> str:

@@ -20,7 +20,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.results.figure_style import measure_axis, styled
 from simcluster.results.figure_words import named, titled
 from simcluster.results.swept_figures import MARK, draw_band, known, swept_line
-from simcluster.results.swept_lines import SweptLine, groups, others_than, scale_of
+from simcluster.results.swept_lines import SweptLine, first_of, groups, others_than, scale_of
 from simcluster.results.swept_scale import SweptScale
 
 if TYPE_CHECKING:
@@ -32,29 +32,30 @@ By = Literal["time_to_target_s", "elapsed_s"]
 @dataclass(frozen=True)
 class SpeedUps:
     """Of each of *lines*: how many times faster than at the first of the scale's places where it has a number; *ideal*
-    is what would be in proportion, None where nothing says what that is. *counts_nodes*: the key changes their number.
+    is what would be in proportion, None where nothing says what that is. *cut* says so if these are not all lines.
     """
 
     scale: SweptScale
     lines: list[SweptLine]
     ideal: list[list[float]] | None
-    counts_nodes: bool
     by: By
+    cut: list[str]
 
 
 def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[Run | None], x: str, by: By) -> SpeedUps:
     """Raises UsageError if a time says nothing of how fast a run was, as it was stopped by it."""
     rows = table.assign(
-        nodes=[len(run.summary["nodes"]) if run is not None else np.nan for run in runs],
+        nodes=_nodes(runs),
         rate=[
             _work(run, by) / time_s if run is not None and time_s else np.nan
             for run, time_s in zip(runs, table[by], strict=True)
         ],
     )
     scale, place = scale_of(table, x)
-    counts_nodes = bool((rows.groupby(x, sort=False)["nodes"].nunique() == 1).all() and rows["nodes"].nunique() > 1)
+    by_nodes = counts_nodes(table, runs, x)
     lines, ideal = [], []
-    for label, part in groups(rows, others_than(table, keys, x)):
+    parts, cut = first_of(groups(rows, others_than(table, keys, x)))
+    for label, part in parts:
         by_seed = part.assign(place=part[x].map(place)).pivot_table("rate", "place", "seed", dropna=False, sort=False)
         by_seed = by_seed.reindex(scale.places)
         whole = by_seed.dropna()
@@ -64,10 +65,20 @@ def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[Run | Non
             SweptLine(label, *(list(found) for found in (ratios.mean(axis=1), ratios.min(axis=1), ratios.max(axis=1))))
         )
         sizes = part.assign(place=part[x].map(place)).groupby("place", sort=False)["nodes"].first()
-        grows = sizes.reindex(scale.places) if counts_nodes else _numbers(scale)
+        grows = sizes.reindex(scale.places) if by_nodes else _numbers(scale)
         first = whole.index[0] if len(whole) else scale.places[0]
         ideal.append([float(value) for value in grows / grows[first]] if grows is not None else [])
-    return SpeedUps(scale, lines, None if not all(ideal) else ideal, counts_nodes, by)
+    return SpeedUps(scale, lines, None if not all(ideal) else ideal, by, cut)
+
+
+def counts_nodes(table: pd.DataFrame, runs: Sequence[Run | None], x: str) -> bool:
+    """Whether the key *x* changes how many nodes there are: each value has its number."""
+    rows = table.assign(nodes=_nodes(runs))
+    return bool((rows.groupby(x, sort=False)["nodes"].nunique() == 1).all() and rows["nodes"].nunique() > 1)
+
+
+def _nodes(runs: Sequence[Run | None]) -> list[float]:
+    return [len(run.summary["nodes"]) if run is not None else np.nan for run in runs]
 
 
 def _numbers(scale: SweptScale) -> pd.Series | None:
@@ -150,7 +161,7 @@ def _lines(found: SpeedUps, lines: Sequence[SweptLine]) -> go.Figure:
 def _finished(figure: go.Figure, found: SpeedUps, yaxis: dict[str, Any]) -> go.Figure:
     what = "time to the target" if found.by == "time_to_target_s" else "samples in a second"
     against = f"{what.capitalize()}, against {found.scale.say(found.scale.places[0])}."
-    text, more_px = titled(found.scale.title, [against])
+    text, more_px = titled(found.scale.title, [against, *found.cut])
     return styled(
         figure,
         **named(figure, 280, more_px),

@@ -18,19 +18,19 @@ from simcluster.results import words
 from simcluster.results.crossings import Crossing
 from simcluster.results.figure_style import styled
 from simcluster.results.figure_words import named, titled
-from simcluster.results.speedup import By, draw_efficiency, draw_speedup, speed_ups
+from simcluster.results.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
 from simcluster.results.summary import ACCURACY, LOSS
-from simcluster.results.swept_figures import draw_band, meetings, swept_line, time_to_target
-from simcluster.results.swept_lines import groups, said, swept_lines
+from simcluster.results.swept_figures import draw_band, meetings, soonest_lines, swept_line, time_to_target
+from simcluster.results.swept_lines import first_of, groups, said, scale_of, swept_lines
 from simcluster.results.winner import draw_winners, winners
-from simcluster.results.x_axis import XAxis, XScale, check_axis
+from simcluster.results.x_axis import XAxis, XScale, axes_of, check_axis
 
 if TYPE_CHECKING:
     from simcluster.results.folder import Run
 
 MEASURES = {
-    "elapsed_s": "time of the run (s)",
     "time_to_target_s": "time to the target (s)",
+    "elapsed_s": "time of the run (s)",
     "loss": "loss",
     "accuracy": "accuracy",
     "bytes_sent": "bytes sent",
@@ -55,6 +55,22 @@ class SweepPlots:
         """What there is to draw: measures of which some point has a value."""
         return [name for name in MEASURES if name in self._table and self._table[name].notna().any()]
 
+    @property
+    def axes(self) -> list[XAxis]:
+        """What `convergence` can be drawn against."""
+        return axes_of([run for run in self._runs if run is not None])
+
+    def counts_nodes(self, key: str) -> bool:
+        """Whether *key* changes the number of nodes, so that speed-up and efficiency are about them."""
+        return counts_nodes(self._table, self._runs, self._key(key))
+
+    @property
+    def contest(self) -> tuple[str, str, str] | None:
+        """x, y and of for `winner`, if there is a key of words beside two others."""
+        names = [key for key in self._keys if scale_of(self._table, key)[0].is_category]
+        others = [key for key in self._keys if key not in names[:1]]
+        return (others[0], others[1], names[0]) if names and len(others) >= 2 else None
+
     def against(self, x: str | None = None, y: str = "elapsed_s") -> go.Figure:
         """*y* against the swept key *x* (the first, if none is named): a line for each combination of the other keys.
 
@@ -64,11 +80,14 @@ class SweepPlots:
         key = self._key(x)
         self._check_measure(y)
         scale, lines = swept_lines(self._table, self._keys, key, y)
+        lines, cut = first_of([line for line in lines if not np.isnan(line.means).all()])
         figure = go.Figure()
         for index, line in enumerate(lines):
             draw_band(figure, scale.places, line.lows, line.highs, index)
             figure.add_trace(swept_line(scale.places, line.means, line.label, index, "%{x}: %{y:.4g}"))
-        layout = {**named(figure, 280), "xaxis": scale.axis, "yaxis": _measure_axis(y)}
+        title, more_px = titled(scale.title, cut)
+        xaxis = {**scale.axis, "title": {"text": title}}
+        layout = {**named(figure, 280, more_px), "xaxis": xaxis, "yaxis": _measure_axis(y)}
         return styled(figure, **layout, showlegend=len(lines) > 1)
 
     def time_to_target(self, x: str | None = None) -> go.Figure:
@@ -86,7 +105,7 @@ class SweepPlots:
         after.
         """
         self._check_measure(TARGET)
-        return meetings(*swept_lines(self._table, self._keys, self._key(x), TARGET, every_seed=True))
+        return meetings(*soonest_lines(self._table, self._keys, self._key(x), TARGET)[:2])
 
     def speedup(self, x: str | None = None, by: By | None = None) -> go.Figure:
         """How many times faster than at the smallest value of *x* (the first, of words), seed by seed.
@@ -131,7 +150,7 @@ class SweepPlots:
                 text=[[f"{cell:.3g}" if np.isfinite(cell) else "" for cell in row] for row in cells],
                 texttemplate="%{text}",
                 colorscale="Viridis" if value == "accuracy" else "Viridis_r",
-                colorbar={"title": {"text": MEASURES[value]}},
+                colorbar={"title": {"text": MEASURES[value], "side": "right"}, "thickness": 12},
                 hovertemplate=f"{escape(across)} %{{x}}, {escape(up)} %{{y}}: %{{z:.4g}}<extra></extra>",
             )
         )
@@ -150,10 +169,10 @@ class SweepPlots:
         The mean at equal places; drawn as far as all of them go. Raises UsageError if nothing was evaluated.
         """
         check_axis(x)
-        parts = groups(self._table, self._keys if by is None else [self._key(by)])
+        parts, cut = first_of(groups(self._table, self._keys if by is None else [self._key(by)]))
         of_group = {label: [run for point in rows.index if (run := self._runs[point])] for label, rows in parts}
         scale = XScale([run for runs in of_group.values() for run in runs], x)
-        figure, apart = go.Figure(), []
+        figure, apart = go.Figure(), list[str]()
         for index, (label, runs) in enumerate(of_group.items()):
             curves = [curve for run in runs if (curve := _curve(run, scale, panel)) is not None]
             if not curves:
@@ -172,7 +191,7 @@ class SweepPlots:
             found = " ".join(apart) or "no evaluation"
             raise UsageError(Problem("metrics", found, f"runs that were evaluated: {panel} of rank 0"))
         percent = {"tickformat": ".0%"} if panel == "accuracy" else {}
-        title, more_px = titled(scale.title, apart)
+        title, more_px = titled(scale.title, [*apart, *cut])
         return styled(
             figure,
             **named(figure, 300, more_px),

@@ -7,14 +7,16 @@ that comes from the sweep passes through `escape`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from simcluster.errors import UsageError
 from simcluster.results import words
 from simcluster.results.html_page import choice, page, section
-from simcluster.results.sweep_plots import MEASURES, SweepPlots
+from simcluster.results.sweep_plots import MEASURES, TARGET, SweepPlots
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -37,9 +39,10 @@ def render(name: str, table: pd.DataFrame, keys: Sequence[str], plots: SweepPlot
     body = "\n".join(
         [
             _header(name, table, keys),
-            *(_against(key, plots) for key in keys),
+            *(_against(key, figures) for key in keys),
+            _winner(plots, figures),
             *_grids(keys, figures),
-            _convergence(figures),
+            _convergence(figures, plots),
             section(
                 "Points", "One row a point; its run is the folder of that name under points/.", _table(table, keys)
             ),
@@ -99,12 +102,20 @@ def _header(name: str, table: pd.DataFrame, keys: Sequence[str]) -> str:
 def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
     figures: dict[str, go.Figure] = {}
     for key in keys:
-        figures |= {f"{key}-{measure}": plots.against(key, measure) for measure in plots.measures}
+        figures |= {
+            f"{key}-{measure}": plots.time_to_target(key) if measure == TARGET else plots.against(key, measure)
+            for measure in plots.measures
+        }
+        if plots.counts_nodes(key):
+            with suppress(UsageError):  # runs that a time has stopped tell no speed
+                figures |= {f"{key}-speedup": plots.speedup(key), f"{key}-efficiency": plots.efficiency(key)}
+    if plots.contest is not None:
+        figures |= {f"winner-{measure}": plots.winner(*plots.contest, by=measure) for measure in plots.measures}
     for across, up in _pairs(keys):
         figures |= {f"{across}/{up}-{measure}": plots.grid(across, up, measure) for measure in plots.measures}
     for panel in ("loss", "accuracy"):
         if panel in plots.measures:
-            for x in ("time", "step", "bytes"):
+            for x in plots.axes:
                 figures[f"curve {panel}-{x}"] = plots.convergence(x, panel)
     return {escape(name): figure for name, figure in figures.items()}
 
@@ -113,14 +124,27 @@ def _pairs(keys: Sequence[str]) -> list[tuple[str, str]]:
     return [(keys[0], keys[1])] if len(keys) == 2 else []
 
 
-def _against(key: str, plots: SweepPlots) -> str:
-    return _switched(f"Against {key}", key, {measure: MEASURES[measure] for measure in plots.measures})
+def _against(key: str, figures: Mapping[str, go.Figure]) -> str:
+    words_of = {**MEASURES, "speedup": "speed-up", "efficiency": "efficiency"}
+    return _switched(f"Against {key}", key, _shown(key, words_of, figures))
+
+
+def _winner(plots: SweepPlots, figures: Mapping[str, go.Figure]) -> str:
+    measures = _shown("winner", MEASURES, figures)
+    if plots.contest is None or not measures:
+        return ""
+    return _switched(f"Which {plots.contest[2]} does best", "winner", measures)
+
+
+def _shown(stem: str, words_of: Mapping[str, str], figures: Mapping[str, go.Figure]) -> dict[str, str]:
+    """What there is to choose of the figures STEM-name, and what a button calls it."""
+    return {name: word for name, word in words_of.items() if escape(f"{stem}-{name}") in figures}
 
 
 def _grids(keys: Sequence[str], figures: Mapping[str, go.Figure]) -> list[str]:
     found = []
     for across, up in _pairs(keys):
-        measures = {name: word for name, word in MEASURES.items() if escape(f"{across}/{up}-{name}") in figures}
+        measures = _shown(f"{across}/{up}", MEASURES, figures)
         found.append(_switched("Both together", f"{across}/{up}", measures))
     return found
 
@@ -133,14 +157,14 @@ def _switched(title: str, stem: str, measures: Mapping[str, str]) -> str:
 <div class="figure" data-figure="{safe}-{first}" data-stem="{safe}" data-switch="{safe}"></div></section>"""
 
 
-def _convergence(figures: Mapping[str, go.Figure]) -> str:
+def _convergence(figures: Mapping[str, go.Figure], plots: SweepPlots) -> str:
     stems = [stem for stem in ("curve loss", "curve accuracy") if f"{stem}-time" in figures]
     if not stems:
         return ""
     places = "".join(
         f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="curve"></div>' for stem in stems
     )
-    buttons = choice("curve", "horizontal axis", {x: x for x in ("time", "step", "bytes")}, "time")
+    buttons = choice("curve", "horizontal axis", {x: x for x in plots.axes}, "time")
     return (
         f'<section><div class="heading"><h2>Convergence</h2>{buttons}</div><div class="pair">{places}</div></section>'
     )

@@ -18,7 +18,7 @@ from simcluster.results import words
 from simcluster.results.crossings import Crossing, Line, crossings
 from simcluster.results.figure_style import LINES, TimeScale, is_wide, measure_axis, rgba, styled, time_scale
 from simcluster.results.figure_words import named, titled
-from simcluster.results.swept_lines import SweptLine, swept_lines
+from simcluster.results.swept_lines import SweptLine, soonest_of, swept_lines
 from simcluster.results.swept_scale import SweptScale
 
 MAX_SENTENCES = 4
@@ -27,7 +27,7 @@ MARK = "rgba(128,136,146,0.9)"
 
 def time_to_target(table: pd.DataFrame, keys: Sequence[str], x: str, measure: str, title: str) -> go.Figure:
     """*measure*, a time, against *x*; crossings of lines are marked, and those told at which the fastest changes."""
-    scale, lines = swept_lines(table, keys, x, measure, every_seed=True)
+    scale, lines, cut = soonest_lines(table, keys, x, measure)
     heights = known(lines)
     unit = time_scale(max(heights, default=0.0))
     figure = go.Figure()
@@ -36,7 +36,7 @@ def time_to_target(table: pd.DataFrame, keys: Sequence[str], x: str, measure: st
         figure.add_trace(swept_line(scale.places, _over(line.means, unit), line.label, index, _hover(unit)))
     met = meetings(scale, lines)
     _mark(figure, met, scale, unit, is_wide(heights))
-    text, more_px = titled(scale.title, sentences(met, scale, lines, x))
+    text, more_px = titled(scale.title, [*sentences(met, scale, lines, x), *cut])
     return styled(
         figure,
         **named(figure, 280, more_px),
@@ -45,6 +45,14 @@ def time_to_target(table: pd.DataFrame, keys: Sequence[str], x: str, measure: st
         showlegend=len(lines) > 1,
         hovermode="closest",
     )
+
+
+def soonest_lines(
+    table: pd.DataFrame, keys: Sequence[str], x: str, measure: str
+) -> tuple[SweptScale, list[SweptLine], list[str]]:
+    """(the scale of *x*, the lines to be drawn, what is to be said if they are not all)."""
+    scale, lines = swept_lines(table, keys, x, measure, every_seed=True)
+    return scale, *soonest_of(lines)
 
 
 def known(lines: Sequence[SweptLine]) -> list[float]:

@@ -6,10 +6,10 @@ This file knows tables and scales. It must not know how anything is drawn.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,9 @@ import pandas as pd
 from simcluster.results.swept_scale import SweptScale, swept_scale
 
 MAX_LINES = 10
+"""So many are drawn in colours of their own."""
+
+Line = TypeVar("Line")
 PLAIN_KEYS = ("algorithm", "topology", "workload", "name")
 """Keys, by their last part, whose values say by themselves what they are."""
 
@@ -64,16 +67,30 @@ def others_than(table: pd.DataFrame, keys: Sequence[str], x: str) -> list[str]:
 
 
 def groups(table: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, pd.DataFrame]]:
-    """(its values in words, as HTML, its rows) of each combination of *keys*, the first few."""
-    return [(escape(label), rows) for label, rows in _all_groups(table, keys)][:MAX_LINES]
-
-
-def _all_groups(table: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(its values in words, as HTML, its rows) of each combination of *keys*."""
     if not keys:
-        yield "all", table
-        return
-    for values, rows in table.groupby(list(keys), sort=False):
-        yield combination(keys, values), rows
+        return [("all", table)]
+    return [(escape(combination(keys, values)), rows) for values, rows in table.groupby(list(keys), sort=False)]
+
+
+def first_of(all_lines: Sequence[Line]) -> tuple[list[Line], list[str]]:
+    """(as many of them as can be told apart, what is to be said of that)."""
+    if len(all_lines) <= MAX_LINES:
+        return list(all_lines), []
+    return list(all_lines[:MAX_LINES]), [f"The first {MAX_LINES} of {len(all_lines)} combinations."]
+
+
+def soonest_of(lines: Sequence[SweptLine]) -> tuple[list[SweptLine], list[str]]:
+    """The same, but first those that are lowest somewhere: at a place, or half-way to the next."""
+    if len(lines) <= MAX_LINES:
+        return list(lines), []
+    heights = np.array([line.means for line in lines])
+    heights = np.concatenate([heights, np.sqrt(heights[:, 1:] * heights[:, :-1])], axis=1)
+    heights[np.isnan(heights)] = np.inf
+    lowest = set(heights.argmin(axis=0)[np.isfinite(heights).any(axis=0)].tolist())
+    order = sorted(range(len(lines)), key=lambda number: (number not in lowest, number))[:MAX_LINES]
+    words = f"{MAX_LINES} of {len(lines)} combinations: those that are soonest anywhere, then the first."
+    return [lines[number] for number in sorted(order)], [words]
 
 
 def scale_of(table: pd.DataFrame, key: str) -> tuple[SweptScale, dict[Any, Any]]:

@@ -32,6 +32,12 @@ def check_axis(x: str) -> None:
         raise UsageError(Problem("x", repr(x), f"{', '.join(known[:-1])} or {known[-1]}"))
 
 
+def axes_of(runs: Sequence[Run]) -> list[XAxis]:
+    """Those that all *runs* have: energy only where every device says what it draws."""
+    known = all(run.summary.get("joules") is not None for run in runs)
+    return [x for x in get_args(XAxis) if known or x != "energy"]
+
+
 class XScale:
     """Turns rows of metrics into positions on the x axis, all runs on one scale."""
 
