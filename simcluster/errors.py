@@ -66,6 +66,13 @@ class CheckpointWarning(UserWarning):
     """A checkpoint was passed over, or could not be written; training goes on."""
 
 
+class NotReplayable(UsageError):
+    """A run of which the order is not, or not wholly, known."""
+
+    def __init__(self, found: str, expected: str) -> None:
+        super().__init__(Problem("run", found, expected))
+
+
 class RunError(SimclusterError):
     """A run that started and could not end well."""
 
@@ -116,6 +123,14 @@ class Deadlock(Stuck):
 
 class NeverFinished(Stuck):
     """Things still happen, or may, but the run went past its limit."""
+
+
+class ReplayDiverged(RunError):
+    """The code of a node does not do what was recorded of it: *where* is the first event or step, *how* they part."""
+
+    def __init__(self, rank: int, name: str, where: str, how: str) -> None:
+        self.rank, self.name, self.where, self.how = rank, name, where, how
+        super().__init__(f"replay and record part at rank {rank} ({name}), {where}: {how}")
 
 
 class ProtocolError(RunError):

@@ -15,7 +15,7 @@ from typing import Any
 from simcluster.replay.order import CHUNK_EVENTS, Answers, Events, Kind, pack
 
 NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
-"""In whose callbacks a loop counts: set in the context of the program, which its tasks, timers and callbacks inherit."""
+"""Whose callbacks a loop counts: set in the context of the program, which its tasks, timers and callbacks inherit."""
 
 
 class Notes:

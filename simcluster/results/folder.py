@@ -39,6 +39,9 @@ FINAL_PATH: Final = f"{CHECKPOINTS}/{FINAL}"
 SAMPLES: Final = "samples.parquet"
 """What became of every sample that was drawn; not there if nothing was computed."""
 
+ORDER: Final = "order.msgpack"
+"""In which order things happened, by node, packed by simcluster.replay; of a real run."""
+
 NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
 PARTIAL: Final = ".partial-"
 OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK}

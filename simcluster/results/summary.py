@@ -92,7 +92,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
         if isinstance(record.error, NodeFailed):
             summary["error"]["traceback"] = record.error.details
-    for key in ("samples", "checkpoints", "resumed"):
+    for key in ("samples", "checkpoints", "resumed", "replay"):
         if record.extra.get(key):
             summary[key] = record.extra[key]
     if record.extra.get("lost"):

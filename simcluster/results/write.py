@@ -27,6 +27,7 @@ from simcluster.results.folder import (
     FINAL_PATH,
     LOGS,
     METRICS,
+    ORDER,
     PARTIAL,
     REPORT,
     SAMPLES,
@@ -79,6 +80,7 @@ def write_run(
         TRACE: partial(_write_trace, record, _description(summary)),
         **({SAMPLES: partial(_write_samples, samples)} if samples is not None else {}),
         **({FINAL_PATH: partial(_write_weights, record)} if record.nodes and record.nodes[0].weights else {}),
+        **({ORDER: partial(_write_order, record)} if any(node.order for node in record.nodes) else {}),
         SUMMARY: partial(_write_json, summary),
     }
     if isinstance(record.error, NodeFailed):
@@ -88,7 +90,7 @@ def write_run(
     (folder / CHECKPOINTS).mkdir(exist_ok=True)
     # What an earlier run has left must not stay beside the numbers of this one, even if the new report fails.
     stale = [REPORT, *([LOGS] if config["backend"] == "sim" else [])]
-    for name in [*stale, *(name for name in (TRACEBACK, SAMPLES, FINAL_PATH) if name not in writers)]:
+    for name in [*stale, *(name for name in (TRACEBACK, SAMPLES, FINAL_PATH, ORDER) if name not in writers)]:
         _remove(folder / name)
     run = Run(folder)
     if report:
@@ -175,6 +177,10 @@ def _write_metrics(record: RunRecord, path: Path) -> None:
 def _write_weights(record: RunRecord, path: Path) -> None:
     assert record.nodes[0].weights is not None
     path.write_bytes(record.nodes[0].weights)
+
+
+def _write_order(record: RunRecord, path: Path) -> None:
+    path.write_bytes(msgspec.msgpack.encode({node.name: node.order for node in record.nodes}))
 
 
 def _write_samples(samples: Samples, path: Path) -> None:

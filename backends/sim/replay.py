@@ -1,0 +1,102 @@
+"""Plays a real run again, node by node in its recorded order: `replay_cluster` is its only door.
+
+This file knows how nodes are put on a loop and ended. It must not know files, nor what a difference means.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from backends.sim.frozen import owner_of_task
+from backends.sim.replay_loop import ReplayLoop
+from backends.sim.replayed import ReplayedChannel, ReplayedNode
+from backends.sim.scripted import Script
+from simcluster.errors import NodeFailed, PeerLost, ReplayDiverged, RunError
+from simcluster.results.record import NodeRecord, Recorder, RunRecord, kept_spans
+
+if TYPE_CHECKING:
+    from simcluster.experiment.job import ClusterJob
+    from simcluster.replay.order import Order
+
+
+def replay_cluster(job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
+    """*job*, of which *orders* has one for each node, by rank. Its times are those recorded.
+
+    Raises ReplayDiverged, naming node and event, where the code does not do what was recorded.
+    """
+    loop = ReplayLoop()  # type: ignore[abstract]
+    module, _, function = job.program.partition(":")
+    program = getattr(import_module(module), function)
+    scripts = [
+        Script(rank, name, order, loop) for rank, (name, order) in enumerate(zip(job.names, orders, strict=True))
+    ]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for script, order in zip(scripts, orders, strict=True):
+            _put_on(loop, script, order, job, program, scripts)
+        loop.play_all(scripts)
+        _check_all_ended(scripts)
+    finally:
+        torch.set_num_threads(threads)
+        _end(loop, scripts)
+    records = [script.node.recorder.record for script in scripts]
+    elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
+    return RunRecord(records, elapsed_s, 0.0, _error(scripts))
+
+
+def _put_on(
+    loop: ReplayLoop, script: Script, order: Order, job: ClusterJob, program: Any, scripts: Sequence[Script]
+) -> None:
+    recorder = Recorder(script.rank, script.name, lambda: script.now_s, kept_spans(len(job.names)))
+    recorder.channel = ReplayedChannel(script, loop)
+    script.node = ReplayedNode(script, job.names, job.seed, recorder, loop, order.answers)
+    script.node.to = partial(_node, scripts)
+    script.node.on_step = job.on_progress
+    token = owner_of_task.set(script)
+    try:
+        script.root = loop.create_task(_live(program, script, job.config_json), name=f"rank {script.rank}")
+    finally:
+        owner_of_task.reset(token)
+
+
+async def _live(program: Any, script: Script, config_json: str) -> NodeRecord:
+    record: NodeRecord = await program(script.node, script.node.recorder, config_json)
+    return record
+
+
+def _node(scripts: Sequence[Script], rank: int) -> ReplayedNode:
+    return scripts[rank].node
+
+
+def _check_all_ended(scripts: Sequence[Script]) -> None:
+    for script in scripts:
+        if not script.root.done():
+            raise script.parted(f"the record has {script.awaited}, which never comes")
+
+
+def _error(scripts: Sequence[Script]) -> RunError | None:
+    """What the run died of, if it did: a failure rather than a loss that came of one."""
+    failed = [(script, script.root.exception()) for script in scripts if not script.root.cancelled()]
+    found = [(script, error) for script, error in failed if error is not None]
+    for script, error in found:
+        if isinstance(error, ReplayDiverged):
+            raise error
+        if not isinstance(error, PeerLost):
+            return NodeFailed(script.rank, script.name, "".join(traceback.format_exception(error)))
+    return next((error for _, error in found if isinstance(error, PeerLost)), None)
+
+
+def _end(loop: ReplayLoop, scripts: Sequence[Script]) -> None:
+    """Nothing is destroyed while it is pending."""
+    loop.end_all(scripts)
+    for script in scripts:
+        if script.root.done() and not script.root.cancelled():
+            script.root.exception()  # seen: it is part of the outcome
+    loop.close()

@@ -1,0 +1,33 @@
+"""The orders of a run, from its folder: all of them there and whole, or why it cannot be replayed.
+
+This file knows a run folder and who must have handed in what. It must not know what an order is used for.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from simcluster.errors import NotReplayable, Problem, UsageError
+from simcluster.replay.order import Damaged, Order, unpack
+from simcluster.results.folder import ORDER, Run
+
+
+def read_orders(run: Run) -> list[Order]:
+    """One for each node, by rank. Raises NotReplayable, or UsageError for a file that is damaged."""
+    path = run.folder / ORDER
+    if run.summary.get("resumed"):
+        raise NotReplayable("a run that was resumed, whose checkpoint may be gone", "one from its first step on")
+    if not path.is_file():
+        why = "the simulator's own order is its seed" if run.summary["backend"] == "sim" else "order=false, or older"
+        raise NotReplayable(f"no {ORDER} in {run.folder} ({why})", "a run on sockets that noted its order")
+    try:
+        packed = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, list[bytes]])
+        orders = {name: unpack(chunks) for name, chunks in packed.items()}
+    except (OSError, msgspec.MsgspecError, Damaged) as error:
+        raise UsageError(Problem(ORDER, f"something else in {path}", f"orders of nodes ({error})")) from None
+    lost = run.summary.get("lost", {})
+    for name in run.summary["nodes"]:
+        if name not in orders or not orders[name].whole:
+            why = f", which was lost ({lost[name]})" if name in lost else ""
+            raise NotReplayable(f"half of the order of {name}{why}", "a run in which all nodes handed theirs in")
+    return [orders[name] for name in run.summary["nodes"]]
