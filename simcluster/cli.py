@@ -19,6 +19,7 @@ from simcluster.cli_calibrate import calibrate
 from simcluster.cli_figure import figure
 from simcluster.cli_node import coordinator, key, node
 from simcluster.cli_options import Json, names_of
+from simcluster.cli_replay import replay
 from simcluster.cli_resume import resume
 from simcluster.cli_run import run
 from simcluster.cli_show import wrapped
@@ -188,6 +189,7 @@ app.command()(node)
 app.command()(coordinator)
 app.command()(key)
 app.command()(export)
+app.command()(replay)
 app.command()(calibrate)
 app.command()(flows)
 app.command()(verify)
