@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,11 @@ OPTIONS = {"inbox_bytes": 0, "threads": 1, "dead_s": 0.0}
 """Name -> the least that it may be: a whole number, if that is one."""
 
 
-def run_cluster(job: ClusterJob) -> RunRecord:
-    """Runs *job* in virtual time. The record's error tells why the run failed; a failing node does not raise here."""
+def run_cluster(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None = None) -> RunRecord:
+    """Runs *job* in virtual time. The record's error tells why the run failed; a failing node does not raise here.
+
+    *wrap* makes of each node what its program is given in its place.
+    """
     assert job.topology is not None, "the simulator needs a topology"
     _check_options(job.options)
     module, _, function = job.program.partition(":")
@@ -43,7 +46,7 @@ def run_cluster(job: ClusterJob) -> RunRecord:
             node.recorder.channel = OffTheClock(job.keeping, cluster.crashed) if job.keeping.keeps else None
 
     async def body(node: SimTransport) -> Any:
-        return await program(node, node.recorder, job.config_json)
+        return await program(node if wrap is None else wrap(node), node.recorder, job.config_json)
 
     started = time.perf_counter()  # only reported: nothing is decided by it
     threads = torch.get_num_threads()
