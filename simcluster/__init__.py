@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from simcluster.experiment.sweep import sweep as sweep
     from simcluster.experiment.whatif import whatif as whatif
     from simcluster.payload import Message, Payload, pack
+    from simcluster.results.compare import compare
     from simcluster.results.folder import Run, load_run
     from simcluster.results.static.save import save_figure
     from simcluster.results.sweep_folder import load_sweep
@@ -51,6 +52,7 @@ _HOME = {
     "Transport": "transport",
     "UsageError": "errors",
     "Workload": "workloads",
+    "compare": "results.compare",
     "faults": "experiment.fault_plan",
     "load_run": "results.folder",
     "load_sweep": "results.sweep_folder",
@@ -79,6 +81,7 @@ __all__ = [
     "Transport",
     "UsageError",
     "Workload",
+    "compare",
     "faults",
     "load_run",
     "load_sweep",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.sweep import Sweep
 from simcluster.results.sweep_report import answers, render
+from simcluster.results.swept_lines import scale_of
 from simcluster.results.swept_scale import swept_scale
 from tests.browser import assert_drawn, chromium, needs_browser
 
@@ -59,6 +61,14 @@ def test_a_line_has_the_means_over_seeds_and_a_band_what_they_span(swept: Sweep)
     assert lines[0].y[1] == pytest.approx(rows["loss"].mean())
     assert len(bands) == 2
     assert bands[0].y[1] == pytest.approx(rows["loss"].max())
+
+
+def test_a_whole_topology_is_called_by_its_name(swept: Sweep) -> None:
+    rest = {"nodes": {"a": {"device": "x86-laptop"}}, "links": []}
+    named = swept.table.assign(topology=[json.dumps({"name": f"shelf {i}", **rest}) for i in range(len(swept.table))])
+    scale, place = scale_of(named, "topology")
+    assert scale.places == [f"shelf {i}" for i in range(len(named))]
+    assert place[named["topology"][3]] == "shelf 3"
 
 
 def test_a_grid_has_a_cell_for_each_combination(swept: Sweep) -> None:

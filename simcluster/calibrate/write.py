@@ -119,7 +119,9 @@ def _lines_of(node: NodeFit) -> list[str]:
     if node.send_overhead_s is not None and node.recv_overhead_s is not None:
         sends, receives = _seconds(node.send_overhead_s), _seconds(node.recv_overhead_s)
         ahead = (
-            f"{format_size(node.send_buffer_bytes)} or more leave after their send" if node.send_buffer_bytes else ""
+            f"{format_size(node.send_buffer_bytes)} or more leave after their send"
+            if node.send_buffer_bytes >= LEAST_BUFFER_BYTES
+            else ""
         )
         lines.append(f"node {node.name}: a message takes {sends} to send, {receives} to receive; {ahead}".rstrip("; "))
     return lines

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, TypeVar
 
@@ -49,7 +49,7 @@ def short(key: str) -> str:
 
 
 def said(value: Any) -> str:
-    """A swept value in words: a block by its name and its other settings."""
+    """A swept value in words: a block by its name and its other settings, a whole topology by its name."""
     if not isinstance(value, str) or not value.startswith("{"):
         return str(value)
     try:
@@ -57,6 +57,8 @@ def said(value: Any) -> str:
     except ValueError:
         return value
     name = block.pop("name", None) or str(block.pop("path", "")).rsplit("/", 1)[-1]
+    if name and block.keys() >= {"nodes", "links"}:
+        return str(name)
     rest = ", ".join(f"{key} {inner}" for key, inner in block.items())
     return f"{name} ({rest})" if rest and name else name or rest
 
@@ -97,7 +99,10 @@ def scale_of(table: pd.DataFrame, key: str) -> tuple[SweptScale, dict[Any, Any]]
     """(how *key* is drawn, the place of each of its values); numbers rise."""
     values = list(dict.fromkeys(table[key]))
     scale = swept_scale(key, values)
-    if not scale.is_category:
+    if scale.is_category:
+        names = [said(value) for value in values]
+        scale = replace(scale, places=names if len(set(names)) == len(names) else scale.places)
+    else:
         order = np.argsort(scale.places, kind="stable")
         scale = swept_scale(key, [values[i] for i in order])
         values = [values[i] for i in order]
