@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from simcluster.errors import RunError
+from simcluster.errors import Problem, RunError, UsageError
 
 TRACKERS = "mlflow, wandb or tensorboard"
 
@@ -59,8 +59,14 @@ def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[list[Path
     from simcluster.tracking import check
 
     trackers = [(name, into or None) for name, _, into in (text.partition("=") for text in wanted or [])]
+    problems: list[Problem] = []
     for name, into in trackers:
-        check(name, into, "--track")
+        try:
+            check(name, into, "--track")
+        except UsageError as error:
+            problems += error.problems
+    if problems:
+        raise UsageError(problems)
     folders: list[Path] = []
     try:
         yield folders

@@ -88,9 +88,10 @@ def test_a_tracker_that_fails_is_one_typed_error(tmp_path: Path, notes: Notes) -
 
 def test_nothing_runs_if_the_tracker_is_not_there(command: Any, tmp_path: Path) -> None:
     for verb in ("run", "sweep"):
-        code, out, err = command(verb, "quickstart", "--track", "mlfow")
+        code, out, err = command(verb, "quickstart", "--track", "mlfow", "--track", "wandbb=x")
         assert (code, out) == (2, "")
         assert "did you mean 'mlflow'" in err
+        assert "did you mean 'wandb'" in err
     assert not list(tmp_path.iterdir())
 
 

@@ -40,7 +40,9 @@ function fields(column, filter) {
   const field = (kind, word) => {
     const input = element("input", { type: "text", size: "9", "aria-label": `${column.title}, ${word}`, placeholder: word });
     input.value = filter[kind];
-    input.addEventListener("input", () => { filter[kind] = input.value.trim(); later(); });
+    const check = () => input.setAttribute("aria-invalid", String(kind !== "has" && !Number.isFinite(Number(filter[kind]))));
+    input.addEventListener("input", () => { filter[kind] = input.value.trim(); check(); later(); });
+    check();
     return input;
   };
   const tick = (said) => {
@@ -123,10 +125,10 @@ function later() {
   waiting = setTimeout(update, 150);
 }
 
-function choose(row) {
+function choose(row, stay = false) {
   state.point = row;
   update();
-  if (row !== null) at("detail").focus();
+  if (row !== null) at("detail").focus({ preventScroll: stay });
 }
 
 for (const axis of ["x", "y", "colour"]) {
@@ -150,5 +152,5 @@ showFilters();
 at("count").textContent = `${rowCount} points, ${distinct(columns.get("seed")).length} seeds`;
 at("seeds").hidden = distinct(columns.get("seed")).length < 2;
 update();
-at("figure").on("plotly_click", (event) => choose(event.points[0].customdata));
+at("figure").on("plotly_click", (event) => choose(event.points[0].customdata, true));
 document.documentElement.dataset.drawn = String(at("figure").querySelector(".main-svg") !== null);
