@@ -24,8 +24,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 
 def step_s(lab: Lab, name: str, bandwidth: str, latency: str) -> float:
-    """What a step takes, measured over a few of them."""
-    steps = lab.pick(2, 20)
+    """What a step takes, on average."""
+    steps = lab.pick(1, 10)
     run = lab.run(
         topology=star([None] * NODES, work=f"{COMPUTE_S / 2} s", bandwidth=bandwidth, latency=latency),
         algorithm=ALGORITHMS[name],
