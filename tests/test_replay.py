@@ -1,0 +1,184 @@
+"""Replay: a real run's order, played in the simulator, gives its weights; what does not fit is told, and where."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+import simcluster
+from simcluster.errors import NotReplayable, ReplayDiverged, UsageError
+from simcluster.replay.order import Kind, Order, pack
+from simcluster.replay.read import read_orders
+from simcluster.replay.replay import replay
+from simcluster.replay.whatif import what_if
+from simcluster.results.folder import ORDER, Run
+from tests.replays.__main__ import ALGORITHMS, experiment
+
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """A run over sockets of an algorithm, made once."""
+    made: dict[str, Run] = {}
+    folder = tmp_path_factory.mktemp("real")
+
+    def run(name: str) -> Run:
+        if name not in made:
+            options = {"uvloop": False} if name == "ad_psgd" else {}  # the record is the same on both loops
+            made[name] = simcluster.run(
+                experiment(ALGORITHMS[name], STEPS), backend="sockets", out=folder / name, report=False, options=options
+            )
+        return made[name]
+
+    return run
+
+
+@pytest.fixture
+def copied(real: Callable[[str], Run], tmp_path: Path) -> Run:
+    """A run of edp, to be tampered with."""
+    return Run(shutil.copytree(real("edp").folder, tmp_path / "copy"))
+
+
+def rewrite(run: Run, change: Callable[[list[Order]], object]) -> Run:
+    """*run* with another order."""
+    orders = read_orders(run)
+    change(orders)
+    packed = {
+        name: [pack(order.events, order.answers, order.callbacks)]
+        for name, order in zip(run.summary["nodes"], orders, strict=True)
+    }
+    (run.folder / ORDER).write_bytes(msgspec.msgpack.encode(packed))
+    return run
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_replay_ends_with_the_weights_of_the_real_run_on_every_node(
+    name: str, real: Callable[[str], Run], tmp_path: Path
+) -> None:
+    recorded = real(name)
+    replayed = replay(recorded, out=tmp_path / "again", report=False)
+    assert replayed.weights == {node: said["weights_sha256"] for node, said in recorded.summary["nodes"].items()}
+    summary = replayed.run.summary
+    assert (summary["backend"], summary["replay"]["matches"]) == ("sim", True)
+    assert {key: summary[key] for key in ("loss", "accuracy", "messages_sent", "bytes_sent", "steps")} == {
+        key: recorded.summary[key] for key in ("loss", "accuracy", "messages_sent", "bytes_sent", "steps")
+    }
+    # Its times are those of the events, which are known to the microsecond; the last callback comes after the last one.
+    assert 0.0 < summary["elapsed_s"] <= recorded.summary["elapsed_s"] + 1e-5
+
+
+def test_what_decides_an_order_is_noted(real: Callable[[str], Run]) -> None:
+    orders = read_orders(real("wild"))
+    kinds = {kind for order in orders for kind in order.events.kinds}
+    assert kinds >= {Kind.MESSAGE, Kind.TIMER, Kind.COMPUTED}
+    assert all(order.answers.reads and order.answers.waited for order in orders)
+
+
+def test_messages_in_another_order_are_found_out(copied: Run, tmp_path: Path) -> None:
+    def swap(orders: list[Order]) -> None:
+        events = orders[0].events
+        found = [index for index, kind in enumerate(events.kinds) if kind is Kind.MESSAGE]
+        first = found[0]
+        other = next(index for index in found if events.numbers[index] != events.numbers[first])
+        events.numbers[first], events.numbers[other] = events.numbers[other], events.numbers[first]
+
+    with pytest.raises(ReplayDiverged, match=r"rank 0 \(n0\), event \d+, step \d+: message 'push' from rank"):
+        replay(rewrite(copied, swap), out=tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize("change", ["later", "sooner", "without", "short"])
+def test_a_record_that_does_not_fit_ends_in_an_error_that_names_node_and_event(
+    change: str, copied: Run, tmp_path: Path
+) -> None:
+    def tamper(orders: list[Order]) -> None:
+        order, events = orders[1], orders[1].events
+        if change in ("later", "sooner"):
+            # Where others wait for the node's own last events no callback is in between: one more or less is wrong.
+            by = 1 if change == "later" else -1
+            events.counts[3:] = [count + by for count in events.counts[3:]]
+        elif change == "without":
+            index = events.kinds.index(Kind.COMPUTED)
+            for column in (events.kinds, events.counts, events.numbers, events.times_s):
+                del column[index]
+        else:
+            order.callbacks = 5
+
+    with pytest.raises(ReplayDiverged, match=r"rank 1 \(n1\), event \d+") as parted:
+        replay(rewrite(copied, tamper), out=tmp_path / "again")
+    assert (parted.value.rank, parted.value.name) == (1, "n1")
+
+
+def test_another_algorithm_than_was_recorded_is_found_out(copied: Run, tmp_path: Path) -> None:
+    config = yaml.safe_load((copied.folder / "config.yaml").read_text())
+    config["algorithm"]["pull_interval"] = 2
+    (copied.folder / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(ReplayDiverged, match="rank"):
+        replay(copied.folder, out=tmp_path / "again")
+
+
+def test_other_weights_are_told_with_the_first_number_that_differs(copied: Run, tmp_path: Path) -> None:
+    summary = json.loads((copied.folder / "summary.json").read_text())
+    summary["nodes"]["n2"]["weights_sha256"] = "0" * 64
+    (copied.folder / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(ReplayDiverged, match=r"rank 2 \(n2\), its end: its weights are \w+, recorded are 0000"):
+        replay(copied.folder, out=tmp_path / "again")
+
+
+def test_half_an_order_is_refused_and_says_whose(copied: Run) -> None:
+    orders = msgspec.msgpack.decode((copied.folder / ORDER).read_bytes())
+    (copied.folder / ORDER).write_bytes(msgspec.msgpack.encode(orders | {"n1": []}))
+    with pytest.raises(NotReplayable, match="half of the order of n1"):
+        replay(copied)
+    (copied.folder / ORDER).write_bytes(b"something else")
+    with pytest.raises(UsageError, match="orders of nodes"):
+        replay(copied)
+
+
+def test_the_command_says_what_came_of_it(command: Any, copied: Run, tmp_path: Path) -> None:
+    code, out, _ = command("replay", str(copied.folder), "--out", "again", "--no-report")
+    assert code == 0
+    assert "the same weights on 3 of 3 nodes, bit for bit" in out
+    (copied.folder / ORDER).unlink()
+    code, _, err = command("replay", str(copied.folder))
+    assert code == 2
+    assert f"no {ORDER}" in err
+
+
+def test_what_if_keeps_the_recorded_work_and_changes_a_link(real: Callable[[str], Run]) -> None:
+    recorded = real("edp")
+    slow = what_if(recorded, {"topology.links.n1-sw.bandwidth": "1 Mbps"})
+    compute_s = [node["compute_s"] for node in recorded.summary["nodes"].values()]
+    assert slow.recorded_s == recorded.summary["elapsed_s"]
+    # The same pieces of work, of which one node's never overlap; so nothing ends before the busiest has done its own.
+    assert slow.unchanged_s >= slow.busiest_s - 1e-3 == pytest.approx(max(compute_s) - 1e-3)
+    # n1 sends 8 gradients of 785 x 8 + 8 + 9 x 10 numbers or so, 4 bytes each: at 125 kB/s that alone takes seconds.
+    sent_s = recorded.summary["nodes"]["n1"]["bytes_sent"] / 125e3
+    assert slow.changed_s > sent_s > 1.0
+    assert slow.changed_s > slow.unchanged_s
+
+
+def test_what_if_refuses_what_is_no_change_of_links(command: Any, real: Callable[[str], Run]) -> None:
+    folder = str(real("edp").folder)
+    code, _, err = command("replay", folder, "--what-if", "stop.steps=3", "--what-if", "algorithm.pull_interval=2")
+    assert code == 2
+    assert err.count("a key of the cluster") == 2
+    code, _, err = command("replay", folder, "--what-if", "topology.nodes.n0.device=raspberry-pi-4")
+    assert code == 2
+    assert "another device at n0" in err
+
+
+def test_without_order_nothing_is_noted(tmp_path: Path) -> None:
+    keys = experiment("edp", 1)
+    run = simcluster.run(keys, backend="sockets", out=tmp_path / "r", report=False, options={"order": False})
+    assert not (run.folder / ORDER).exists()
+    with pytest.raises(NotReplayable, match="order=false"):
+        replay(run)
