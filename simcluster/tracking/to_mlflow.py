@@ -37,7 +37,7 @@ class MlflowTracker:
         self._artifacts = artifacts
         self._experiments: dict[str, str] = {}
         self.where = uri
-        self.look = f"mlflow ui --backend-store-uri {uri}" if artifacts else f"its page at {uri}"
+        self.look = f"its page, {uri}" if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
 
     def write(self, run: Handover) -> bool:
         experiment = self._experiment(run.place)
