@@ -17,7 +17,7 @@ import typer
 
 from simcluster.cli_calibrate import calibrate
 from simcluster.cli_figure import figure
-from simcluster.cli_node import coordinator, key, node
+from simcluster.cli_node import coordinator, key, keys_app, node
 from simcluster.cli_options import Json, names_of
 from simcluster.cli_replay import replay
 from simcluster.cli_resume import resume
@@ -40,6 +40,7 @@ app = typer.Typer(
 )
 app.add_typer(topology_app, name="topology")
 app.add_typer(bench_app, name="bench")
+app.add_typer(keys_app, name="keys")
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""

@@ -38,6 +38,10 @@ def node(
     ] = None,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
+    tls: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Speak TLS: this node's files of `simcluster keys init`."),
+    ] = None,
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long to wait for a coordinator and for a run.")
     ] = 3600.0,
@@ -55,11 +59,11 @@ def node(
         if join is not None or token_file is None:
             expected = "none beside --coordinator" if join is not None else "it: every call of a coordinator needs it"
             raise UsageError(Problem("--join" if join is not None else "--token-file", join or "nothing", expected))
-        raise typer.Exit(attend_run(name, coordinator, token_file, key_file, listen, patience))
-    if join is None or key_file is None:
-        missing = [option for option, value in (("--join", join), ("--key-file", key_file)) if value is None]
+        raise typer.Exit(attend_run(name, coordinator, token_file, key_file, listen, tls, patience))
+    if join is None or (key_file is None and tls is None):
+        missing = [option for option, value in (("--join", join), ("--key-file", key_file or tls)) if value is None]
         raise UsageError([Problem(option, "nothing", "it, or --coordinator and --token-file") for option in missing])
-    raise typer.Exit(join_run(name, join, key_file, listen))
+    raise typer.Exit(join_run(name, join, key_file, listen, tls))
 
 
 def coordinator(
@@ -84,6 +88,30 @@ def coordinator(
     from simcluster.experiment.join import coordinate
 
     coordinate(listen, token_file, dead, allow_host or [], lambda url: print(f"coordinator at {url}", flush=True))
+
+
+keys_app = typer.Typer(help="Certificates for runs over TLS.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@keys_app.callback()
+def _keys() -> None:
+    """Certificates for runs over TLS."""
+
+
+@keys_app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to keep them; what is there stays.")],
+    topology: Annotated[str, typer.Option(metavar="FILE", help="The topology whose nodes get a certificate each.")],
+    nproc_per_node: Annotated[
+        int | None, typer.Option("--nproc-per-node", metavar="N", help="For so many processes on every node.")
+    ] = None,
+    days: Annotated[int, typer.Option(metavar="N", help="How long they are valid.")] = 365,
+) -> None:
+    """Make an authority of your own and a certificate for each node."""
+    from simcluster.experiment.join import write_certificates
+
+    for path in write_certificates(folder, topology, nproc_per_node, days):
+        print(path)
 
 
 def key(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the new key.")]) -> None:

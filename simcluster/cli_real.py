@@ -45,6 +45,10 @@ TokenFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="sockets: the coordinator's token; any file of `simcluster key` will do."),
 ]
+TlsFolder = Annotated[
+    Path | None,
+    typer.Option("--tls", metavar="FOLDER", help="sockets: encrypt, with the files of `simcluster keys init`."),
+]
 
 
 def real_options(backend: str | None, given: dict[str, Any]) -> dict[str, Any]:

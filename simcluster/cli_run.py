@@ -30,6 +30,7 @@ from simcluster.cli_real import (
     Ssh,
     SshConfig,
     SshOptions,
+    TlsFolder,
     Tmux,
     TokenFile,
     real_options,
@@ -59,6 +60,7 @@ def run(
     max_restarts: Restarts = None,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
+    tls: TlsFolder = None,
     more_options: BackendOptions = None,
     track: Track = None,
     as_json: Json = False,
@@ -66,7 +68,7 @@ def run(
     """Run an experiment on a backend and write its run folder."""
     given = meeting(rendezvous, key_file) | {
         "ssh": ssh, "ssh_config": ssh_config, "ssh_options": ssh_options, "tmux": tmux, "max_restarts": max_restarts,
-        "coordinator": coordinator, "token_file": token_file,
+        "coordinator": coordinator, "token_file": token_file, "tls": tls,
     }  # fmt: skip
     options = overrides(more_options or [], "--option") | real_options(backend, given)
     changed = overrides(sets or [])

@@ -47,7 +47,7 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Hold an algorithm to what is claimed of it, and to laws for all."""
+    """Hold an algorithm to its claim, and to laws for all."""
     from simcluster.verify import verify as hold
 
     settings, changes = _settings(sets or [])

@@ -10,14 +10,14 @@ import concurrent.futures
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from backends.sockets.keys import generate_key, read_key, write_key
+from backends.sockets.keys import OPEN_KEY, generate_key, read_key, write_key
 from backends.sockets.launch import run_job
 from backends.sockets.node import join
 from backends.sockets.settings import Options, read_options
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 
-__all__ = ["Options", "generate_key", "join", "read_key", "run_cluster", "write_key"]
+__all__ = ["OPEN_KEY", "Options", "generate_key", "join", "read_key", "run_cluster", "write_key"]
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:

@@ -25,6 +25,7 @@ def attend_with_files(
     token_file: Path,
     key_file: Path | None,
     listen: str | None,
+    tls: str | None,
     patience_s: float,
     join: Callable[..., int],
 ) -> int:
@@ -37,7 +38,7 @@ def attend_with_files(
         name,
         Client(url, token),
         listen or "",
-        lambda rendezvous: join(name, rendezvous, key, listen_towards(listen or "", rendezvous)),
+        lambda rendezvous: join(name, rendezvous, key, listen_towards(listen or "", rendezvous), tls=tls),
         patience_s=patience_s,
     )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol, cast
@@ -21,9 +22,13 @@ from typing import Protocol, cast
 from backends.sockets.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
 from backends.sockets.framing import FrameReader, Limits
 from backends.sockets.handshake import Handshake, Identity
+from backends.sockets.tls import in_words, names_in
 from simcluster.errors import HandshakeRefused, ProtocolError
 
 HANDSHAKE_TIMEOUT_S = 5.0
+ABORTED_S = 1.0
+"""Sooner than that the loop says of a connection that was aborted that it is closed."""
+
 PUMP_BYTES = 16 * CHUNK_BYTES
 """Written without a pause before the loop's other tasks get a turn."""
 
@@ -84,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = self._reading_held = self._writing_held = False
         self._reason = ""
         self._failed = False
-        self._closing = False
+        self._closing = self._encrypted = False
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -101,6 +106,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_open(self) -> bool:
         return self.handshake.done and not self._closing
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is, or was, anybody at the other end; with TLS only after its own handshake."""
+        return self._transport is not None
 
     @property
     def address(self) -> str:
@@ -150,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pump()
         self._closing = True
         if self._transport is not None:
-            self._transport.close()
+            self._outside(self._transport.close)
 
     async def end(self, grace_s: float = 1.0) -> None:
         """Closes, and aborts if what is queued has not left after *grace_s*. Returns when the socket is closed."""
@@ -158,14 +168,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             await asyncio.wait([self._closed], timeout=grace_s)
             self._transport.abort()
-            await self._closed
+            await asyncio.wait([self._closed], timeout=ABORTED_S)
 
     def abort(self, reason: str) -> None:
         """Ends the connection at once."""
         self._reason = self._reason or reason
         self._closing = True
         if self._transport is not None:
-            self._transport.abort()
+            self._outside(self._transport.abort)
 
     # what asyncio calls
 
@@ -175,7 +185,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             self._transport.abort()
             return
-        self._transport.set_write_buffer_limits(high=0)
+        self._encrypted = transport.get_extra_info("ssl_object") is not None
+        if self._encrypted:
+            self.handshake.certified = names_in(transport.get_extra_info("peercert"))
+        # Plain transports pause above this mark, those of TLS at it.
+        self._transport.set_write_buffer_limits(high=1 if self._encrypted else 0, low=0)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._deadline = self._loop.call_later(
             HANDSHAKE_TIMEOUT_S,
@@ -212,6 +226,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
+        if isinstance(exc, ssl.SSLError):
+            self._reason = self._reason or in_words(exc)
         self._reason = self._reason or (f"{type(exc).__name__}: {exc}" if exc else "the connection was closed")
         if self._deadline is not None:
             self._deadline.cancel()
@@ -224,9 +240,17 @@ class Connection(asyncio.BufferedProtocol):
             self.on_lost(self._reason)
         elif not self._failed:
             self._failed = True
-            self._on_fail(self, ConnectionResetError(self._reason))
+            refused = isinstance(exc, ssl.SSLError)
+            self._on_fail(self, (HandshakeRefused if refused else ConnectionResetError)(self._reason))
 
     # inside
+
+    def _outside(self, ending: Callable[[], None]) -> None:
+        """Does what ends the transport; TLS's is not to be ended from within its own callbacks."""
+        if self._encrypted:
+            self._loop.call_soon(ending)
+        else:
+            ending()
 
     def _accept(self, frame: Frame) -> None:
         if self.handshake.done:

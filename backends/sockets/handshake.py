@@ -103,6 +103,7 @@ class Handshake:
         self.me = me
         self.peer: Identity | None = None
         self.done = False
+        self.certified: frozenset[str] | None = None  # whose certificate the peer has shown; None without TLS
         self._package = package
         self._hello = _encoder.encode(
             Hello(secrets.token_bytes(NONCE_BYTES), package, me.lane, me.name, me.rank, me.run, me.config)
@@ -160,7 +161,7 @@ class Handshake:
         if not hmac.compare_digest(proof.mac, self._mac(acceptor=not self._accepts)):
             raise self.refuse(AUTHENTICATION_FAILED)
         assert self._their_identity is not None
-        reason = self._disagreement(self._their_identity)
+        reason = self._uncertified(self._their_identity) or self._disagreement(self._their_identity)
         if reason is None and self._admit is not None:
             reason = self._admit(self._their_identity)
         if reason is not None:
@@ -174,6 +175,11 @@ class Handshake:
 
     def _finish(self) -> None:
         self.peer, self.done = self._their_identity, True
+
+    def _uncertified(self, them: Identity) -> str | None:
+        if self.certified is None or them.name in self.certified:
+            return None
+        return f"the certificate is that of {', '.join(sorted(self.certified)) or 'nobody'}, not of {them.name!r}"
 
     def _disagreement(self, them: Identity) -> str | None:
         me = self.me

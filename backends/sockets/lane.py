@@ -29,6 +29,7 @@ from backends.sockets.control import (
 from backends.sockets.frame import Frame
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import connect
+from backends.sockets.tls import Tls
 from simcluster.errors import RunError
 
 JOIN_S = 60.0
@@ -46,10 +47,10 @@ class ControlLane:
     for the loss of the launcher.
     """
 
-    def __init__(self, name: str, host: str, port: int, key: bytes) -> None:
+    def __init__(self, name: str, host: str, port: int, key: bytes, tls: Tls | None = None) -> None:
         self.job: concurrent.futures.Future[Job] = concurrent.futures.Future()
         self._make_handshake = partial(Handshake, key, Identity("control", name), accepts=False)
-        self._host, self._port = host, port
+        self._host, self._port, self._tls = host, port, tls
         self._on_message: Callable[[FromLauncher], None] | None = None
         self._on_lost: Callable[[str], None] = lambda reason: None
         self._report: Callable[[], list[FromNode]] = list
@@ -147,7 +148,7 @@ class ControlLane:
         self._ended, self._task = asyncio.Event(), asyncio.current_task()
         self._loop = asyncio.get_running_loop()
         self._connection = await connect(
-            self._host, self._port, self._make_handshake, on_open=self._opened, timeout_s=JOIN_S
+            self._host, self._port, self._make_handshake, on_open=self._opened, timeout_s=JOIN_S, tls=self._tls
         )
         self._heard_s = self._loop.time()
         await self._beat()

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from backends.sockets.connection import Connection
 from backends.sockets.control import (
@@ -39,6 +40,7 @@ from backends.sockets.safekeeping import FromNodes
 from backends.sockets.settings import Options, node_job
 from backends.sockets.starters import Starters
 from backends.sockets.telemetry import Teller
+from backends.sockets.tls import LAUNCHER, Tls, read_tls
 from backends.sockets.watch import Watch
 from simcluster.errors import NeverFinished, RunError, nearest
 from simcluster.experiment.job import ClusterJob
@@ -65,7 +67,7 @@ class Launcher:
         ]
         self._teller = Teller(self.members, job.topology)
         self._safekeeping = FromNodes(job.keeping, self.members)
-        self._listener = Listener(self._handshake, self._joined)
+        self._listener = Listener(self._handshake, self._joined, tls=_tls(options))
         self._starters = Starters(job, options, key, self._exited)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
@@ -321,6 +323,10 @@ class Launcher:
         for other in self.members:
             if other is not member and not other.ended:
                 other.tell(PeerGone(member.rank, reason))
+
+
+def _tls(options: Options) -> Tls | None:
+    return read_tls(Path(options.tls), LAUNCHER) if options.tls is not None else None
 
 
 class _GiveUp(Exception):

@@ -11,6 +11,7 @@ import errno
 import ipaddress
 import logging
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from dataclasses import replace
 from backends.sockets.connection import HANDSHAKE_TIMEOUT_S, Connection
 from backends.sockets.framing import Limits
 from backends.sockets.handshake import Handshake
+from backends.sockets.tls import Tls, in_words, noting
 from simcluster.errors import HandshakeRefused, Problem, ProtocolError, RunError, UsageError
 
 PENDING_LIMIT = 64
@@ -82,8 +84,11 @@ class Listener:
         make_handshake: Callable[[], Handshake],
         on_open: Callable[[Connection], None],
         limits: Limits | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self.host, self.port = "", 0
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
         self._make_handshake, self._on_open = make_handshake, on_open
         self._limits = limits or Limits()
         self.dropped: deque[str] = deque(maxlen=10)  # the last ones, in words
@@ -100,7 +105,13 @@ class Listener:
     async def start(self, listening: socket.socket) -> None:
         """Accepts connections from *listening*, made by `open_socket`, which is closed with this listener."""
         self.host, self.port = listening.getsockname()[:2]
-        self._server = await asyncio.get_running_loop().create_server(self._accept, sock=listening)
+        if self._tls is None:
+            self._server = await self._loop.create_server(self._accept, sock=listening)
+            return
+        noting(self._tls.server, self._note)
+        self._server = await self._loop.create_server(
+            self._accept, sock=listening, ssl=self._tls.server, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+        )
 
     async def close(self) -> None:
         """Listens no longer. Connections that were handed over live on."""
@@ -121,7 +132,17 @@ class Listener:
             connection.abort("too many connections that have not finished their handshake")
         else:
             self._pending[connection] = None
+            if self._tls is not None:  # of what does not get through TLS nobody hears any more
+                self._loop.call_later(HANDSHAKE_TIMEOUT_S + RETRY_S, self._forget, connection)
         return connection
+
+    def _forget(self, connection: Connection) -> None:
+        if not connection.is_made:
+            self._pending.pop(connection, None)
+
+    def _note(self, error: ssl.SSLError) -> None:
+        """A handshake of TLS has failed; whose, nobody says."""
+        self._drop(f"dropped a connection before it joined: {in_words(error)}")
 
     def _opened(self, connection: Connection) -> None:
         self._pending.pop(connection, None)
@@ -129,7 +150,10 @@ class Listener:
 
     def _failed(self, connection: Connection, error: Exception) -> None:
         self._pending.pop(connection, None)
-        self.dropped.append(f"dropped {connection.address} before it joined: {error}")
+        self._drop(f"dropped {connection.address} before it joined: {error}")
+
+    def _drop(self, words: str) -> None:
+        self.dropped.append(words)
         self.dropped_count += 1
         count = self.dropped_count
         if count <= LOGGED:
@@ -146,6 +170,7 @@ async def connect(
     on_open: Callable[[Connection], None],
     timeout_s: float,
     limits: Limits | None = None,
+    tls: Tls | None = None,
 ) -> Connection:
     """A connection whose handshake is done; *on_open* was called with it before its first frame.
 
@@ -156,10 +181,14 @@ async def connect(
     end_s = loop.time() + timeout_s
     while True:
         try:
-            return await _connect_once(host, port, make_handshake, on_open, limits)
+            return await _connect_once(host, port, make_handshake, on_open, limits, tls)
+        except ssl.SSLError as error:
+            raise HandshakeRefused(f"{show_endpoint(host, port)}: {in_words(error)}") from None
         except (OSError, TimeoutError) as error:
             if loop.time() + RETRY_S > end_s:
                 reason = str(error) or type(error).__name__
+                if isinstance(error, ConnectionResetError):
+                    reason += " (is one side started with --tls and the other without? its log says more)"
                 raise RunError(f"no answer from {show_endpoint(host, port)} within {timeout_s:g} s: {reason}") from None
         except (HandshakeRefused, ProtocolError) as error:
             raise type(error)(f"{show_endpoint(host, port)}: {error}") from None
@@ -172,6 +201,7 @@ async def _connect_once(
     make_handshake: Callable[[], Handshake],
     on_open: Callable[[Connection], None],
     limits: Limits | None,
+    tls: Tls | None,
 ) -> Connection:
     loop = asyncio.get_running_loop()
     opened: asyncio.Future[Connection] = loop.create_future()
@@ -188,7 +218,7 @@ async def _connect_once(
     connection = Connection(make_handshake(), on_open=succeed, on_fail=fail, limits=replace(limits) if limits else None)
     try:
         async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
-            await loop.create_connection(lambda: connection, host, port)
+            await loop.create_connection(lambda: connection, host, port, ssl=tls.client if tls is not None else None)
         return await opened
     finally:
         if opened.done() and not opened.cancelled():

@@ -15,6 +15,7 @@ from backends.sockets.connection import Connection
 from backends.sockets.framing import Limits
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import Listener, connect
+from backends.sockets.tls import Tls
 from backends.sockets.transport import SocketTransport
 from simcluster.errors import NeverFinished
 
@@ -30,14 +31,15 @@ class Mesh:
         run: bytes,
         config: bytes,
         limits: Limits | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self.transport, self.names = transport, names
         self._key = key
         self._me = Identity("data", transport.name, transport.rank, run, config)
-        self._limits = limits or Limits()
+        self._limits, self._tls = limits or Limits(), tls
         self._attached: set[int] = set()
         self._complete = asyncio.Event()
-        self.listener = Listener(self._accept_handshake, self._attach, self._limits)
+        self.listener = Listener(self._accept_handshake, self._attach, self._limits, tls)
         if len(names) == 1:
             self._complete.set()
 
@@ -54,6 +56,7 @@ class Mesh:
                 on_open=self._attach,
                 timeout_s=timeout_s,
                 limits=self._limits,
+                tls=self._tls,
             )
             for rank in range(self.transport.rank)
         ]

@@ -52,6 +52,7 @@ from backends.sockets.mesh import Mesh
 from backends.sockets.noting import NotedChannel
 from backends.sockets.pulse import Pulse
 from backends.sockets.safekeeping import ToLauncher
+from backends.sockets.tls import Tls, read_tls
 from backends.sockets.transport import SocketTransport
 from simcluster.checkpoints.keeper import Channel
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
@@ -80,9 +81,10 @@ def join(
     """Runs as node *name* of whatever run the launcher at *rendezvous* ("host:port") has; returns the exit
     code.
 
-    *listen* is where the other nodes reach this one; port 0 takes any. Below *files* a launcher has put own code. 0
-    says that this node's part went well, 1 that it did not. Raises UsageError for a bad address, and HandshakeRefused,
-    ProtocolError or RunError if the launcher cannot be reached or will not have this node.
+    *listen* is where the other nodes reach this one; port 0 takes any. Below *files* a launcher has put own code; in
+    *tls* are this node's certificate and its authority's, if TLS is spoken. 0 says that this node's part went well, 1
+    that it did not. Raises UsageError for a bad address or certificate, and HandshakeRefused, ProtocolError or RunError
+    if the launcher cannot be reached or will not have this node.
     """
     host, port = parse_endpoint(rendezvous, "rendezvous")
     own = parse_endpoint(listen, "listen")
@@ -92,25 +94,28 @@ def join(
         raise UsageError(Problem("key", f"{len(key)} bytes", f"at least {KEY_BYTES}"))
     if files is not None:
         look_below(Path(files))
+    secure = read_tls(Path(tls), name) if tls is not None else None
     with open_socket(*own, "listen") as listening:
-        lane = ControlLane(name, host, port, key)
+        lane = ControlLane(name, host, port, key, secure)
         lane.start()
         try:
             job = lane.job.result(timeout=JOIN_S + 10)
             torch.set_num_threads(1)  # sums do not depend on the number of cores
-            return run_to_its_end(_live(lane, job, key, listening), job.uvloop, counts=job.order)
+            return run_to_its_end(_live(lane, job, key, listening, secure), job.uvloop, counts=job.order)
         finally:
             lane.close()
 
 
-async def _live(lane: ControlLane, job: Job, key: bytes, listening: socket.socket) -> int:
-    return await _Node(lane, job, key, listening).live()
+async def _live(lane: ControlLane, job: Job, key: bytes, listening: socket.socket, tls: Tls | None) -> int:
+    return await _Node(lane, job, key, listening, tls).live()
 
 
 class _Node:
     """One run of one node."""
 
-    def __init__(self, lane: ControlLane, job: Job, key: bytes, listening: socket.socket) -> None:
+    def __init__(
+        self, lane: ControlLane, job: Job, key: bytes, listening: socket.socket, tls: Tls | None = None
+    ) -> None:
         self.lane, self.job, self._listening = lane, job, listening
         self._loop = asyncio.get_running_loop()
         self._started_s: float | None = None
@@ -133,7 +138,7 @@ class _Node:
             give_up=lambda rank: self.transport.give_up(rank, cut_off(job.dead_s)),
         )
         limits = Limits(body_bytes=job.body_limit_bytes)
-        self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits)
+        self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits, tls)
         self._safekeeping = ToLauncher(lane, self.transport)
         self._addresses: asyncio.Future[Addresses] = self._loop.create_future()
         self._go, self._leave = asyncio.Event(), asyncio.Event()

@@ -26,7 +26,9 @@ class Processes:
         self._abandoned = False
         self._starts: list[tuple[Member, Start]] = []
 
-    async def start(self, members: list[Member], rendezvous: str, listen: str, key: bytes, program: str) -> None:
+    async def start(
+        self, members: list[Member], rendezvous: str, listen: str, key: bytes, program: str, tls: str | None = None
+    ) -> None:
         """Forks a node for each of *members*. Raises RunError if there is nobody to fork it."""
         if not members:
             return
@@ -40,6 +42,7 @@ class Processes:
                 rendezvous=rendezvous,
                 listen=listen,
                 key=key.hex(),
+                tls=tls,
                 log_file=self._logs.file(member.name),
                 preload=module if module.startswith("simcluster.") else "",
             )

@@ -15,9 +15,10 @@ from backends.sockets.control import Job
 from backends.sockets.faults import check_faults, holds, slow_spells
 from backends.sockets.frame import BODY_LIMIT_BYTES
 from backends.sockets.handshake import NAME_LIMIT_BYTES
-from backends.sockets.keys import generate_key, key_of, read_key, read_token
+from backends.sockets.keys import OPEN_KEY, generate_key, key_of, read_key, read_token
 from backends.sockets.listener import is_loopback, is_wildcard, parse_endpoint
 from backends.sockets.reporting import MOST_DEAD_S, check_coordinator
+from backends.sockets.tls import LAUNCHER, check_files
 from backends.sockets.transport import INBOX_BYTES
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.fault_kinds import DEAD_S
@@ -42,6 +43,7 @@ class Options:
     *tmux* shows what all nodes print. A run that is lost begins again up to *max_restarts* times.
     With *order*, nodes note in which order things happen there, so that the run can be replayed.
     What goes on is told to a *coordinator*: at "host:port" one of this run's own, or another's at "http://...".
+    With *tls*, a folder of certificates, connections are encrypted and those certificates say who may join.
     """
 
     rendezvous: str = "127.0.0.1:0"
@@ -63,12 +65,13 @@ class Options:
     max_restarts: int = 0
     coordinator: str | None = None
     token_file: str | None = None
+    tls: str | None = None
     order: bool = True
 
     @property
     def has_secret(self) -> bool:
         """Whether nodes that are started by hand can have what it takes to join."""
-        return self.key_file is not None or self.token_file is not None
+        return any(given is not None for given in (self.key_file, self.token_file, self.tls))
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -135,7 +138,7 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
             problems.append(Problem("ssh_options", repr(option), "KEY=VALUE, as ssh's -o takes it"))
     _collect(problems, lambda: _check_endpoint(options, any(job.remotes), problems))
     _check_nodes(job, options, problems)
-    key = _key(options, problems)
+    key = _key(job, options, problems)
     if problems:
         raise UsageError(problems)
     if options.limit_s is None and job.time_s is not None:
@@ -143,7 +146,7 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     return options, key
 
 
-def _key(options: Options, problems: list[Problem]) -> bytes:
+def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
     """That of the key file, or what the token makes, or a new one."""
     key, token = None, None
     if options.key_file is not None:
@@ -154,6 +157,15 @@ def _key(options: Options, problems: list[Problem]) -> bytes:
         if options.token_file is None:
             problems.append(Problem("token_file", "none", "the token that every call of the coordinator must have"))
         _collect(problems, lambda: check_coordinator(options.coordinator or ""))
+    if options.tls is not None:
+        here = [
+            name
+            for name, address in zip(job.names, job.addresses or [None] * len(job.names), strict=False)
+            if not address
+        ]
+        problems += check_files(Path(options.tls), [LAUNCHER, *here])
+    if key is None and token is None and options.tls is not None:
+        return OPEN_KEY  # certificates decide
     return key or (key_of(token) if token is not None else generate_key())
 
 
@@ -172,6 +184,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
         "max_restarts": (int,),
         "coordinator": (str, type(None)),
         "token_file": (str, Path, type(None)),
+        "tls": (str, Path, type(None)),
         "ssh_config": (str, Path, type(None)),
         "ssh_options": (list, tuple),
     }

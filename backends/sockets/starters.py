@@ -6,6 +6,7 @@ This file knows members and who starts which. It must not know what a run is wai
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from backends.sockets.facing import meeting_host
 from backends.sockets.listener import show_endpoint
@@ -17,6 +18,7 @@ from backends.sockets.remotes import Remotes
 from backends.sockets.reporting import host_of
 from backends.sockets.settings import Options
 from backends.sockets.ssh import Ssh
+from backends.sockets.tls import files_for
 from backends.sockets.tmux import Panes
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob
@@ -34,6 +36,7 @@ class Starters:
         self._here = Processes(on_exit, self.logs)
         self._there = Remotes(self._ssh, on_exit, self.logs, job.on_output)
         self._files = _contents(job)
+        self._tls = Path(options.tls).absolute() if options.tls is not None else None
         self._wants_panes, self._panes = options.tmux, Panes({})
 
     async def host(self) -> str | None:
@@ -51,7 +54,7 @@ class Starters:
             await self._show(members)
 
         def order(group: Sequence[Member], places: list[Place]) -> Order:
-            return Order(rendezvous, self._key.hex(), places, self._files, {})
+            return Order(rendezvous, self._key.hex(), places, self._files, self._secrets(group))
 
         await self._there.start([member for member in members if member.remote is not None], order)
         await self._here.start(
@@ -60,7 +63,15 @@ class Starters:
             listen=show_endpoint(host, 0),
             key=self._key,
             program=self._job.program,
+            tls=str(self._tls) if self._tls is not None else None,
         )
+
+    def _secrets(self, group: Sequence[Member]) -> dict[str, bytes]:
+        """The certificates of *group*, and what the others' are to be checked by."""
+        if self._tls is None:
+            return {}
+        files = [path for member in group for path in files_for(self._tls, member.name)]
+        return {path.name: path.read_bytes() for path in dict.fromkeys(files)}
 
     async def _show(self, members: Sequence[Member]) -> None:
         files = {member.name: self.logs.file(member.name) for member in members if not member.by_hand}

@@ -10,25 +10,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from simcluster.topology import load
 
-def join_run(name: str, rendezvous: str, key_file: Path, listen: str | None) -> int:
+
+def join_run(name: str, rendezvous: str, key_file: Path | None, listen: str | None, tls: Path | None = None) -> int:
     """Runs as node *name* of the run that waits at *rendezvous* ("host:port"); returns the exit code.
 
     *listen* is the address and port at which the other nodes reach this one; by default a free port on loopback.
     """
     sockets: Any = importlib.import_module("backends.sockets")
-    key = sockets.read_key(key_file)
-    code: int = sockets.join(name, rendezvous, key, *([listen] if listen else []))
+    key = sockets.read_key(key_file) if key_file is not None else sockets.OPEN_KEY
+    code: int = sockets.join(name, rendezvous, key, *([listen] if listen else []), tls=str(tls) if tls else None)
     return code
 
 
 def attend_run(
-    name: str, coordinator: str, token_file: Path, key_file: Path | None, listen: str | None, patience_s: float
+    name: str,
+    coordinator: str,
+    token_file: Path,
+    key_file: Path | None,
+    listen: str | None,
+    tls: Path | None,
+    patience_s: float,
 ) -> int:
     """Runs as node *name* of the next run that the *coordinator* at a URL has for it; returns the exit code."""
     sockets: Any = importlib.import_module("backends.sockets")
     attending: Any = importlib.import_module("backends.sockets.attend")
-    code: int = attending.attend_with_files(name, coordinator, token_file, key_file, listen, patience_s, sockets.join)
+    certificates = str(tls) if tls is not None else None
+    code: int = attending.attend_with_files(
+        name, coordinator, token_file, key_file, listen, certificates, patience_s, sockets.join
+    )
     return code
 
 
@@ -50,3 +61,12 @@ def write_key(file: Path) -> Path:
     sockets: Any = importlib.import_module("backends.sockets")
     sockets.write_key(file, sockets.generate_key())
     return file
+
+
+def write_certificates(folder: Path, topology: str, nproc_per_node: int | None, days: int) -> list[Path]:
+    """Makes in *folder* an authority and a certificate for each worker of *topology*; returns the new files."""
+    overrides = {} if nproc_per_node is None else {"launch.nproc_per_node": nproc_per_node}
+    names = load(topology, overrides=overrides).workers
+    certificates: Any = importlib.import_module("backends.sockets.certificates")
+    made: list[Path] = certificates.make_certificates(folder, names, days)
+    return made
