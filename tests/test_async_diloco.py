@@ -13,7 +13,6 @@ from simcluster.algorithms.async_diloco import _delayed_nesterov
 from simcluster.topology import Device
 from simcluster.verify.claims.async_diloco import CLAIM, delayed_nesterov, reference
 from simcluster.verify.naive import overwrite, vector, walk
-from simcluster.workloads import mnist_mlp
 from tests.clusters import star
 from tests.trained import (
     EVEN,
@@ -139,19 +138,3 @@ def test_it_goes_on_without_a_lost_worker_and_ends_with_the_server() -> None:
     assert torch.isfinite(lost.vectors[0]).all()
     headless = train("async_diloco", EVEN, faults=["kind: crash, node: n0, at: 9 ms"], interval=2)
     assert all(lost_somebody(result) for result in headless.results[1:])
-
-
-def test_among_ranks_of_unequal_speed_momentum_at_every_arrival_does_harm_and_delayed_it_does_less() -> None:
-    # Liu et al. 2024: with momentum asynchronous is worse than synchronous, and than without.
-    speeds = {f"n{rank}": Device("d", 1e15, work_overhead_s=1e-3 * factor) for rank, factor in enumerate((1, 2, 4, 8))}
-    digits = mnist_mlp(hidden=16, batch_size=8, learning_rate=0.05)
-
-    def loss(name: str, **settings: Any) -> float:
-        run = train(name, star(4, **speeds), workload=digits, steps=60, interval=12, **settings)
-        return run.replicas[0].evaluate()["loss"]
-
-    each = loss("async_diloco", dynamic=False, delay=1)
-    delayed = loss("async_diloco", dynamic=False)
-    plain = loss("async_diloco", dynamic=False, delay=1, outer_learning_rate=1.0, outer_momentum=0.0)
-    together = loss("diloco")
-    assert max(plain, delayed, together) < 0.7 * each
