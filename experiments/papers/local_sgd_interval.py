@@ -39,7 +39,7 @@ def seconds_to_target(lab: Lab, data: Mapping[str, Any], latency: str, intervals
                 "learning_rate": 0.1,
                 **data,
             },
-            "stop": {"steps": lab.pick(48, 256)},
+            "stop": {"steps": lab.pick(48, 192)},
             "evaluate_every": lab.pick(4, 2),
         },
         {"algorithm.interval": list(intervals)},
@@ -81,7 +81,7 @@ def measure(lab: Lab) -> Sequence[Check]:
     falling = all(later < sooner for sooner, later in pairwise(found))
     checks.append(Check("alike: the more H the sooner", "every next H is sooner", told(alike, found), falling))
 
-    intervals = lab.pick((1, 4, 16), (1, 2, 4, 8, 16, 32, 64))
+    intervals = lab.pick((1, 4, 16), (1, 2, 4, 8, 16, 32))
     best, apart = {}, {"partition": "dirichlet", "alpha": lab.pick(0.05, 0.1)}
     for latency in lab.pick((near, far), (near, far, farther)):
         found = seconds_to_target(lab, apart, latency, intervals)

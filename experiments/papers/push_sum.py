@@ -45,8 +45,8 @@ def agreed_by_plain(overlay: Any, ranks: int) -> np.ndarray[Any, Any]:
     for rank in range(ranks):
         taken = [rank, *graph.senders(rank)]
         matrix[rank, taken] = 1 / len(taken)
-    pi: np.ndarray[Any, Any] = np.linalg.matrix_power(matrix, 2000)[0]
-    return pi @ kicks(ranks, SIZE).numpy()
+    agreed: np.ndarray[Any, Any] = np.linalg.matrix_power(matrix, 2000)[0] @ kicks(ranks, SIZE).numpy()
+    return agreed
 
 
 def close(name: str, expected: str, off: float) -> Check:

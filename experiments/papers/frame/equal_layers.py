@@ -12,6 +12,8 @@ from simcluster.workloads import adamw, sgd
 class Equal(nn.Module):
     """One product forward and one of the same size backward, whatever comes in: the first layer has no less to do."""
 
+    other: Tensor
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(width, width) / width)
