@@ -77,13 +77,14 @@ def _node(scripts: Sequence[Script], rank: int) -> ReplayedNode:
 
 def _check_all_ended(scripts: Sequence[Script]) -> None:
     for script in scripts:
-        if not script.root.done():
+        if script.open:
             raise script.parted(f"the record has {script.awaited}, which never comes")
 
 
 def _error(scripts: Sequence[Script]) -> RunError | None:
     """What the run died of, if it did: a failure rather than a loss that came of one."""
-    failed = [(script, script.root.exception()) for script in scripts if not script.root.cancelled()]
+    ended = [script for script in scripts if script.root.done() and not script.root.cancelled()]
+    failed = [(script, script.root.exception()) for script in ended]
     found = [(script, error) for script, error in failed if error is not None]
     for script, error in found:
         if isinstance(error, ReplayDiverged):

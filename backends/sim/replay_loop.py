@@ -61,10 +61,10 @@ class ReplayLoop(SimLoop):
             handle.run(self)
 
     def play_all(self, scripts: Sequence[Script]) -> None:
-        """Until no script can go on. Raises ReplayDiverged."""
+        """Until all are through, or none can go on. Raises ReplayDiverged."""
         with self._as_running_loop():
             went_on = True
-            while went_on:
+            while went_on and any(script.open for script in scripts):
                 went_on = False
                 for script in scripts:
                     went_on |= script.advance()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from simcluster.replay.order import CHUNK_EVENTS, Answers, Events, Kind, pack
+from simcluster.replay.order import CHUNK_EVENTS, CHUNK_S, Answers, Events, Kind, pack
 
 NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
 """Whose callbacks a loop counts: set in the context of the program, which its tasks, timers and callbacks inherit."""
@@ -54,8 +54,9 @@ class Notes:
         self._kinds.append(kind)
         self._counts.append(self.executed)
         self._numbers.append(number)
-        self._times_s.append(self._now())
-        if len(self._kinds) >= CHUNK_EVENTS:
+        now_s = self._now()
+        self._times_s.append(now_s)
+        if len(self._kinds) >= CHUNK_EVENTS or now_s > self._times_s[0] + CHUNK_S:
             self._full.append((self._events, self.answers, None))
             self._begin_chunk()
 

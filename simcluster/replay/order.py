@@ -53,7 +53,9 @@ COUNTED = (Kind.LEFT, Kind.FAILED, Kind.COMPUTED, Kind.TIMER, Kind.ASIDE)
 """Those whose numbers mostly rise by one; kept as differences."""
 
 CHUNK_EVENTS = 32_768
-"""A chunk is packed and handed over when it has so many."""
+"""A chunk is packed and handed over when it has so many,"""
+CHUNK_S = 2.0
+"""or when its first event is so long ago: what a node that dies has not handed over is not known."""
 
 
 @dataclass

@@ -13,7 +13,7 @@ from simcluster.results.folder import ORDER, Run
 
 
 def read_orders(run: Run) -> list[Order]:
-    """One for each node, by rank. Raises NotReplayable, or UsageError for a file that is damaged."""
+    """One for each node, by rank; that of a node that was lost may not be whole. Raises NotReplayable, or UsageError for a file that is damaged."""
     path = run.folder / ORDER
     if run.summary.get("resumed"):
         raise NotReplayable("a run that was resumed, whose checkpoint may be gone", "one from its first step on")
@@ -27,7 +27,6 @@ def read_orders(run: Run) -> list[Order]:
         raise UsageError(Problem(ORDER, f"something else in {path}", f"orders of nodes ({error})")) from None
     lost = run.summary.get("lost", {})
     for name in run.summary["nodes"]:
-        if name not in orders or not orders[name].whole:
-            why = f", which was lost ({lost[name]})" if name in lost else ""
-            raise NotReplayable(f"half of the order of {name}{why}", "a run in which all nodes handed theirs in")
+        if name not in orders or not (orders[name].whole or name in lost):
+            raise NotReplayable(f"half of the order of {name}", "a run whose nodes handed theirs in, or were lost")
     return [orders[name] for name in run.summary["nodes"]]

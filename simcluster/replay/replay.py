@@ -70,6 +70,7 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
     record: RunRecord = importlib.import_module("backends.sim.replay").replay_cluster(job, orders)
     record.wall_s = time.perf_counter() - began_s
     weights = check_same(recorded, record)
+    record.extra["lost"] = recorded.summary.get("lost", {})
     record.extra["replay"] = {"of": str(recorded.folder), "matches": True}
     written = write_run(folder, plan.document, plan.topology, record, simcluster.__version__, report=report)
     events = sum(len(order.events.kinds) for order in orders)
@@ -81,6 +82,8 @@ def check_same(recorded: Run, record: RunRecord) -> dict[str, str]:
     weights: dict[str, str] = {}
     for node in record.nodes:
         expected = recorded.summary["nodes"][node.name]["weights_sha256"]
+        if expected is None:  # it was lost
+            continue
         if node.weights_sha256 != expected:
             place = first_difference(recorded, record) or "its end"
             raise ReplayDiverged(

@@ -1,6 +1,6 @@
 """Real runs over sockets, each replayed in the simulator: how many of each ten ended with the same weights.
 
-    python -m tests.replays [--times 10] [--uvloop false]
+python -m tests.replays [--times 10] [--uvloop false]
 """
 
 from __future__ import annotations
