@@ -33,12 +33,13 @@ def crossing_bytes(small: str, large: str, p: int) -> int:
 def textbook_s(schedule: str, p: int, size_bytes: float) -> float:
     """Thakur, Rabenseifner and Gropp's costs without the reduction, and with the fold of MPICH for other than 2^k."""
     f = p.bit_length() - 1
-    folded = p != 2**f
+    power = 1 << f
+    folded = p != power
     if schedule == "ring":
         return 2 * (p - 1) * (A + size_bytes / p / B)
     if schedule == "recursive_doubling":
         return (f + 2 * folded) * (A + size_bytes / B)
-    once = 2 * f * A + 2 * (2**f - 1) / 2**f * size_bytes / B
+    once = 2 * f * A + 2 * (power - 1) / power * size_bytes / B
     return once + folded * (2 * A + 2 * size_bytes / B)
 
 

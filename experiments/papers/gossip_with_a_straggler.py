@@ -64,8 +64,8 @@ def measure(lab: Lab) -> Sequence[Check]:
     for name, words in (("d_psgd", "D-PSGD"), ("all_reduce_dp", "all-reduce")):
         checks.append(Check(f"{share}, {words}", "below 0.2", f"{kept[name]:.3f}", kept[name] < 0.2))
     if lab.full:
-        found = [accuracy(lab, name) for name in ("ad_psgd", "all_reduce_dp")]
-        checks.append(exceeds("accuracy of digits after 50 s, AD-PSGD above all-reduce", *found))
+        gossip, all_reduce = (accuracy(lab, name) for name in ("ad_psgd", "all_reduce_dp"))
+        checks.append(exceeds("accuracy of digits after 50 s, AD-PSGD above all-reduce", gossip, all_reduce))
     return checks
 
 
