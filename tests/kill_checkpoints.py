@@ -29,10 +29,10 @@ PATIENCE_S = 60.0
 
 
 def experiment(steps: int = 40, hidden: int = 64, **keys: Any) -> dict[str, Any]:
-    """Four ranks whose optimizers differ: nine files a checkpoint."""
+    """Four ranks whose weights and optimizers differ: nine files a checkpoint, the manifest among them."""
     return {
         "topology": "thunderbolt-mesh-4",
-        "algorithm": {"name": "diloco", "interval": 1},
+        "algorithm": {"name": "d_psgd"},
         "workload": {"name": "mnist_mlp", "hidden": hidden, "batch_size": 8, "optimizer": "adamw"},
         "stop": {"steps": steps},
         "evaluate_every": steps,
@@ -57,7 +57,7 @@ def kill_once(folder: Path, chance: random.Random, backend: str = "sim", most: i
     child = os.fork()
     if child == 0:
         os.close(read)
-        _run(folder, backend, write)
+        _run(folder, backend, write, experiment(checkpoint={"every": 1, "keep": 2}))
     os.close(write)
     at = chance.randrange(2, most)
     told, began_s, took_s, seen = 0, 0.0, 0.0, 0
@@ -78,6 +78,38 @@ def kill_once(folder: Path, chance: random.Random, backend: str = "sim", most: i
     return look(folder, told)
 
 
+def plain(steps: int, **keys: Any) -> dict[str, Any]:
+    """Four ranks that average gradients."""
+    return {
+        "topology": "thunderbolt-mesh-4",
+        "algorithm": {"name": "all_reduce_dp"},
+        "workload": {"name": "mnist_mlp", "hidden": 16, "batch_size": 8, "optimizer": "adamw"},
+        "stop": {"steps": steps},
+        **keys,
+    }
+
+
+def half_way(folder: Path, backend: str, steps: int) -> str | None:
+    """Trains for *steps*, is killed behind half of them, goes on: the hash of the weights at the end."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        _run(folder, backend, write, plain(steps, checkpoint={"every": steps // 2}))
+    os.close(write)
+    for line in _lines(read):
+        if line == f"done {steps // 2}":
+            break
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(read)
+    ended = resume(folder, report=False)
+    assert ended.summary["resumed"]["step"] == steps // 2
+    assert ended.summary["steps"] == steps
+    digest: str | None = ended.summary["weights_sha256"]
+    return digest
+
+
 def look(folder: Path, told: int) -> Found:
     """What there is after a kill."""
     inner = folder / "checkpoints"
@@ -89,7 +121,7 @@ def look(folder: Path, told: int) -> Found:
     return Found(told, found.step, litter)
 
 
-def _run(folder: Path, backend: str, write: int) -> None:
+def _run(folder: Path, backend: str, write: int, keys: dict[str, Any]) -> None:
     """The run, in a process of its own; never returns."""
     add, commit = Gather.add, Store.commit
     started: set[int] = set()
@@ -108,7 +140,6 @@ def _run(folder: Path, backend: str, write: int) -> None:
     try:
         os.setpgid(0, 0)
         Gather.add, Store.commit = telling_add, telling_commit  # type: ignore[method-assign]
-        keys = experiment(checkpoint={"every": 1, "keep": 2})
         simcluster.run(**keys, backend=backend, out=folder, report=False)
     except BaseException:
         traceback.print_exc()
@@ -134,6 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--sockets", type=int, default=10, help="so many of them are of a launcher of real processes")
+    parser.add_argument("--steps", type=int, default=200, help="of the runs that are killed behind half of them")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     torch.set_num_threads(1)
@@ -153,11 +185,18 @@ def main() -> None:
                     f"kill {number}, {backend}: {found[-1]}; resumed from {ended.summary['resumed']['step']}",
                     flush=True,
                 )
+        whole = simcluster.run(**plain(asked.steps), out=Path(root) / "all", report=False).summary["weights_sha256"]
+        halves = {
+            backend: half_way(Path(root) / backend, backend, asked.steps) == whole for backend in ("sim", "sockets")
+        }
     half_done = sum(one.litter for one in found)
     resumed = -(-asked.kills // 10)
     print(f"{asked.kills} kills, {len(found)} complete checkpoints found, never an older one than was told")
     print(f"in {half_done} of them something was half done; {exact} of {resumed} resumed runs end with the same bits")
-    if exact != resumed:
+    for backend, same in halves.items():
+        words = f"{asked.steps} steps on {backend}, killed behind step {asked.steps // 2} and resumed"
+        print(f"{words}: {'the same' if same else 'OTHER'} bits")
+    if exact != resumed or not all(halves.values()):
         raise SystemExit(1)
 
 
