@@ -11,7 +11,7 @@ from backends.sim import run_cluster
 from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import latest
 from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.kept import begin_with, conclude, keeping_of
+from simcluster.experiment.kept import begin_with, conclude, faults_left, keeping_of
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import read_experiment
 from simcluster.results.record import RunRecord
@@ -43,7 +43,12 @@ def play(
     document = json.dumps(plan.document)
     remember(document, plan)
     job = ClusterJob(
-        plan.topology.workers, document, plan.seed, topology=plan.topology, faults=plan.faults, keeping=keeping
+        plan.topology.workers,
+        document,
+        plan.seed,
+        topology=plan.topology,
+        faults=faults_left(plan.faults, begins_with.time_s if begins_with is not None else 0.0),
+        keeping=keeping,
     )
     record = run_cluster(job)
     if record.error is not None:

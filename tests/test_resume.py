@@ -249,3 +249,32 @@ def test_killed_runs_leave_complete_checkpoints_on_both_backends_and_go_on_with_
     assert "1 of 1 resumed runs end with the same bits" in done.stdout
     for backend in ("sim", "sockets"):
         assert f"20 steps on {backend}, killed behind step 10 and resumed: the same bits" in done.stdout
+
+
+def test_faults_count_from_the_start_of_the_whole_run(tmp_path: Path) -> None:
+    """A crash that has been is over; a slow spell in which the run was kept goes on for what is left of it."""
+    whole = play(config("edp"), tmp_path, {"checkpoint": {"every": 4}})
+    began_s = latest(tmp_path, 4).manifest.time_s
+    early, late = (f"{time_s * 1e6:.3f} us" for time_s in (began_s / 2, began_s + 1e-4))
+    faults = [
+        {"kind": "crash", "node": "mini2", "at": early},
+        {"kind": "slow", "node": "mini3", "at": early, "for": "1 s", "factor": 2},
+        {"kind": "slow", "node": "mini4", "at": late, "for": "1 s", "factor": 2},
+    ]
+    rest = play_on(tmp_path, 4, {"faults": faults})
+    assert all(node.finished_s for node in rest.nodes)
+    spells = {row["plan"]["node"]: row["spells_s"][0][0] for row in rest.extra["faults"]}
+    assert spells == {"mini3": pytest.approx(began_s), "mini4": pytest.approx(began_s + 1e-4)}
+    assert rest.elapsed_s > whole.elapsed_s
+
+
+def test_a_rank_that_was_lost_is_back_when_the_run_goes_on(tmp_path: Path) -> None:
+    """D-PSGD goes on without a neighbour; what it handed in last is what it comes back with."""
+    whole = play(config("d_psgd"), tmp_path)
+    crash = {"faults": [{"kind": "crash", "node": "mini2", "at": f"{whole.elapsed_s * 0.6 * 1e6:.3f} us"}]}
+    play(config("d_psgd"), tmp_path, crash | {"checkpoint": {"every": 2, "keep": 9}})
+    found = [one for one in checkpoints(tmp_path) if one.manifest.cut == "filled"]
+    assert found
+    assert {entry.rank: entry.step for entry in found[0].manifest.ranks}[1] < found[0].step < 8
+    rest = play_on(tmp_path, found[0].step)
+    assert [node.steps for node in rest.nodes] == [8] * 4

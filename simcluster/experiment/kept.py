@@ -6,7 +6,8 @@ This file knows experiments and run folders. It must not know a backend, nor wha
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from simcluster.algorithms.resuming import why_it_stays
@@ -15,6 +16,7 @@ from simcluster.checkpoints.keeping import Keeping
 from simcluster.checkpoints.restore import Restored, check_same_training, restored
 from simcluster.checkpoints.store import Checkpoint, Store, latest
 from simcluster.errors import CheckpointError, Problem, UsageError
+from simcluster.experiment.fault_kinds import Crash, Fault, Restart
 from simcluster.experiment.read import Experiment
 from simcluster.results.folder import CHECKPOINTS, SUMMARY
 from simcluster.results.record import RunRecord
@@ -66,6 +68,22 @@ def begin_with(checkpoint: Checkpoint, plan: Experiment) -> Restored:
     return found
 
 
+def faults_left(faults: Sequence[Fault], began_s: float) -> tuple[Fault, ...]:
+    """Those of *faults* that a run which goes on at *began_s* has before it. Who had died then lives again."""
+    left = []
+    for fault in faults:
+        spells = tuple(
+            (max(start_s - began_s, 0.0), end_s - began_s) for start_s, end_s in fault.spells if end_s > began_s
+        )
+        if isinstance(fault, (Crash, Restart)):
+            spells = tuple(
+                (start_s - began_s, end_s - began_s) for start_s, end_s in fault.spells if start_s >= began_s
+            )
+        if spells:
+            left.append(replace(fault, spells=spells))
+    return tuple(left)
+
+
 def check_nothing_to_resume(folder: Path) -> None:
     """Raises UsageError if *folder* has checkpoints of a run that did not end: a new one would replace them."""
     if not (folder / SUMMARY).is_file() and any((folder / CHECKPOINTS).glob("step-*.json")):
@@ -78,6 +96,10 @@ def conclude(record: RunRecord, plan: Experiment, keeping: Keeping) -> Samples |
     begun = keeping.restored
     if begun is not None:
         record.begin_at(begun.time_s)
+        for row in record.extra.get("faults", ()):
+            row["spells_s"] = [
+                [None if time_s is None else time_s + begun.time_s for time_s in spell] for spell in row["spells_s"]
+            ]
         record.extra["resumed"] = {"run": begun.run, "step": begun.step, "time_s": begun.time_s}
         if begun.world_size != len(record.nodes):
             record.extra["resumed"]["world_size"] = begun.world_size

@@ -11,6 +11,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from simcluster.checkpoints.restore import Restored
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.fault_plan import planned
 from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.kept import check_nothing_to_resume, conclude, keeping_of, restart_of
+from simcluster.experiment.kept import check_nothing_to_resume, conclude, faults_left, keeping_of, restart_of
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.own_code import refuse_while_loading
@@ -30,6 +31,7 @@ from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.results.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
 from simcluster.results.record import RunRecord
 from simcluster.results.write import write_run
+from simcluster.watching.telling import Watcher
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
@@ -54,13 +56,15 @@ def run(
     report: bool = True,
     progress: Progress | None = None,
     on_output: Output | None = None,
+    watcher: Watcher | None = None,
     **keys: Any,
 ) -> Run:
     """Runs *experiment* (a file, a shipped name, or None and the file's keys as keyword arguments) on *backend*.
 
     `run("quickstart", backend="sockets")`, or `run(topology="smolcluster", algorithm="edp", workload="mnist_mlp",
     stop={"steps": 100})`. *overrides* are dotted keys, as `--set` has them. *options* are the backend's own. *out* is
-    the run folder, by default below `runs/`; *report* may be left out where many runs are made.
+    the run folder, by default below `runs/`; *report* may be left out where many runs are made. A *watcher* sees the
+    run while it goes on (simcluster.watching), and changes nothing of it.
 
     Raises UsageError before anything is written; RunError, with *seed* and *folder* filled in, after the folder of the
     failed run has been.
@@ -80,7 +84,9 @@ def run(
         experiment, overrides, topology=topology, algorithm=algorithm, seed=seed, backend=backend, faults=planned()
     )
     check_nothing_to_resume(_folder(plan, out))
-    return run_plan(plan, out=out, options=options, report=report, progress=progress, on_output=on_output)
+    return run_plan(
+        plan, out=out, options=options, report=report, progress=progress, on_output=on_output, watcher=watcher
+    )
 
 
 def run_plan(
@@ -91,6 +97,7 @@ def run_plan(
     report: bool = True,
     progress: Progress | None = None,
     on_output: Output | None = None,
+    watcher: Watcher | None = None,
     begins_with: Restored | None = None,
 ) -> Run:
     """Runs a *plan* that has been read already: see `run`. *begins_with* is a checkpoint: see `resume`."""
@@ -98,7 +105,7 @@ def run_plan(
     check_folder(folder)
     check_memory(plan)
     keeping, store = keeping_of(plan, folder, begins_with)
-    job = _job(plan, folder, dict(options or {}), progress, on_output, keeping)
+    job = replace(_job(plan, folder, dict(options or {}), progress, on_output, keeping), watcher=watcher)
     remember(job.config_json, plan)
     try:
         record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
@@ -165,7 +172,7 @@ def _job(
         topology=plan.topology,
         log_folder=folder / "logs" if plan.backend == "sockets" else None,
         time_s=None if plan.time_s is None else plan.time_s - began_s,
-        faults=plan.faults,
+        faults=faults_left(plan.faults, began_s),
         options=options,
         on_progress=on_progress,
         remotes=remotes,
