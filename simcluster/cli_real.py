@@ -53,17 +53,18 @@ TlsFolder = Annotated[
 
 def real_options(backend: str | None, given: dict[str, Any]) -> dict[str, Any]:
     """Those of *given* that say something, as options of the backend. Raises UsageError where they have no meaning."""
-    said = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    said = {name: value for name, value in said.items() if value not in (None, False, [])}
-    if given.get("ssh") is False:
-        said["ssh"] = False
-    elif "ssh" in said:
-        del said["ssh"]
+    said = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in given.items()
+        if value is not None and value is not (name == "ssh") and value != []
+    }
     if said and backend not in ("sockets", None):
-        names = {name: "--" + name.replace("_", "-").removesuffix("s") for name in said if name == "ssh_options"}
+        written = {"ssh": "--no-ssh", "ssh_options": "--ssh-option"}
         raise UsageError(
             [
-                Problem(names.get(name, f"--{name.replace('_', '-')}"), str(value), "this only with --backend sockets")
+                Problem(
+                    written.get(name, f"--{name.replace('_', '-')}"), str(value), "this only with --backend sockets"
+                )
                 for name, value in said.items()
             ]
         )
