@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test verify papers kill-checkpoints install lint fidelity bench clean
+.PHONY: demo test verify papers kill-checkpoints install lint fidelity figures bench clean
 
 install: $(STAMP)
 
@@ -39,6 +39,9 @@ lint: $(STAMP)
 
 fidelity: $(STAMP)
 	$(BIN)/python -m tests.netns
+
+figures: $(STAMP)
+	$(BIN)/python -m tests.figures
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks

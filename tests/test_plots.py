@@ -244,6 +244,16 @@ def test_links_on_the_topology_have_the_colour_of_their_busy_share(run: Run) -> 
     assert "pi4-sw0: busy 84 %, 20.0 MB<br>100 Mbps, 200 us, half" in middles.hovertext
 
 
+def test_a_chain_is_drawn_as_a_straight_line(tmp_path: Path) -> None:
+    """The layout leaves 1e-16 between heights, which would fill the figure if it were the whole range."""
+    chain = load("smolcluster")
+    run = write_on(dict(chain.document), tmp_path, made_up_run(2))
+    figure = run.plot.topology()
+    low, high = sorted(figure.layout.yaxis.range)
+    assert high - low > 0.1
+    assert set(figure.data[-1].y) == {0.0}
+
+
 def test_the_consensus_distance_is_the_mean_of_the_nodes_own(tmp_path: Path) -> None:
     a, b = Recorder(0, "a", lambda: 1.0), Recorder(1, "b", lambda: 2.0)
     a.metrics(5, {"consensus": 1.0})

@@ -31,10 +31,10 @@ def figures_of(folder: Path, others: Sequence[Path] = ()) -> dict[str, Draw]:
     if others:
         return _of_runs([load_run(path) for path in (folder, *others)])
     if is_sweep(folder):
-        return _drawn_by(load_sweep(folder).plot)
+        return _figures(load_sweep(folder).plot)
     if is_whatif(folder):
-        return _drawn_by(load_whatif(folder).plot)
-    return _drawn_by(load_run(folder).plot)
+        return _figures(load_whatif(folder).plot)
+    return _figures(load_run(folder).plot)
 
 
 def draw_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, Any]) -> go.Figure:
@@ -79,13 +79,17 @@ def _function(draw: Draw) -> Callable[..., Any]:
     return draw.func if isinstance(draw, partial) else draw
 
 
-def _drawn_by(plots: object) -> dict[str, Draw]:
-    """The methods of *plots* that return a figure."""
-    return {
-        name: getattr(plots, name)
-        for name, method in vars(type(plots)).items()
+def drawn_by(plots: type) -> list[str]:
+    """The names of the methods of the class *plots* that return a figure."""
+    return [
+        name
+        for name, method in vars(plots).items()
         if inspect.isfunction(method) and method.__annotations__.get("return") == "go.Figure" and name[0] != "_"
-    }
+    ]
+
+
+def _figures(plots: object) -> dict[str, Draw]:
+    return {name: getattr(plots, name) for name in drawn_by(type(plots))}
 
 
 def _of_runs(runs: list[Run]) -> dict[str, Draw]:
@@ -94,5 +98,5 @@ def _of_runs(runs: list[Run]) -> dict[str, Draw]:
     from simcluster.results.consensus import consensus
     from simcluster.results.plots import convergence
 
-    alike = _drawn_by(compare(runs[0], *runs[1:]).plot)
+    alike = _figures(compare(runs[0], *runs[1:]).plot)
     return {"convergence": partial(convergence, runs), "consensus": partial(consensus, runs), **alike}

@@ -61,7 +61,8 @@ def link_map(topology: Topology, use: Mapping[str, Use], computing: Mapping[str,
     *use* is by link, *computing* by node: the share of the run in which its device worked. What a link carried, and
     what it is, shows where one points at its middle.
     """
-    at = place(list(topology.nodes), [(link.a, link.b) for link in topology.links])
+    placed = place(list(topology.nodes), [(link.a, link.b) for link in topology.links])
+    at = {name: (round(x, 6), round(y, 6)) for name, (x, y) in placed.items()}  # a straight line is one
     figure = go.Figure()
     for number, step in enumerate(STEPS):
         low = STEPS[number - 1].below if number else 0.0
@@ -72,7 +73,7 @@ def link_map(topology: Topology, use: Mapping[str, Use], computing: Mapping[str,
     figure.add_trace(_nodes([node for node in topology.nodes.values() if not node.is_worker], at, {}, topology))
     figure.add_trace(_nodes([node for node in topology.nodes.values() if node.is_worker], at, computing, topology))
     xs, ys = [x for x, _ in at.values()], [y for _, y in at.values()]
-    wide, high = max(xs) - min(xs) or 1.0, max(ys) - min(ys) or 1.0
+    wide, high = max(xs) - min(xs) or 1.0, max(ys) - min(ys) or 0.5
     hidden = {"visible": False, "showgrid": False, "zeroline": False}
     return styled(
         figure,

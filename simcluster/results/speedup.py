@@ -160,7 +160,7 @@ def _lines(found: SpeedUps, lines: Sequence[SweptLine]) -> go.Figure:
 
 def _finished(figure: go.Figure, found: SpeedUps, yaxis: dict[str, Any]) -> go.Figure:
     what = "time to the target" if found.by == "time_to_target_s" else "samples in a second"
-    against = f"{what.capitalize()}, against {found.scale.say(found.scale.places[0])}."
+    against = f"{what.capitalize()}, against that at {found.scale.say(found.scale.places[0])}."
     text, more_px = titled(found.scale.title, [against, *found.cut])
     return styled(
         figure,

@@ -17,6 +17,7 @@ from simcluster.errors import UsageError
 from simcluster.results import words
 from simcluster.results.html_page import choice, page, section
 from simcluster.results.sweep_plots import MEASURES, TARGET, SweepPlots
+from simcluster.results.swept_lines import combination
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -57,7 +58,8 @@ def answers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
     for measure, (beginning, greatest) in BEST.items():
         if measure not in table or not table[measure].notna().any() or not keys:
             continue
-        means = table.groupby(list(keys), sort=False)[measure].mean().dropna()
+        # Of a combination that only some seeds got anywhere with, a mean says little.
+        means = table.groupby(list(keys), sort=False)[measure].agg(lambda found: found.mean(skipna=False)).dropna()
         if means.nunique() < 2:
             continue
         ordered = list(means.sort_values(ascending=not greatest, kind="stable").items())
@@ -71,7 +73,7 @@ def answers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
 
 def _combination(keys: Sequence[str], values: Any) -> str:
     several = values if isinstance(values, tuple) else (values,)
-    return words.listing([f"{key.rsplit('.', 1)[-1]} {value}" for key, value in zip(keys, several, strict=True)])
+    return words.listing([combination([key], [value]) for key, value in zip(keys, several, strict=True)])
 
 
 def _value(measure: str, value: float) -> str:

@@ -1,0 +1,35 @@
+"""Makes the figures of docs/figures.md: runs the commands that stand under them. `make figures`, which takes minutes.
+
+This file knows the page and how to start commands. It must not know what they do.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "figures.md"
+
+
+def commands(page: str) -> list[list[str]]:
+    """The commands of *page* that make something, as words, in order."""
+    words = [shlex.split(line) for line in page.splitlines() if line.startswith("    simcluster ")]
+    return [found for found in words if "--out" in found and "FOLDER" not in found]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs all of them, or those that have *arguments* among their words."""
+    for words in commands(PAGE.read_text(encoding="utf-8")):
+        if arguments and not set(arguments) & set(words):
+            continue
+        print(shlex.join(words), flush=True)
+        reports = ["--no-report"] if words[1] != "figure" else []
+        subprocess.run([sys.executable, "-m", *words, *reports], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
