@@ -16,7 +16,9 @@ import yaml
 
 import simcluster
 from backends.sockets import write_key
+from backends.sockets.certificates import make_certificates
 from backends.sockets.fingerprint import Fingerprint, fingerprint
+from backends.sockets.keys import key_of
 from backends.sockets.orders import Report, line_of
 from simcluster.errors import LaunchFailed
 from tests.socket_runs import ROOT, gone, wait_for
@@ -96,8 +98,20 @@ def shelf(server: Sshd, tmp_path: Path) -> Shelf:
     return Shelf(tmp_path, code / "e.yaml", {"ssh_config": str(server.config)})
 
 
+def with_secrets(shelf: Shelf) -> list[bytes]:
+    """Gives *shelf*'s runs TLS and a coordinator; returns everything that nobody may ever read anywhere else."""
+    secrets = shelf.folder / "secrets"
+    make_certificates(secrets, ["shelf_0", "shelf_1"], 1)
+    write_key(secrets / "token", KEY)
+    shelf.options |= {"tls": str(secrets), "coordinator": "127.0.0.1:0", "token_file": str(secrets / "token")}
+    keys = [path.read_bytes().splitlines()[1] for path in secrets.glob("*.key")]
+    made = key_of(KEY.hex())
+    return [*keys, KEY.hex().encode(), KEY, made, made.hex().encode()]
+
+
 def test_a_run_over_ssh_restarts_is_told_of_by_name_equals_the_simulated_one_and_leaves_nothing(shelf: Shelf) -> None:
     said: list[tuple[str, str]] = []
+    secrets = with_secrets(shelf)
     run = simcluster.run(
         shelf.experiment,
         backend="sockets",
@@ -118,6 +132,11 @@ def test_a_run_over_ssh_restarts_is_told_of_by_name_equals_the_simulated_one_and
     assert not list(Path.home().glob("owned")), "no shell has read the name of the Python"
     simulated = simcluster.run(shelf.experiment, out=shelf.folder / "sim", report=False)
     assert run.summary["weights_sha256"] == simulated.summary["weights_sha256"]
+    contents = {path: path.read_bytes() for path in shelf.folder.rglob("*") if path.is_file()}
+    told = {path.name: content for path, content in contents.items() if path.parent.name != "secrets"}
+    told["terminal"] = str(said).encode()
+    assert "summary.json" in told
+    assert [(name, secret) for name, content in told.items() for secret in secrets if secret in content] == []
 
 
 def test_a_launcher_that_is_killed_leaves_no_process_and_no_file_behind(shelf: Shelf) -> None:
