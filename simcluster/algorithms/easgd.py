@@ -130,9 +130,7 @@ async def _asynchronous(node: Transport, replica: Replica, interval: int, alpha:
 
 
 async def _serve(node: Transport, replica: Replica, interval: int, alpha: float, trains: bool) -> None:
-    centre, version, met_at = replica.restored(
-        centre=flatten(replica.parameters), version=0, met_at=dict.fromkeys(range(node.size), 0)
-    )
+    centre, version, met_at = replica.restored(centre=flatten(replica.parameters), version=0, met_at={})
     moving = asyncio.Lock()
 
     async def take(x: Tensor, rank: int) -> Tensor:
@@ -141,7 +139,7 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
         async with moving:
             force = await timed(node, _force, x, centre, alpha)
             centre = await timed(node, torch.add, centre, force)
-            staleness, version = version - met_at[rank], version + 1
+            staleness, version = version - met_at.get(rank, 0), version + 1
             met_at[rank] = version
             node.record(step=version, staleness=staleness, applied=version)
             return force

@@ -53,7 +53,7 @@ async def _serve(
     loose: bool,
 ) -> None:
     arrived: asyncio.Queue[Message | PeerLost] = asyncio.Queue()
-    applied, rejected, pushed, at = replica.restored(applied=0, rejected=0, pushed=0, at=0)
+    applied, rejected, pushed = replica.restored(applied=0, rejected=0, pushed=0)
     batches = endless(replica)
 
     async def train(step: int) -> None:
@@ -88,7 +88,7 @@ async def _serve(
         return first
 
     listening = group.create_task(_listen(node, arrived))
-    for step in range(1 + at, replica.steps + 1):
+    for step in range(1 + replica.at, replica.steps + 1):
         # Phase 1, compute: everybody, at the weights of this step; the first K gradients are enough.
         own = group.create_task(train(step)) if server_trains else None
         first = await collect(step)
@@ -109,7 +109,7 @@ async def _serve(
             if not replies.under_way_to(rank):
                 replies.send(rank, step + 1, replica.snapshot())
         counts = {"applied": applied, "rejected": rejected, "pushed": pushed}
-        await replica.checkpoint(step, batches=replica.ledger.drawn, loose=loose, at=step, **counts)
+        await replica.checkpoint(step, batches=replica.ledger.drawn, loose=loose, **counts)
 
     # What was pushed too late for the last step is rejected, too.
     listening.cancel()
@@ -131,7 +131,7 @@ async def _listen(node: Transport, arrived: asyncio.Queue[Message | PeerLost]) -
 
 
 async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> None:
-    step, pushed = replica.restored(at=1, pushed=0)
+    step, pushed = 1 + replica.at, replica.restored(pushed=0)
     for data in endless(replica):
         # Phase 1, compute, unless the next step's weights are here first.
         work = node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
@@ -151,6 +151,6 @@ async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> 
         # Phase 3, pull. On a real device work that was dropped may still run: the weights change behind it.
         await node.compute(replica.load, news.tensors, cost=FREE)
         step = news["step"]
-        await replica.checkpoint(step - 1, batches=replica.ledger.drawn, loose=loose, at=step, pushed=pushed)
+        await replica.checkpoint(step - 1, batches=replica.ledger.drawn, loose=loose, pushed=pushed)
         if step > replica.steps:
             return

@@ -43,7 +43,9 @@ RESUMING: Final[Mapping[str, Resuming]] = {
     "d_psgd": Resuming(),
     "demo": Resuming(),
     "diloco": Resuming(),
-    "easgd": Resuming(lambda settings: settings.get("form") != "asynchronous", "the centre goes round its ranks"),
+    "easgd": Resuming(
+        lambda settings: settings.get("form", "asynchronous") != "asynchronous", "the centre goes round its ranks"
+    ),
     "edp": Resuming(_never),
     "fedbuff": Resuming(_never),
     "gradient_tracking": Resuming(stays=_SUMS),

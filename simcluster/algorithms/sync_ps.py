@@ -70,7 +70,7 @@ async def _serve(
 ) -> None:
     """*needed*: the gradients of workers that make a step."""
     on_time: dict[int, Message] = {}
-    applied, rejected, at = replica.restored(applied=0, rejected=0, at=0)
+    applied, rejected = replica.restored(applied=0, rejected=0)
     batches = replica.batches()
 
     async def collect(step: int, least: int) -> None:
@@ -90,7 +90,7 @@ async def _serve(
             if not replies.newer_than(push["step"], push.source):
                 replies.send(push.source, step, replica.snapshot())
 
-    for step in range(1 + at, replica.steps + 1):
+    for step in range(1 + replica.at, replica.steps + 1):
         # Phase 1, compute: the server's own gradient, while the workers' arrive.
         own: list[tuple[float, list[Tensor]]] = []
         if server_trains:
@@ -122,7 +122,7 @@ async def _serve(
         applied += len(losses)
         counts = {"late": rejected - before, "applied": applied, "rejected": rejected, "pushed": step * server_trains}
         node.record(step=step, loss=sum(losses) / len(losses), contributions=len(losses), **counts)
-        await replica.checkpoint(step, loose=loose, at=step, applied=applied, rejected=rejected)
+        await replica.checkpoint(step, loose=loose, applied=applied, rejected=rejected)
 
     # Whoever missed the last step is about to push, and waits for a reply; or has pushed, and was told since.
     rejected += await replies.see_off("gradients", replica, only_behind=not cancel_late)
@@ -130,7 +130,7 @@ async def _serve(
 
 
 async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: bool, loose: bool) -> None:
-    step, pushed = replica.restored(at=1, pushed=0)
+    step, pushed = 1 + replica.at, replica.restored(pushed=0)
     for batch in replica.batches():
         # Phase 1, compute, unless the next step's weights come unasked.
         work = node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
@@ -154,6 +154,6 @@ async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: b
         step = reply["step"]
         drawn = replica.ledger.drawn
         replica.ledger.settle(drawn, used=not isinstance(done, Message))
-        await replica.checkpoint(step - 1, batches=drawn, loose=loose, at=step, pushed=pushed)
+        await replica.checkpoint(step - 1, batches=drawn, loose=loose, pushed=pushed)
         if step > replica.steps:
             break

@@ -93,4 +93,4 @@ def restore(shard: Shard, replica: Replica, rng: NodeRandom) -> None:
     replica.load_checkpoint_state({"model": model, "optimizer": optimizer, "layers": own["layers"]})
     replica.ledger.load(trees[LEDGER])
     replica.kept.update(algorithm)
-    replica.done, replica.everybodys = shard.batches, list(shard.everybodys)
+    replica.done, replica.at, replica.everybodys = shard.batches, shard.step, list(shard.everybodys)

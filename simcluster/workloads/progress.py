@@ -26,10 +26,11 @@ class Progress:
     """The part of a Replica that a resumed run begins with.
 
     *done* is how many of its batches are in what it begins with: 0, unless the run goes on from a checkpoint.
-    *everybodys* has the same of each rank, and is empty then.
+    *at* is the step at which that was kept. *everybodys* has *done* of each rank; it is empty at a run's beginning.
     """
 
     done: int = 0
+    at: int = 0
     everybodys: Sequence[int] = ()
     keeper: Keeper | None = None
     computes: bool
