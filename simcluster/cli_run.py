@@ -38,6 +38,7 @@ from simcluster.cli_real import (
 from simcluster.cli_sets import overrides
 from simcluster.cli_show import print_line, print_summary, progress_bar
 from simcluster.cli_track import Track, tracked
+from simcluster.cli_watch import Watch, watching
 from simcluster.errors import RunError
 
 
@@ -63,6 +64,7 @@ def run(
     tls: TlsFolder = None,
     more_options: BackendOptions = None,
     track: Track = None,
+    watch: Watch = False,
     as_json: Json = False,
 ) -> None:
     """Run an experiment on a backend and write its run folder."""
@@ -75,14 +77,18 @@ def run(
     if nproc_per_node is not None:
         changed["topology.launch.nproc_per_node"] = nproc_per_node
     title = f"{Path(experiment).stem}{f' on {backend}' if backend else ''}"
-    with tracked(track, silent=as_json) as folders, progress_bar(title, silent=as_json) as progress:
+    with (
+        tracked(track, silent=as_json) as folders,
+        watching(silent=as_json or not watch) as watcher,
+        progress_bar(title, silent=as_json or watch) as progress,
+    ):
         try:
             from simcluster.experiment import run as run_experiment
 
             finished = run_experiment(
                 experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=changed,
                 seed=seed, out=out, options=options, report=report, progress=progress,
-                on_output=None if as_json else print_line,
+                on_output=None if as_json else print_line, watcher=watcher,
             )  # fmt: skip
         except RunError as error:
             if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from backends.sockets.attend import attend
-from backends.sockets.coordinator.board import RunInfo
 from backends.sockets.coordinator.client import Client, NoAnswer, NotAllowed
 from backends.sockets.coordinator.desk import Desk
 from simcluster.errors import UsageError
+from simcluster.watching.board import RunInfo
 
 
 class World(Client):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.sockets.coordinator.board import (
+from simcluster.watching.board import (
     HISTORY,
     Board,
     LinkTelemetry,
@@ -41,7 +41,7 @@ def test_rates_and_the_end_are_those_of_the_slowest_worker_over_the_last_seconds
     # Rank 0 serves: its steps are all workers' together, and say nothing. b makes 4 steps a second, c makes 2.
     for second in range(11):
         board.add(moment(float(second), 6 * second, 4 * second, 2 * second, bytes_=300 * second))
-    assert (board.rate_of("b"), board.rate_of("c")) == (4.0, 2.0)
+    assert [board.rate_of(node) for node in board.workers()] == [4.0, 2.0]
     assert (board.steps, board.steps_per_s) == (20, 2.0)
     assert board.predicted_end_s == 10.0 + (100 - 20) / 2.0
     assert board.link_rates() == {"a-b": (300.0, 150.0)}

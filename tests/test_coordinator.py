@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from backends.sockets.coordinator import desk
 from backends.sockets.coordinator.api import make_api
-from backends.sockets.coordinator.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
 from backends.sockets.coordinator.desk import Desk
 from backends.sockets.coordinator.guard import BODY_LIMIT_BYTES, host_of
+from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
 
 TOKEN = "t" * 40
 QUESTIONS = ("/status", "/history", "/metrics", "/training/ready", "/openapi.json")

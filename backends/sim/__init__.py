@@ -13,8 +13,10 @@ import torch
 from backends.sim.cluster import Cluster, run_bodies
 from backends.sim.kept import OffTheClock
 from backends.sim.outcome import outcome
+from backends.sim.watching import Teller
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.results.record import RunRecord
+from simcluster.watching.telling import run_info
 
 if TYPE_CHECKING:
     from backends.sim.transport import SimTransport
@@ -36,10 +38,7 @@ def run_cluster(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None = No
     module, _, function = job.program.partition(":")
     program = getattr(import_module(module), function)
     cluster = Cluster(job.topology, job.seed, faults=job.faults, **{"threads": _cores(), **job.options})
-    if job.on_progress is not None:
-        for node in cluster.nodes:
-            node.on_step = job.on_progress
-
+    teller = _watched(job, cluster)
     if job.keeping is not None:
         for node in cluster.nodes:
             node.recorder.restored = job.keeping.begins_with(node.rank)
@@ -61,10 +60,30 @@ def run_cluster(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None = No
         error = error or stuck
     finally:
         torch.set_num_threads(threads)
+        if job.watcher is not None:
+            job.watcher.end(teller.telemetry(), str(error or ""))
     records = [node.recorder.record for node in cluster.nodes]
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
     extra = {"lost": lost, "faults": cluster.faults.log.rows()}
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
+
+
+def _watched(job: ClusterJob, cluster: Cluster) -> Teller:
+    """Every step of a node is told to whom *job* names; returns who tells a watcher more."""
+    teller, on_progress, watcher = Teller(cluster), job.on_progress, job.watcher
+
+    def on_step(rank: int, step: int) -> None:
+        if on_progress is not None:
+            on_progress(rank, step)
+        if watcher is not None:
+            watcher.look(teller.telemetry)
+
+    if watcher is not None:
+        watcher.begin(run_info(job, "sim"))
+    if on_progress is not None or watcher is not None:
+        for node in cluster.nodes:
+            node.on_step = on_step
+    return teller
 
 
 def _cores() -> int:

@@ -64,6 +64,11 @@ class SimTransport:
         self._listen(ANY)
         return self.inbox.peers
 
+    @property
+    def computing(self) -> bool:
+        """Whether its device works."""
+        return self._device_lock.locked()
+
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         start_s = self._loop.clock._now
         self.inbox.check_peer(to)

@@ -28,7 +28,6 @@ from backends.sockets.control import (
     Stop,
     read_from_node,
 )
-from backends.sockets.coordinator.board import Telemetry
 from backends.sockets.faults import Faults
 from backends.sockets.frame import Frame
 from backends.sockets.handshake import Handshake, Identity
@@ -45,6 +44,7 @@ from backends.sockets.watch import Watch
 from simcluster.errors import NeverFinished, RunError, nearest
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
+from simcluster.watching.board import Telemetry
 
 STOP_S = 3.0
 """How long a node may take to hand in what it has once the run has failed, or the next piece of it."""

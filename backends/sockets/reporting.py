@@ -20,10 +20,11 @@ from backends.sockets.keys import read_token
 from backends.sockets.listener import is_loopback, parse_endpoint
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
+from simcluster.watching.telling import run_info
 
 if TYPE_CHECKING:
-    from backends.sockets.coordinator.board import RunInfo, Telemetry
     from backends.sockets.settings import Options
+    from simcluster.watching.board import RunInfo, Telemetry
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
@@ -103,7 +104,7 @@ class Elsewhere:
         await asyncio.to_thread(self._client.post, "/runs", run.model_dump())
 
     async def telemetry(self, telemetry: Telemetry) -> None:
-        from backends.sockets.coordinator.board import plain
+        from simcluster.watching.board import plain
 
         await asyncio.to_thread(self._client.post, "/telemetry", plain(telemetry.model_dump()))
 
@@ -112,37 +113,44 @@ class Elsewhere:
 
 
 class Reporter:
-    """Tells *coordinator*, if there is one, of all attempts of *job*."""
+    """Tells *coordinator* and the job's watcher, where there are such, of all attempts of *job*."""
 
     def __init__(self, job: ClusterJob, coordinator: Coordinator | None, interval_s: float) -> None:
         self._job, self._coordinator, self._interval_s = job, coordinator, interval_s
+        self._watcher = job.watcher
         self._attempt = 0
         self._warned = False
+        self._last: Telemetry | None = None
 
     async def begin(self, rendezvous: str) -> None:
         """An attempt begins, whose nodes meet at *rendezvous*."""
-        if self._coordinator is None:
-            return
-        from backends.sockets.coordinator.board import RunInfo
-
         self._attempt += 1
-        about = {"name": "a run", "seed": self._job.seed, **self._job.about}
-        run = RunInfo(nodes=list(self._job.names), rendezvous=rendezvous, attempt=self._attempt, **about)
-        await self._tell(self._coordinator.begin(run))
+        drawn = self._coordinator is not None
+        run = run_info(self._job, "sockets", rendezvous, self._attempt, drawn=drawn)
+        if self._watcher is not None:
+            self._watcher.begin(run)
+        if self._coordinator is not None:
+            await self._tell(self._coordinator.begin(run))
 
     async def run(self, telemetry: Callable[[], Telemetry]) -> None:
         """Tells again and again, until it is cancelled."""
-        while self._coordinator is not None:
-            await self._tell(self._coordinator.telemetry(telemetry()))
+        while self._coordinator is not None or self._watcher is not None:
+            if self._watcher is not None:
+                self._watcher.look(telemetry)
+            if self._coordinator is not None:
+                await self._tell(self._coordinator.telemetry(telemetry()))
             await asyncio.sleep(self._interval_s)
 
     async def last(self, telemetry: Callable[[], Telemetry]) -> None:
         """Tells once more."""
+        self._last = telemetry()
         if self._coordinator is not None:
-            await self._tell(self._coordinator.telemetry(telemetry()))
+            await self._tell(self._coordinator.telemetry(self._last))
 
     async def end(self, error: str) -> None:
         """Nothing follows."""
+        if self._watcher is not None:
+            self._watcher.end(self._last, error)
         if self._coordinator is not None:
             await self._tell(self._coordinator.end(error))
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from backends.sockets.coordinator.board import LinkTelemetry, NodeTelemetry, Telemetry
 from backends.sockets.member import Member
-from simcluster.results.record import Metric
 from simcluster.topology import Topology
-
-WAITS_TOLD = 3
+from simcluster.watching.board import NodeTelemetry, Telemetry
+from simcluster.watching.telling import Noted, link_telemetry, node_telemetry
 
 
 class Teller:
@@ -21,63 +19,32 @@ class Teller:
 
     def __init__(self, members: Sequence[Member], topology: Topology | None) -> None:
         self._members, self._topology = members, topology
-        self._seen = [0] * len(members)
-        self._values: list[dict[str, float]] = [{} for _ in members]
-        self._steps = [0] * len(members)
+        self._noted = [Noted() for _ in members]
 
     def telemetry(self, elapsed_s: float, now_s: float, faults: Sequence[dict[str, Any]]) -> Telemetry:
         """All that is known at *elapsed_s* of the run's clock, which is *now_s* by the launcher's own."""
         nodes = [self._node(member, now_s) for member in self._members]
-        return Telemetry(elapsed_s=elapsed_s, nodes=nodes, links=self._links(), faults=list(faults))
+        sent = [_sent_to(member) for member in self._members]
+        links = link_telemetry([member.name for member in self._members], self._topology, sent)
+        return Telemetry(elapsed_s=elapsed_s, nodes=nodes, links=links, faults=list(faults))
 
     def _node(self, member: Member, now_s: float) -> NodeTelemetry:
-        rank, status = member.rank, member.status
-        for metric in member.metrics[self._seen[rank] :]:
-            self._note(rank, metric)
-        self._seen[rank] = len(member.metrics)
-        values, sent = self._values[rank], _sent_to(member)
-        return NodeTelemetry(
-            name=member.name,
-            rank=rank,
-            state=state_of(member),
-            step=max(member.steps, self._steps[rank]),
-            loss=values.get("loss"),
-            staleness=values.get("staleness"),
+        status, noted = member.status, self._noted[member.rank]
+        noted.read(member.metrics, member.spans)
+        return node_telemetry(
+            member.name,
+            member.rank,
+            state_of(member),
+            noted,
+            _sent_to(member),
+            bytes_received=status.bytes_received if status is not None else 0,
+            step=member.steps,
             silent_s=None if member.connection is None else max(0.0, now_s - member.heard_s),
             computing=bool(status and status.computing),
-            waits=status.waits[:WAITS_TOLD] if status is not None else [],
+            waits=status.waits if status is not None else [],
             stalled_s=status.stalled_s if status is not None else 0.0,
-            messages_sent=sum(count[0] for count in sent.values()),
-            bytes_sent=sum(count[1] for count in sent.values()),
-            bytes_received=status.bytes_received if status is not None else 0,
-            metrics=values.copy(),
             reason=member.gone or "",
         )
-
-    def _note(self, rank: int, metric: Metric) -> None:
-        self._values[rank][metric.name] = metric.value
-        self._steps[rank] = max(self._steps[rank], metric.step)
-
-    def _links(self) -> list[LinkTelemetry]:
-        """Each pair's bytes on the links between them; on the pair itself where no topology is known."""
-        carried: dict[str, list[int]] = {}
-        capacities: dict[str, float] = {}
-        names = [member.name for member in self._members]
-        if self._topology is not None:
-            carried = {link.name: [0, 0] for link in self._topology.links}
-            capacities = {link.name: link.bandwidth_Bps for link in self._topology.links}
-        for member in self._members:
-            for peer, (_, size_bytes) in _sent_to(member).items():
-                if self._topology is None:
-                    low, high = sorted((member.rank, peer))
-                    carried.setdefault(f"{names[low]}-{names[high]}", [0, 0])[member.rank > peer] += size_bytes
-                    continue
-                for hop in self._topology.route(member.name, names[peer]):
-                    carried[hop.link.name][not hop.forward] += size_bytes
-        return [
-            LinkTelemetry(name=name, bytes_forward=there, bytes_backward=back, capacity_Bps=capacities.get(name))
-            for name, (there, back) in carried.items()
-        ]
 
 
 def state_of(member: Member) -> str:

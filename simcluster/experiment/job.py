@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from simcluster.checkpoints.keeping import Keeping
     from simcluster.experiment.fault_kinds import Fault
     from simcluster.topology import Topology
+    from simcluster.watching.telling import Watcher
 
 NODE_PROGRAM = "simcluster.experiment.node:run_node"
 
@@ -46,8 +47,8 @@ class ClusterJob:
     calls that first, and the clock starts when all have: reading data is no part of a run. *faults* count time from
     there. By *time_s*, if given, every node is to have ended its algorithm by itself; where time is real, a backend
     gives up on those that have not some time later. *options* are the backend's own settings; it names those that it
-    does not know. *on_progress* is called with (rank, its last step). *about* has name, algorithm, topology and steps,
-    for whoever watches.
+    does not know. *on_progress* is called with (rank, its last step); a *watcher* is shown far more.
+    *about* has name, algorithm, topology and steps, for whoever watches.
     """
 
     names: list[str]
@@ -67,3 +68,4 @@ class ClusterJob:
     about: dict[str, Any] = field(default_factory=dict)
     again: Callable[[], tuple[str, str] | None] | None = None
     keeping: Keeping | None = None
+    watcher: Watcher | None = None

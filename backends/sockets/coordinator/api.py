@@ -13,10 +13,10 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 
-from backends.sockets.coordinator.board import RunInfo, Telemetry, Words
 from backends.sockets.coordinator.desk import Desk, Full
 from backends.sockets.coordinator.guard import App, Guard
 from simcluster import __version__
+from simcluster.watching.board import RunInfo, Telemetry, Words
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]

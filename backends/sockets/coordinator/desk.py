@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from backends.sockets.coordinator.board import Board, RunInfo, Telemetry, plain
 from backends.sockets.coordinator.membership import Membership, State
 from backends.sockets.coordinator.status import prometheus, status
+from simcluster.watching.board import Board, RunInfo, Telemetry, plain
 
 MOST_WORKERS = 4096
 

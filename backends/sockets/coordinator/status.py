@@ -9,9 +9,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from backends.sockets.coordinator.board import Board, NodeTelemetry, plain
 from backends.sockets.coordinator.membership import Membership
 from simcluster import __version__
+from simcluster.watching.board import Board
+from simcluster.watching.status import run_status
 
 
 def status(membership: Membership, board: Board | None, now_s: float) -> dict[str, Any]:
@@ -33,62 +34,6 @@ def status(membership: Membership, board: Board | None, now_s: float) -> dict[st
         ],
         "run": run_status(board) if board is not None else None,
     }
-
-
-def run_status(board: Board) -> dict[str, Any]:
-    """The run of *board*: itself, its nodes, links and faults. Its history is apart."""
-    run, last = board.run, board.last
-    elapsed_s = last.elapsed_s if last is not None else 0.0
-    end_s = board.predicted_end_s
-    found: dict[str, Any] = plain(
-        {
-            "name": run.name,
-            "state": board.state,
-            "error": board.error,
-            "attempt": run.attempt,
-            "algorithm": run.algorithm,
-            "topology": run.topology,
-            "backend": run.backend,
-            "seed": run.seed,
-            "world_size": len(run.nodes),
-            "elapsed_s": elapsed_s,
-            "step": board.steps,
-            "steps": run.steps,
-            "loss": board.loss,
-            "steps_per_s": board.steps_per_s,
-            "predicted_end_s": end_s,
-            "remaining_s": None if end_s is None else end_s - elapsed_s,
-            "nodes": [_node(board, node) for node in (last.nodes if last is not None else ())],
-            "links": _links(board),
-            "faults": last.faults if last is not None else [],
-        }
-    )
-    return found
-
-
-def _node(board: Board, node: NodeTelemetry) -> dict[str, Any]:
-    return node.model_dump() | {"steps_per_s": board.rate_of(node.name)}
-
-
-def _links(board: Board) -> list[dict[str, Any]]:
-    rates = board.link_rates()
-    found = []
-    for link in board.last.links if board.last is not None else ():
-        forward, backward = rates[link.name]
-        busy = max(forward, backward) / link.capacity_Bps if link.capacity_Bps else None
-        found.append(
-            {
-                "name": link.name,
-                "bytes": link.bytes_forward + link.bytes_backward,
-                "bytes_forward": link.bytes_forward,
-                "bytes_backward": link.bytes_backward,
-                "forward_Bps": forward,
-                "backward_Bps": backward,
-                "capacity_Bps": link.capacity_Bps,
-                "busy_fraction": busy,
-            }
-        )
-    return found
 
 
 _OF_RUN = {

@@ -6,7 +6,7 @@ This file knows telemetry and arithmetic. It must not know clocks, HTTP or who s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -17,6 +17,9 @@ WINDOW_S = 5.0
 HISTORY = 600
 """So many moments are kept; when there are more, every second one is forgotten, and from then on half as many come."""
 
+MOMENTS = 64
+"""So many at most are between the two that a rate is made of."""
+
 
 class Words(BaseModel):
     """Plain values, all of which are known and none of which changes."""
@@ -25,7 +28,10 @@ class Words(BaseModel):
 
 
 class NodeTelemetry(Words):
-    """One node, as its launcher sees it. *silent_s* is how long nothing was heard of it, None if it never was."""
+    """One node, as its backend sees it. *silent_s* is how long nothing was heard of it, None if it never was.
+
+    *compute_s* is how long its device has worked, as far as is known.
+    """
 
     name: str
     rank: int
@@ -35,6 +41,7 @@ class NodeTelemetry(Words):
     staleness: float | None = None
     silent_s: float | None = None
     computing: bool = False
+    compute_s: float = 0.0
     waits: list[str] = []
     stalled_s: float = 0.0
     bytes_sent: int = 0
@@ -62,18 +69,43 @@ class Telemetry(Words):
     faults: list[dict[str, Any]] = []
 
 
+class Spot(Words):
+    """Where a node of the topology is on a map, in units of about one link."""
+
+    name: str
+    kind: str
+    x: float
+    y: float
+
+
+class Line(Words):
+    """A link on a map, between two spots."""
+
+    name: str
+    a: str
+    b: str
+
+
+class Map(Words):
+    """A topology as a page draws it."""
+
+    spots: list[Spot] = []
+    lines: list[Line] = []
+
+
 class RunInfo(Words):
     """What a run is, told once. *nodes* are its ranks in order, *steps* what each of them is to do, if known."""
 
     name: str
     nodes: list[str]
-    rendezvous: str
+    rendezvous: str = ""
     algorithm: str = ""
     topology: str = ""
     backend: str = "sockets"
     seed: int = 0
     steps: int | None = None
     attempt: int = 1
+    map: Map | None = None
 
 
 def plain(value: Any) -> Any:
@@ -94,10 +126,11 @@ class Board:
         self.last: Telemetry | None = None
         self.history: list[dict[str, Any]] = []
         self._moments: list[Telemetry] = []  # the last WINDOW_S, and one before that
+        self._before: dict[str, NodeTelemetry] = {}  # the nodes of the first moment
         self._keep_every = self._since_kept = 1
 
     def add(self, telemetry: Telemetry) -> None:
-        """What the launcher says now. A moment before the last one is not taken."""
+        """What is known now. A moment before the last one is not taken."""
         if self.last is not None and telemetry.elapsed_s < self.last.elapsed_s:
             return
         if self.state == "gathering" and telemetry.elapsed_s > 0:
@@ -106,6 +139,9 @@ class Board:
         self._moments.append(telemetry)
         while len(self._moments) > 2 and telemetry.elapsed_s - self._moments[1].elapsed_s >= WINDOW_S:
             del self._moments[0]
+        if len(self._moments) > MOMENTS:
+            del self._moments[1:-1:2]
+        self._before = {node.name: node for node in self._moments[0].nodes}
         self._since_kept += 1
         if self._since_kept >= self._keep_every:
             self._since_kept = 0
@@ -122,8 +158,7 @@ class Board:
     @property
     def steps(self) -> int:
         """How far the run is: as far as the last of those that still take part."""
-        nodes = self._workers()
-        return min((node.step for node in nodes), default=0)
+        return min((node.step for node in self.workers()), default=0)
 
     @property
     def loss(self) -> float | None:
@@ -133,12 +168,18 @@ class Board:
 
     @property
     def steps_per_s(self) -> float:
-        rates = [self.rate_of(node.name) for node in self._workers()]
-        return min(rates, default=0.0)
+        return min((self.rate_of(node) for node in self.workers()), default=0.0)
 
-    def rate_of(self, name: str) -> float:
-        """Steps a second of node *name* over the last seconds."""
-        return self._rate(lambda moment: next((n.step for n in moment.nodes if n.name == name), 0))
+    def rate_of(self, node: NodeTelemetry) -> float:
+        """Steps a second of *node*, one of the last telemetry, over the last seconds."""
+        span_s = self._span_s()
+        return (node.step - self._earlier(node).step) / span_s if span_s else 0.0
+
+    def compute_of(self, node: NodeTelemetry) -> float | None:
+        """Seconds that *node* computed for each step over the last seconds; None if that is not known."""
+        before = self._earlier(node)
+        steps, compute_s = node.step - before.step, node.compute_s - before.compute_s
+        return compute_s / steps if steps > 0 and compute_s > 0 else None
 
     def link_rates(self) -> dict[str, tuple[float, float]]:
         """Bytes a second each way, by link."""
@@ -157,6 +198,11 @@ class Board:
         if self.last is None or self.run.steps is None or self.state != "running" or not self.steps_per_s:
             return None
         return self.last.elapsed_s + max(0, self.run.steps - self.steps) / self.steps_per_s
+
+    def workers(self) -> list[NodeTelemetry]:
+        """Those whose steps say how far the run is: a parameter server's own, on rank 0, count all of its workers'."""
+        nodes = [node for node in self._nodes() if node.state != "lost"]
+        return [node for node in nodes if node.rank > 0] or nodes
 
     def _keep(self, telemetry: Telemetry) -> None:
         staleness = [node.staleness for node in telemetry.nodes if node.staleness is not None]
@@ -178,14 +224,9 @@ class Board:
     def _nodes(self) -> Sequence[NodeTelemetry]:
         return self.last.nodes if self.last is not None else ()
 
-    def _workers(self) -> list[NodeTelemetry]:
-        """Those whose steps say how far the run is: a parameter server's own, on rank 0, count all of its workers'."""
-        nodes = [node for node in self._nodes() if node.state != "lost"]
-        return [node for node in nodes if node.rank > 0] or nodes
+    def _earlier(self, node: NodeTelemetry) -> NodeTelemetry:
+        """The same one at the first moment."""
+        return self._before.get(node.name) or NodeTelemetry(name=node.name, rank=node.rank, state="expected")
 
     def _span_s(self) -> float:
         return self._moments[-1].elapsed_s - self._moments[0].elapsed_s if self._moments else 0.0
-
-    def _rate(self, count: Callable[[Telemetry], int]) -> float:
-        span_s = self._span_s()
-        return (count(self._moments[-1]) - count(self._moments[0])) / span_s if span_s else 0.0

@@ -1,0 +1,46 @@
+"""`--watch`: a live view of a run on standard error, in place of the bar.
+
+This file knows terminals. It must not know how a run is told of, nor what is drawn. Without a terminal there is none.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from simcluster.watching.telling import Watcher
+
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch", help="Show nodes, rates, links and who holds the run up, while it goes on; only in a terminal."
+    ),
+]
+
+
+@contextmanager
+def watching(*, silent: bool) -> Iterator[Watcher | None]:
+    """A watcher that draws on standard error, or None if that is no terminal. What it drew last stays there."""
+    if silent or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    from simcluster.watching.screen import draw
+    from simcluster.watching.watcher import Watching
+
+    console = Console(stderr=True)
+    # Drawn when there is news, by whoever brings it: a thread of its own would take its share of a simulation's time.
+    with Live(console=console, auto_refresh=False, redirect_stdout=True, redirect_stderr=True) as live:
+
+        def show(run: dict[str, Any], history: list[dict[str, Any]]) -> None:
+            width, height = console.size
+            live.update(draw(run, history, width=width, height=height), refresh=True)
+
+        yield Watching(show)

@@ -1,0 +1,151 @@
+"""Draws the state of a run for a terminal: how far it is, its nodes, its links, and who holds it up.
+
+This file knows rich and what `run_status` returns. It must not know runs, nor where it is drawn. Text of others (names,
+reasons, what nodes wait for) is put in as text: nothing in it is markup, and no escape of it reaches the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simcluster.units import format_bandwidth, format_latency, format_size
+
+BARS = "▁▂▃▄▅▆▇█"
+SPARK = 40
+LEAST_ROWS = 4
+MOST_LINKS = 6
+MOST_WARNINGS = 4
+WIDE, NARROW = 100, 75
+"""From so many columns on nodes say what they wait for; with fewer than the second only the most important."""
+
+COLUMNS = ("rank", "node", "state", "step", "steps/s", "a step's work", "loss", "staleness", "sent")
+
+STYLES = {"lost": "bold red", "ended": "dim", "expected": "dim", "joined": "dim", "running": ""}
+
+
+def draw(run: dict[str, Any], history: Sequence[dict[str, Any]], *, width: int, height: int) -> RenderableType:
+    """All of it, in *width* columns and about *height* lines; the nodes that are warned of are not left out."""
+    warned = _warnings(run["warnings"])
+    links = [link for link in run["links"] if link["bytes"]]
+    links = sorted(links, key=lambda link: -(link["busy_fraction"] or 0.0))[:MOST_LINKS]
+    used = 6 + len(warned) + (len(links) + 3 if links else 0)
+    parts: list[RenderableType] = [_head(run), _numbers(run), _loss(history), Text("")]
+    parts += [_nodes(run, max(LEAST_ROWS, height - used), width)]
+    if links:
+        parts += [Text(""), _links(links)]
+    return Group(*parts, *warned)
+
+
+def plain(text: object) -> str:
+    """*text* without what could change a terminal."""
+    return "".join(character if character.isprintable() else "?" for character in str(text))
+
+
+def spark(values: Sequence[float], width: int = SPARK) -> str:
+    """*values* as a row of bars, the last at the right; each bar is the last of its part of them."""
+    if not values:
+        return ""
+    picked = [values[(i + 1) * len(values) // width - 1] for i in range(width)] if len(values) > width else values
+    low, high = min(picked), max(picked)
+    top = len(BARS) - 1
+    return "".join(BARS[round((value - low) / (high - low) * top) if high > low else 0] for value in picked)
+
+
+def _head(run: dict[str, Any]) -> Text:
+    colour = {"failed": "bold red", "done": "bold green"}.get(run["state"], "bold cyan")
+    where = f"{run['algorithm']} on {run['topology']} ({run['backend']}, seed {run['seed']})"
+    again = f", attempt {run['attempt']}" if run["attempt"] > 1 else ""
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for words, style in ((run["name"], "bold"), (run["state"], colour), (where + again, "dim")):
+        line.append(f"{plain(words)}  ", style)
+    return line
+
+
+def _numbers(run: dict[str, Any]) -> Text:
+    steps = f"{run['step']}" + (f"/{run['steps']}" if run["steps"] is not None else "")
+    clock = "virtual" if run["backend"] == "sim" else "measured"
+    found = [f"step {steps}", f"{format_latency(run['elapsed_s'])} ({clock})", f"{run['steps_per_s']:.4g} steps/s"]
+    if run["loss"] is not None:
+        found.append(f"loss {run['loss']:.4g}")
+    if run["remaining_s"] is not None:
+        found.append(f"{format_latency(run['remaining_s'])} to go")
+    return Text("   ".join(found), no_wrap=True, overflow="ellipsis")
+
+
+def _loss(history: Sequence[dict[str, Any]]) -> Text:
+    losses = [moment["loss"] for moment in history if moment["loss"] is not None]
+    return Text.assemble(("loss ", "dim"), (spark(losses), "green"), no_wrap=True) if losses else Text("")
+
+
+def _nodes(run: dict[str, Any], rows: int, width: int) -> Table:
+    slow = {warning["name"]: warning["ratio"] for warning in run["warnings"] if warning["kind"] == "straggler"}
+    nodes = run["nodes"]
+    if len(nodes) > rows:
+        first = sorted(nodes, key=lambda node: (node["name"] not in slow, node["state"] != "lost", node["rank"]))
+        nodes = sorted(first[: rows - 1], key=lambda node: node["rank"])
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    shown = len(COLUMNS) if width >= NARROW else COLUMNS.index("loss")
+    for title in COLUMNS[:shown]:
+        table.add_column(title, justify="left" if title in ("node", "state") else "right", no_wrap=True)
+    if width >= WIDE:
+        table.add_column("waits for", no_wrap=True, overflow="ellipsis")
+    for node in nodes:
+        style = "yellow" if node["name"] in slow else STYLES.get(node["state"], "")
+        work_s = node["compute_s_per_step"]
+        again = f" ({slow[node['name']]:.1f}x)" if node["name"] in slow else ""
+        cells = [
+            str(node["rank"]),
+            plain(node["name"]),
+            node["state"],
+            str(node["step"]),
+            f"{node['steps_per_s']:.4g}",
+            (format_latency(work_s) if work_s is not None else "-") + again,
+            _number(node["loss"]),
+            _number(node["staleness"]),
+            format_size(node["bytes_sent"]),
+        ]
+        waits = ["" if node["computing"] else plain(", ".join(node["waits"]))] if width >= WIDE else []
+        table.add_row(*(Text(cell, style=style) for cell in cells[:shown] + waits))
+    if len(nodes) < len(run["nodes"]):
+        table.add_row("", Text(f"and {len(run['nodes']) - len(nodes):,} more", style="dim"))
+    return table
+
+
+def _links(links: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("link", "use", "", "there", "back", "of", "carried"):
+        table.add_column(title, justify="left" if title in ("link", "use") else "right", no_wrap=True)
+    for link in links:
+        busy, capacity = link["busy_fraction"], link["capacity_Bps"]
+        filled = round(12 * min(1.0, busy or 0.0))
+        table.add_row(
+            Text(plain(link["name"])),
+            Text("█" * filled + "░" * (12 - filled), style="red" if (busy or 0.0) >= 0.9 else "cyan"),
+            f"{100 * busy:.0f} %" if busy is not None else "",
+            _rate(link["forward_Bps"]),
+            _rate(link["backward_Bps"]),
+            format_bandwidth(capacity) if capacity else "",
+            format_size(link["bytes"]),
+        )
+    return table
+
+
+def _warnings(warnings: Sequence[dict[str, Any]]) -> list[Text]:
+    shown = [Text(f"! {plain(warning['text'])}", style="yellow", overflow="fold") for warning in warnings]
+    if len(shown) > MOST_WARNINGS:
+        more = len(shown) - MOST_WARNINGS
+        shown = [*shown[:MOST_WARNINGS], Text(f"! and {more} more warning{'s' * (more > 1)}", style="yellow")]
+    return shown
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _rate(rate_Bps: float) -> str:
+    return format_bandwidth(rate_Bps) if rate_Bps else "0"

@@ -1,0 +1,103 @@
+"""Who or what holds a run up, in sentences that say by how much.
+
+This file knows a board and medians. It must not know clocks, terminals or pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from simcluster.watching.board import Board, NodeTelemetry
+
+SLOWER = 2.0
+"""A node is a straggler from so many times the median of the others on."""
+
+LEAST_STEPS = 3
+"""Before a node has made so many, its rate says nothing."""
+
+BUSY = 0.9
+"""A link is full from this part of its bandwidth on."""
+
+STALLED_S = 5.0
+"""An event loop that has not turned for so long is worth a word."""
+
+
+def warnings(board: Board) -> list[dict[str, Any]]:
+    """The warnings of *board*: {"kind", "name", "ratio" or None, "text"}, the nodes' first, by rank."""
+    if board.last is None:
+        return []
+    found = [_warning("lost", node.name, None, f"{node.name} is lost: {node.reason}") for node in _lost(board)]
+    found += [
+        _warning("stalled", node.name, None, f"{node.name}: its event loop has not turned for {node.stalled_s:.0f} s")
+        for node in board.last.nodes
+        if node.stalled_s >= STALLED_S and node.state == "running"
+    ]
+    return found + _stragglers(board) + _full_links(board)
+
+
+def slowness(values: Mapping[str, float], compared: Sequence[str]) -> dict[str, float]:
+    """How many times larger each of *values* is than the median of the others among *compared*.
+
+    Of the others: were a node's own value in it, one of two could never be twice the median.
+    """
+    found = {}
+    for name, value in values.items():
+        others = [values[other] for other in compared if other != name and other in values]
+        if others and median(others) > 0:
+            found[name] = value / median(others)
+    return found
+
+
+def _stragglers(board: Board) -> list[dict[str, Any]]:
+    """One warning for each: by its computing if that says it, else by its steps.
+
+    Rank 0 is compared, but is no measure for others where there are more than two: a parameter server's steps count
+    those of all, and cost nearly nothing.
+    """
+    assert board.last is not None
+    nodes = [n for n in board.last.nodes if n.state not in ("lost", "expected") and n.step >= LEAST_STEPS]
+    compared = [node.name for node in nodes if node.rank > 0]
+    computing = {node.name: value for node in nodes if (value := board.compute_of(node)) is not None}
+    times = slowness(computing, compared)
+    rates = {node.name: board.rate_of(node) for node in nodes if node.state == "running"}
+    per_step = {name: 1 / rate for name, rate in rates.items() if rate > 0}
+    behind = slowness(per_step, compared)
+    found = []
+    for name in (node.name for node in nodes):
+        if times.get(name, 0.0) >= SLOWER:
+            ratio, own_s = times[name], computing[name]
+            text = f"computes {ratio:.1f} times as long for a step: {_s(own_s)}, the others' median {_s(own_s / ratio)}"
+        elif behind.get(name, 0.0) >= SLOWER:
+            ratio, rate = behind[name], rates[name]
+            text = f"makes {rate:.3g} steps/s, {ratio:.1f} times fewer than the others' median of {rate * ratio:.3g}"
+        else:
+            continue
+        found.append(_warning("straggler", name, ratio, f"{name} {text}"))
+    return found
+
+
+def _full_links(board: Board) -> list[dict[str, Any]]:
+    assert board.last is not None
+    rates, found = board.link_rates(), []
+    for link in board.last.links:
+        if link.capacity_Bps:
+            busy = max(rates[link.name]) / link.capacity_Bps
+            if busy >= BUSY:
+                text = f"link {link.name} is full: {100 * busy:.0f} % of its bandwidth over the last seconds"
+                found.append(_warning("link", link.name, busy, text))
+    return found
+
+
+def _lost(board: Board) -> list[NodeTelemetry]:
+    assert board.last is not None
+    return [node for node in board.last.nodes if node.state == "lost"]
+
+
+def _warning(kind: str, name: str, ratio: float | None, text: str) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "ratio": ratio, "text": text}
+
+
+def _s(time_s: float) -> str:
+    return f"{time_s:.3g} s" if time_s >= 1 else f"{1000 * time_s:.3g} ms"

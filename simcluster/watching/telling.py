@@ -1,0 +1,135 @@
+"""Puts what backends note of their nodes into telemetry: each looks only at what has come since it was asked last.
+
+This file knows records, links and routes. It must not know who asks, nor when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from simcluster.watching.board import Line as MapLine
+from simcluster.watching.board import LinkTelemetry, Map, NodeTelemetry, RunInfo, Spot, Telemetry
+
+if TYPE_CHECKING:
+    from simcluster.experiment.job import ClusterJob
+    from simcluster.results.record import Metric, Span
+    from simcluster.topology import Topology
+
+WAITS_TOLD = 3
+
+MOST_ON_MAP = 64
+"""With more nodes a map is no help, and laying it out takes long."""
+
+SentTo = Mapping[int, Sequence[int]]
+"""The rank of a peer -> [messages, bytes]."""
+
+
+class Watcher(Protocol):
+    """Whoever wants to see a run. A backend calls it where it likes; nothing that it does may reach the run."""
+
+    def begin(self, run: RunInfo) -> None: ...
+
+    def look(self, telemetry: Callable[[], Telemetry]) -> None:
+        """There may be something new: *telemetry* is asked for if it is wanted now."""
+
+    def end(self, telemetry: Telemetry | None, error: str) -> None: ...
+
+
+@dataclass
+class Noted:
+    """What one node's rows say, read once each. *values* are the last of every metric."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    step: int = 0
+    compute_s: float = 0.0
+    _metrics: int = 0
+    _spans: int = 0
+
+    def read(self, metrics: Sequence[Metric], spans: Sequence[Span]) -> None:
+        """Looks at what is new in them."""
+        count = len(metrics)
+        for metric in metrics[self._metrics : count]:
+            self.values[metric.name] = metric.value
+            self.step = max(self.step, metric.step)
+        self._metrics = count
+        count = len(spans)
+        self.compute_s += sum(s.end_s - s.start_s for s in spans[self._spans : count] if s.kind == "compute")
+        self._spans = count
+
+
+def node_telemetry(
+    name: str,
+    rank: int,
+    state: str,
+    noted: Noted,
+    sent_to: SentTo,
+    *,
+    bytes_received: int,
+    step: int,
+    compute_s: float = 0.0,
+    silent_s: float | None = None,
+    computing: bool = False,
+    waits: Sequence[str] = (),
+    stalled_s: float = 0.0,
+    reason: str = "",
+) -> NodeTelemetry:
+    """One node. *step* and *compute_s* are what is known of them beside its rows."""
+    return NodeTelemetry(
+        name=name,
+        rank=rank,
+        state=state,
+        step=max(step, noted.step),
+        loss=noted.values.get("loss"),
+        staleness=noted.values.get("staleness"),
+        silent_s=silent_s,
+        computing=computing,
+        compute_s=noted.compute_s + compute_s,
+        waits=list(waits[:WAITS_TOLD]),
+        stalled_s=stalled_s,
+        messages_sent=sum(count[0] for count in sent_to.values()),
+        bytes_sent=sum(count[1] for count in sent_to.values()),
+        bytes_received=bytes_received,
+        metrics=noted.values.copy(),
+        reason=reason,
+    )
+
+
+def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Sequence[SentTo]) -> list[LinkTelemetry]:
+    """What rank by rank was *sent*, on the links between *names*; on each pair itself where no topology is known."""
+    carried: dict[str, list[int]] = {}
+    capacities: dict[str, float] = {}
+    if topology is not None:
+        carried = {link.name: [0, 0] for link in topology.links}
+        capacities = {link.name: link.bandwidth_Bps for link in topology.links}
+    for rank, sent_to in enumerate(sent):
+        for peer, (_, size_bytes) in sent_to.items():
+            if topology is None:
+                low, high = sorted((rank, peer))
+                carried.setdefault(f"{names[low]}-{names[high]}", [0, 0])[rank > peer] += size_bytes
+                continue
+            for hop in topology.route(names[rank], names[peer]):
+                carried[hop.link.name][not hop.forward] += size_bytes
+    return [
+        LinkTelemetry(name=name, bytes_forward=there, bytes_backward=back, capacity_Bps=capacities.get(name))
+        for name, (there, back) in carried.items()
+    ]
+
+
+def run_info(job: ClusterJob, backend: str, rendezvous: str = "", attempt: int = 1, *, drawn: bool = False) -> RunInfo:
+    """What *job* is; *drawn*: with a map of its topology, if that is small enough."""
+    about = {"name": "a run", "seed": job.seed, **job.about}
+    found = map_of(job.topology) if drawn and job.topology is not None else None
+    return RunInfo(nodes=list(job.names), rendezvous=rendezvous, backend=backend, attempt=attempt, map=found, **about)
+
+
+def map_of(topology: Topology) -> Map | None:
+    """Where its nodes are on a page; None for too many of them."""
+    from simcluster.topology.layout import place
+
+    if len(topology.nodes) > MOST_ON_MAP:
+        return None
+    points = place(list(topology.nodes), [(link.a, link.b) for link in topology.links])
+    spots = [Spot(name=n.name, kind=n.kind, x=points[n.name][0], y=points[n.name][1]) for n in topology.nodes.values()]
+    return Map(spots=spots, lines=[MapLine(name=link.name, a=link.a, b=link.b) for link in topology.links])

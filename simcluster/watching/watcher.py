@@ -1,0 +1,68 @@
+"""Takes the telemetry of a run as often as it may, and hands its state on: to a screen, or to whoever wants it.
+
+This file knows boards and patience. It must not know terminals or backends. Looking costs time, so the more a look
+costs, the rarer it is; and whatever goes wrong here ends the watching, never the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from simcluster.watching.board import Board, RunInfo, Telemetry
+from simcluster.watching.status import run_status
+
+INTERVAL_S = 0.25
+SHARE = 0.02
+"""Looking may take so much of the time."""
+
+log = logging.getLogger("simcluster.watching")
+
+Show = Callable[[dict[str, Any], list[dict[str, Any]]], None]
+"""Called with the state of a run (`run_status`) and its history."""
+
+
+class Watching:
+    """Calls *show* at most every *interval_s* seconds, and so rarely that all of it takes SHARE of the time."""
+
+    def __init__(
+        self,
+        show: Show,
+        interval_s: float = INTERVAL_S,
+        now: Callable[[], float] = time.monotonic,
+        worked: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._show, self._interval_s, self._now, self._worked = show, interval_s, now, worked
+        self._board: Board | None = None
+        self._next_s = 0.0
+
+    def begin(self, run: RunInfo) -> None:
+        """A run begins, or an attempt of it."""
+        self._board, self._next_s = Board(run), 0.0
+
+    def look(self, telemetry: Callable[[], Telemetry]) -> None:
+        """There may be something new."""
+        if self._board is None or self._now() < self._next_s:
+            return
+        worked_s = self._worked()
+        self._take(self._board, telemetry, None)
+        self._next_s = self._now() + max(self._interval_s, (self._worked() - worked_s) / SHARE)
+
+    def end(self, telemetry: Telemetry | None, error: str) -> None:
+        """The run is over; *telemetry* is its last."""
+        if self._board is not None:
+            self._take(self._board, (lambda: telemetry) if telemetry is not None else None, error)
+            self._board = None
+
+    def _take(self, board: Board, telemetry: Callable[[], Telemetry] | None, error: str | None) -> None:
+        try:
+            if telemetry is not None:
+                board.add(telemetry())
+            if error is not None:
+                board.end(error)
+            self._show(run_status(board), board.history)
+        except Exception:
+            log.exception("watching has ended; the run goes on")
+            self._board = None
