@@ -43,7 +43,16 @@ class Predicted(NamedTuple):
 def phases(predicted: Run, measured: Run) -> dict[str, dict[str, Predicted]]:
     """Node -> phase -> times, of the nodes that both runs have."""
     a, b = _phases_by_node(predicted), _phases_by_node(measured)
-    return {node: {phase: Predicted(a[node][phase], b[node][phase]) for phase in PHASES} for node in a if node in b}
+    return {
+        node: {phase: Predicted(_settled(a[node][phase]), _settled(b[node][phase])) for phase in PHASES}
+        for node in a
+        if node in b
+    }
+
+
+def _settled(time_s: float) -> float:
+    """*time_s* without what is left of differences of equal times: spans are told to the nanosecond."""
+    return round(time_s, 12)
 
 
 def links(predicted: Run, measured: Run, topology: Topology) -> dict[str, Predicted]:
