@@ -13,7 +13,10 @@ from simcluster.results.folder import ORDER, Run
 
 
 def read_orders(run: Run) -> list[Order]:
-    """One for each node, by rank; that of a node that was lost may not be whole. Raises NotReplayable, or UsageError for a file that is damaged."""
+    """One for each node, by rank; that of a node that was lost may not be whole.
+
+    Raises NotReplayable, or UsageError for a file that is damaged.
+    """
     path = run.folder / ORDER
     if run.summary.get("resumed"):
         raise NotReplayable("a run that was resumed, whose checkpoint may be gone", "one from its first step on")
