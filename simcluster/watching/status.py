@@ -35,6 +35,7 @@ def run_status(board: Board) -> dict[str, Any]:
             "links": _links(board),
             "faults": last.faults if last is not None else [],
             "warnings": warnings(board),
+            "map": run.map.model_dump() if run.map is not None else None,
         }
     )
     return found

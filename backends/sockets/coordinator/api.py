@@ -9,10 +9,11 @@ from collections.abc import Collection
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 
+from backends.sockets.coordinator import dashboard
 from backends.sockets.coordinator.desk import Desk, Full
 from backends.sockets.coordinator.guard import App, Guard
 from simcluster import __version__
@@ -41,7 +42,7 @@ def make_api(desk: Desk, token: str, hosts: Collection[str]) -> App:
     _add_calls_of_workers(api, desk)
     _add_calls_of_launchers(api, desk)
     _add_questions(api, desk)
-    return Guard(api, token, hosts)
+    return Guard(api, token, hosts, open_=(dashboard.PATH,))
 
 
 def _add_calls_of_workers(api: FastAPI, desk: Desk) -> None:
@@ -76,6 +77,10 @@ def _add_calls_of_launchers(api: FastAPI, desk: Desk) -> None:
 
 
 def _add_questions(api: FastAPI, desk: Desk) -> None:
+    @api.api_route(dashboard.PATH, methods=["GET", "HEAD"], include_in_schema=False)
+    def page() -> HTMLResponse:
+        return HTMLResponse(dashboard.page(), headers=dashboard.headers())
+
     @api.get("/training/ready")
     def ready(min_workers: Annotated[int, Query(ge=1, le=1_000_000)] = 1) -> dict[str, Any]:
         return desk.ready(min_workers)

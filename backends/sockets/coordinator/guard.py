@@ -19,10 +19,13 @@ BODY_LIMIT_BYTES = 4 * 1024**2
 
 
 class Guard:
-    """Lets through to *app* what names one of *hosts* in its Host header and has *token* as its bearer."""
+    """Lets through to *app* what names one of *hosts* in its Host header and has *token* as its bearer.
 
-    def __init__(self, app: App, token: str, hosts: Collection[str]) -> None:
-        self._app, self._token = app, token.encode()
+    What is *open_* may be read without a token, by its name.
+    """
+
+    def __init__(self, app: App, token: str, hosts: Collection[str], open_: Collection[str] = ()) -> None:
+        self._app, self._token, self._open = app, token.encode(), frozenset(open_)
         self._hosts = {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,6 +56,8 @@ class Guard:
         hosts = headers.get(b"host", [])
         if len(hosts) != 1 or host_of(hosts[0].decode("latin-1")) not in self._hosts:
             return 421, "this service is not called by that name: see --allow-host"
+        if scope["path"] in self._open and scope["method"] in ("GET", "HEAD"):
+            return None
         kind, _, token = (headers.get(b"authorization") or [b""])[0].partition(b" ")
         if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
             return 401, "a bearer token"
