@@ -108,3 +108,9 @@ def test_the_report_escapes_what_it_is_told(swept: Sweep) -> None:
 @pytest.mark.browser
 def test_a_browser_draws_the_report(swept: Sweep, tmp_path: Path) -> None:
     assert_drawn(chromium((swept.folder / "report.html").as_uri(), tmp_path / "profile", 500))
+
+
+def test_places_between_values_are_said_in_three_digits() -> None:
+    scale = swept_scale("k", ["10 Mbps", "10 Gbps"])
+    assert [scale.say(place) for place in (137.4, 8384.2, 10.0)] == ["137 Mbps", "8380 Mbps", "10 Mbps"]
+    assert swept_scale("k", ["ring", "star"]).say("ring") == "ring"

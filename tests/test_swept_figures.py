@@ -52,7 +52,7 @@ def test_a_crossing_is_marked_where_the_lines_meet_and_named_in_words() -> None:
     assert annotation.text == "587 Mbps, 2.00 s"
     assert (annotation.x, annotation.y) == pytest.approx((math.log10(where), math.log10(2)))
     said = figure.layout.xaxis.title.text.replace("</span><br><span style='font-size:11px'>", " ")
-    assert "Below bandwidth 587 Mbps lean is sooner, above it chatty (2.00 s there)." in said
+    assert "Below bandwidth 587 Mbps the soonest is lean, above it chatty (2.00 s there)." in said
 
 
 def test_lines_of_the_time_to_the_target_stand_at_their_values_in_order() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 CAPTION_PX, LINE_PX = 11, 15
-WIDTH = 56
+WIDTH = 46
 """Letters of a caption's line: what a phone has room for beside an axis."""
 
 
@@ -39,6 +39,7 @@ def named(figure: go.Figure, plot_px: int, caption_px: int = 0) -> dict[str, Any
     below_px = AXIS_PX + caption_px
     if above:
         return {"height": plot_px + below_px + 44, "margin": {"t": 44, "b": below_px}}
-    legend = {"orientation": "v", "yanchor": "top", "y": -below_px / plot_px, "x": 0}
-    rows_px = ROW_PX * len(names)
+    # At the bottom of the figure, wherever its plot ends: on a phone it ends higher.
+    legend = {"orientation": "v", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0}
+    rows_px = ROW_PX * len(names) + 8
     return {"height": plot_px + below_px + rows_px + 28, "margin": {"t": 16, "b": below_px + rows_px}, "legend": legend}

@@ -80,7 +80,7 @@ def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptL
     """Who is soonest from where on, in words, plain text; and where not every seed got there."""
     last = x.rsplit(".", 1)[-1]
     told = [
-        f"Below {last} {scale.say(crossing.place)} {unescape(crossing.before)} is sooner, above it "
+        f"Below {last} {scale.say(crossing.place)} the soonest is {unescape(crossing.before)}, above it "
         f"{unescape(crossing.after)} ({words.seconds(crossing.height)} there)."
         for crossing in met
         if crossing.is_lowest

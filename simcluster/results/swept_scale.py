@@ -28,7 +28,7 @@ class SweptScale:
 
     def say(self, place: Any) -> str:
         """'137 Mbps': a place, which may lie between values, for people."""
-        return str(place) if self.is_category else f"{place:.3g} {self.unit}".rstrip()
+        return str(place) if self.is_category else f"{float(f'{place:.3g}'):g} {self.unit}".rstrip()
 
     @property
     def axis(self) -> dict[str, Any]:
