@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test verify papers kill-checkpoints install lint fidelity figures bench clean
+.PHONY: demo test verify papers kill-checkpoints replay install lint fidelity figures bench clean
 
 install: $(STAMP)
 
@@ -36,6 +36,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+replay: $(STAMP)
+	$(BIN)/python -m tests.replays
+	$(BIN)/python -m tests.replays --uvloop false
 
 fidelity: $(STAMP)
 	$(BIN)/python -m tests.netns
