@@ -33,7 +33,8 @@ def node(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where the other nodes reach this one; by default a free port on loopback.",
+            help="Where the other nodes reach this one; by default a free port on loopback, "
+            "or with --coordinator at the address from which the run is reached.",
         ),
     ] = None,
     coordinator: Coordinator = None,

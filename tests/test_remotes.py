@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -15,12 +16,17 @@ import pytest
 import yaml
 
 import simcluster
-from backends.sockets import write_key
+from backends.sockets import remotes, write_key
 from backends.sockets.certificates import make_certificates
 from backends.sockets.fingerprint import Fingerprint, fingerprint
 from backends.sockets.keys import key_of
-from backends.sockets.orders import Report, line_of
+from backends.sockets.logs import Logs
+from backends.sockets.member import Member
+from backends.sockets.orders import Order, Report, line_of
+from backends.sockets.remotes import Remotes
+from backends.sockets.ssh import Ssh
 from simcluster.errors import LaunchFailed
+from simcluster.experiment.job import Remote
 from tests.socket_runs import ROOT, gone, wait_for
 from tests.sshd import Sshd, sshd, why_not
 
@@ -214,3 +220,84 @@ def test_a_host_whose_key_is_not_known_is_not_talked_to(server: Sshd, tmp_path: 
             out=tmp_path / "run",
             report=False,
         )
+
+
+# the same conversation with a machine that the test plays itself
+
+MACHINE = """#!{python}
+import sys
+sys.path.insert(0, {root!r})
+from backends.sockets.fingerprint import fingerprint
+from backends.sockets.orders import Exited, Kill, Order, Report, Said, line_of, read_to_machine
+
+def say(message):
+    sys.stdout.buffer.write(line_of(message))
+    sys.stdout.flush()
+
+print("x" * 3_000_000)  # a greeting without an end
+say(Report(fingerprint()))
+for line in sys.stdin.buffer:
+    message = read_to_machine(line)
+    name = message.nodes[0].name if isinstance(message, Order) else message.node
+    say(Said(name, type(message).__name__ + str(getattr(message, "paused", ""))))
+    if isinstance(message, Kill):
+        say(Exited(name, -9))
+{ending}
+"""
+
+
+def converse(tmp_path: Path, ending: str = "") -> tuple[list[str], list[tuple[str, int | None]]]:
+    """(what the machine said, who exited how) of a node that is paused, let go on, and killed."""
+    program = tmp_path / "ssh"
+    program.write_text(MACHINE.format(python=sys.executable, root=str(ROOT), ending=ending))
+    program.chmod(0o755)
+    said: list[str] = []
+    exits: list[tuple[str, int | None]] = []
+
+    async def talk() -> None:
+        member = Member(0, "a", remote=Remote("anybody"))
+        started = Remotes(
+            Ssh(program=str(program)),
+            lambda member, code: exits.append((member.name, code)),
+            Logs(None),
+            lambda name, line: said.append(line),
+        )
+        await started.start([member], lambda group, places: Order("127.0.0.1:1", "", places, {}, {}))
+        for paused in (True, False):
+            started.pause(member, paused)
+        started.kill(member)
+        async with asyncio.timeout(30):
+            while not member.exited:
+                await asyncio.sleep(0.01)
+        started.kill(member)  # it is not there any more: nothing is said
+        await started.close()
+
+    asyncio.run(talk())
+    return said, exits
+
+
+def test_orders_reach_a_machine_one_by_one_and_its_greeting_is_no_message(tmp_path: Path) -> None:
+    said, exits = converse(tmp_path)
+    greeting = [line for line in said if line.startswith("x")]
+    assert sum(map(len, greeting)) == 3_000_000
+    assert [line for line in said if not line.startswith("x")] == ["Order", "PauseTrue", "PauseFalse", "Kill"]
+    assert exits == [("a", -9)]
+
+
+def test_an_ssh_that_does_not_end_when_its_input_does_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remotes, "CLOSE_S", 0.2)
+    converse(
+        tmp_path, "import os, time; open('" + str(tmp_path / "pid") + "', 'w').write(str(os.getpid())); time.sleep(600)"
+    )
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_an_ssh_that_is_not_there_is_told(tmp_path: Path) -> None:
+    async def start() -> None:
+        found = Remotes(Ssh(program=str(tmp_path / "no-ssh")), lambda member, code: None, Logs(None), None)
+        await found.start([Member(0, "a", remote=Remote("x"))], lambda group, places: Order("", "", places, {}, {}))
+
+    with pytest.raises(LaunchFailed, match="cannot be started: No such file"):
+        asyncio.run(start())

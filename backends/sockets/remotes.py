@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -47,8 +49,9 @@ class Machine:
         assert remote is not None
         self.members, self.remote = {member.name: member for member in members}, remote
         self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
-        self.on_exit: Callable[[Member, int | None], None] = lambda member, code: None
         self.task: asyncio.Task[None] | None = None
+        self._on_exit: Callable[[Member, int | None], None] = lambda member, code: None
+        self._ended: tuple[int | None] | None = None  # with which exit code, once it has
         self._tell = tell
         self._process: asyncio.subprocess.Process | None = None
         self._last: deque[str] = deque(maxlen=LAST_LINES)
@@ -78,10 +81,21 @@ class Machine:
             code = await self._process.wait()
         except asyncio.CancelledError:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                os.killpg(self._process.pid, signal.SIGKILL)  # and whatever it goes through to get there
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), CLOSE_S)
             raise
         said = f": {'; '.join(self._last)}" if self._last else ""
         self._end(f"ended with exit code {code} before it was ready{said}", code)
+
+    def begin(self, order: Order, on_exit: Callable[[Member, int | None], None]) -> None:
+        """Gives *order*; from now on members live, and *on_exit* is called for each that does no more."""
+        self._on_exit = on_exit
+        for member in self.members.values():
+            member.exited = False
+        self.send(order)
+        if self._ended is not None:  # just now, between its report and this
+            self._all_exited(*self._ended)
 
     def send(self, message: ToMachine) -> None:
         """Sends *message*, if anybody is there."""
@@ -122,13 +136,17 @@ class Machine:
         if not self.report.done():
             self.report.set_exception(LaunchFailed("", [f"{self.label} {reason}"]))
             self.report.exception()  # whoever waits is told again; nobody may
+        self._ended = (code,)
+        self._all_exited(code)
+
+    def _all_exited(self, code: int | None) -> None:
         for member in self.members.values():
             self._exited(member, code)
 
     def _exited(self, member: Member, code: int | None) -> None:
         if not member.exited:
             member.exited = True
-            self.on_exit(member, code)
+            self._on_exit(member, code)
 
 
 class Remotes:
@@ -161,10 +179,7 @@ class Remotes:
             await self._check()
         for machine in self._machines:
             group = list(machine.members.values())
-            for member in group:
-                member.exited = False
-            machine.on_exit = self._on_exit
-            machine.send(make_order(group, [_place(member) for member in group]))
+            machine.begin(make_order(group, [_place(member) for member in group]), self._on_exit)
 
     async def _check(self) -> None:
         """All machines are there, and have what this one has."""
