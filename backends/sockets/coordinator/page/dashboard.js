@@ -60,12 +60,11 @@ function ticks(low, high, count) {
   for (let at = Math.ceil(low / step) * step; at <= high + step / 1e6; at += step) found.push(Number(at.toPrecision(12)));
   return found;
 }
-function chart(title, points, form) {
-  const figure = element("figure"), caption = element("figcaption"), value = element("span");
+function chart(figure, title, points, form) {
+  const caption = element("figcaption"), value = element("span");
   caption.append(element("span", "", title), value);
   figure.append(caption);
-  $("charts").append(figure);
-  const width = Math.max(240, figure.clientWidth), height = 190, left = 52, bottom = 22, top = 8, right = 8;
+  const width = Math.max(240, figure.clientWidth), height = 190, left = 70, bottom = 22, top = 8, right = 8;
   const drawn = shape("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": title });
   const ys = points.map((point) => point[1]);
   const xs = [points[0][0], Math.max(points[points.length - 1][0], points[0][0] + 1e-9)];
@@ -105,7 +104,10 @@ function drawCharts() {
   }
   const found = [["training loss", of("loss"), number], ["steps a second", of("steps_per_s"), number],
     ["sent by all nodes", sent, rate], ["staleness, the largest", of("staleness"), number]];
-  for (const [title, points, form] of found) if (points.length) chart(title, points, form);
+  const drawn = found.filter(([, points]) => points.length);
+  const figures = drawn.map(() => element("figure"));
+  $("charts").append(...figures); // all of them first: how wide one is depends on how many there are
+  drawn.forEach((what, place) => chart(figures[place], ...what));
 }
 
 // the network
@@ -120,7 +122,7 @@ function drawMap(run, warned) {
   const x = (at) => (at - Math.min(...xs)) * unit + margin, y = (at) => (at - Math.min(...ys)) * unit * 0.75 + 40;
   const width = x(Math.max(...xs)) + margin, height = y(Math.max(...ys)) + 40;
   drawn.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  drawn.style.minWidth = `${Math.min(width, 560)}px`;
+  drawn.style.minWidth = `${Math.min(width, Math.max(320, 0.85 * width))}px`;
   drawn.style.maxWidth = `${width * 1.3}px`;
   const spots = new Map(map.spots.map((spot) => [spot.name, spot]));
   const links = new Map(run.links.map((link) => [link.name, link]));
@@ -132,7 +134,7 @@ function drawMap(run, warned) {
     const words = link ? `${line.name}: ${rate(link.forward_Bps)} there, ${rate(link.backward_Bps)} back` : line.name;
     made.append(shape("title", {}, words));
     drawn.append(made);
-    if (busy !== null) labels.push(shape("text", { class: "rate", x: (x(a.x) + x(b.x)) / 2, y: (y(a.y) + y(b.y)) / 2 }, `${Math.round(100 * busy)} %`));
+    if (busy !== null) labels.push(shape("text", { class: "rate", x: (x(a.x) + x(b.x)) / 2, y: (y(a.y) + y(b.y)) / 2 - 12 }, `${Math.round(100 * busy)} %`));
   }
   for (const spot of map.spots) {
     const node = nodes.get(spot.name), wide = Math.max(56, 9 * spot.name.length + 18);
@@ -185,7 +187,7 @@ function show(status) {
   $("about").textContent = `${run.algorithm} on ${run.topology}, ${run.world_size} nodes, seed ${run.seed}${run.attempt > 1 ? `, attempt ${run.attempt}` : ""}`;
   if (run.error) trouble(run.error);
   const cards = [["step", run.steps === null ? run.step : `${run.step} of ${run.steps}`], ["loss", number(run.loss)], ["steps a second", number(run.steps_per_s, 3)],
-    ["for", seconds(run.elapsed_s)], ["to go", seconds(run.remaining_s)]];
+    ["running for", seconds(run.elapsed_s)], ["to go", seconds(run.remaining_s)]];
   $("cards").replaceChildren(...cards.map(([title, text]) => {
     const card = element("div");
     card.append(element("dt", "", title), element("dd", "", text));
