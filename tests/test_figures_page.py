@@ -39,3 +39,9 @@ def test_the_table_has_all_figures() -> None:
     for of, plots in kinds.items():
         assert named[of] == set(drawn_by(plots)), of
     assert set(drawn_by(ComparePlots)) < named["several runs"]
+
+
+def test_no_folder_is_made_twice() -> None:
+    """Else a figure that is drawn again would be of what came later."""
+    made = [words[words.index("--out") + 1] for words in commands(TEXT)]
+    assert len(made) == len(set(made))
