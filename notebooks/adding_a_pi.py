@@ -74,10 +74,10 @@ print(found.answer)
 # %% [markdown]
 # ## The answer
 #
-# Nothing but waiting, in this task, where three Macs have work for milliseconds: with a server that waits for all, 85
-# % takes 3.4 times as long with a Pi 5, 4 times with a Pi 4, and no longer with both, since they wait at the same
-# time; and about three times the energy or more. An asynchronous server loses less, and gains nothing either. It is
-# not their arithmetic but their cable: the bottleneck is the gigabit link of the Pi 4.
+# Nothing but waiting, in this task, where three Macs have work for milliseconds: with a server that waits for all,
+# 85 % takes 3.4 times as long with a Pi 5, 4 times with a Pi 4, and no longer with both, since they wait at the same
+# time; and as many steps take about three times the energy or more. An asynchronous server loses less, and gains
+# nothing either. It is not their arithmetic but their cable: the bottleneck is the gigabit link of the Pi 4.
 
 # %%
 name = sweep.table.topology.str.extract('"name":"([^"]+)"', expand=False)

@@ -61,10 +61,6 @@ sweep.plot.winner(x="topology.bandwidth", y="topology.latency", of="algorithm")
 # %%
 sweep.plot.convergence(x="step", panel="accuracy", by="algorithm")
 
-# %%
-fast_wire = sweep.table["topology.bandwidth"] == "10 Gbps"
-sweep.table[fast_wire].pivot(index="topology.latency", columns="algorithm", values="time_to_target_s").round(3)
-
 # %% [markdown]
 # ## The answer
 #

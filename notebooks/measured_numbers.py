@@ -8,7 +8,6 @@
 #     name: python3
 # ---
 
-
 # %% [markdown]
 # # Is the prediction any better with measured numbers?
 #
@@ -17,8 +16,8 @@
 #
 # ## Where the truth is known
 #
-# First a cluster of which we know everything, because it is simulated: a cable that carries a third of what is
-# printed on it and a Raspberry Pi that has become slow from heat. The data sheet knows neither.
+# First a cluster of which we know everything, because it is simulated: a cable that carries a third of what is printed
+# on it and a Raspberry Pi that has become slow from heat. The data sheet knows neither.
 
 # %%
 import simcluster

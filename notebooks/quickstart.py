@@ -8,12 +8,11 @@
 #     name: python3
 # ---
 
-
 # %% [markdown]
 # # Is the simulation the same program as the real thing?
 #
-# Would asynchronous training beat a synchronous parameter server on three Mac minis and two Raspberry Pis? And what
-# if one of the Pis were ten times slower? Ask the simulator; then run the very same files over TCP.
+# Would asynchronous training beat a synchronous parameter server on three Mac minis and two Raspberry Pis? And what if
+# one of the Pis were ten times slower? Ask the simulator; then run the very same files over TCP.
 
 # %%
 import simcluster
@@ -64,13 +63,14 @@ print(simcluster.compare(predicted, real).describe())
 # %% [markdown]
 # ## The answer
 #
-# Yes: to the same weights, bit by bit, with as many messages and bytes. And asynchronous training (`edp`) is first at
-# 88 %, the more so with a slow Pi.
+# Yes: to the same weights, bit by bit, with as many messages and bytes. And asynchronous training (`edp`) is at 88 %
+# more than ten times as soon as the parameter server that waits, with or without a slow Pi: the Mac that serves also
+# trains, and waits for nobody.
 
 # %%
 assert real.summary["weights_sha256"] == predicted.summary["weights_sha256"]
 assert real.summary["bytes_sent"] == predicted.summary["bytes_sent"]
-for sweep, least in ((healthy, 5), (slowed, 10)):
+for sweep in (healthy, slowed):
     time_s = sweep.table.set_index("algorithm").time_to_target_s
     print(time_s.round(3).to_dict())
-    assert least * time_s["edp"] < time_s["sync_ps"]
+    assert 10 * time_s["edp"] < time_s["sync_ps"]

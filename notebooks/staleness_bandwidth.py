@@ -59,8 +59,8 @@ sweep.plot.against("algorithm.staleness", "elapsed_s")
 #
 # At 3 Mbps beyond 1, at 30 Mbps beyond 2, at 1 Gbps beyond 3, and at 4 the target is out of reach within these steps
 # on any wire. As soon as the wire is full, more staleness only harms: at 3 Mbps a staleness of 1 fills it, and is
-# worth 7 %. What staleness hides is latency: at 1 Gbps there is little else, and a staleness of 3 is 3.6 times as
-# fast as none.
+# worth 7 %. What staleness hides is latency: at 1 Gbps there is little else, and a staleness of 3 is 3.6 times as fast
+# as none.
 
 # %%
 table = sweep.table.pivot(index="algorithm.staleness", columns="topology.bandwidth", values="time_to_target_s")

@@ -34,8 +34,8 @@ all_reduce = simcluster.sweep(experiment, shapes, out="runs/shapes", **how)
 # %% [markdown]
 # ## Loss against virtual seconds, steps, bytes
 #
-# An all-reduce around a ring: four networks, three times. The course of learning is one; its four lines lie on top of
-# each other.
+# An all-reduce around a ring: four networks, three courses in time (the ring lies under the last), and one in steps
+# and bytes.
 
 # %%
 all_reduce.plot.convergence(x="time")
