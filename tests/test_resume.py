@@ -15,7 +15,7 @@ import torch
 
 import simcluster
 from simcluster.algorithms import ALGORITHMS
-from simcluster.algorithms.resuming import RESUMING
+from simcluster.algorithms.resuming import RESUMING, why_it_stays
 from simcluster.checkpoints.restore import restored
 from simcluster.checkpoints.store import checkpoints, latest
 from simcluster.errors import CheckpointError
@@ -278,3 +278,13 @@ def test_a_rank_that_was_lost_is_back_when_the_run_goes_on(tmp_path: Path) -> No
     assert {entry.rank: entry.step for entry in found[0].manifest.ranks}[1] < found[0].step < 8
     rest = play_on(tmp_path, found[0].step)
     assert [node.steps for node in rest.nodes] == [8] * 4
+
+
+def test_the_page_has_every_algorithm() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "checkpoints.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    for name, resuming in RESUMING.items():
+        (row,) = [row for row in rows if f"`{name}`" in row.split("|")[1]]
+        assert ("bit for bit" in row) == resuming.exact({"form": "synchronous", "staleness": 0}), name
+        stays = row.split("|")[3].startswith(" no") or "not round-robin" in row
+        assert stays == bool(why_it_stays({"name": name, "form": "round_robin"})), name

@@ -77,8 +77,8 @@ async def all_reduce_dp(
         replica.load(await broadcast(node, replica.parameters, "initial weights"))
 
     means, kept = replica.restored(means=means, under_way=[])
-    under_way = deque(Step(n, loss, lead, [_known(mean) for mean in found]) for n, loss, lead, found in kept)
-    leads: list[int] = []
+    under_way = deque(map(_again, kept))
+    batches, leads = replica.batches(), list[int]()
 
     async def update() -> None:
         # Phase 4, apply: the mean, the same bits everywhere, in the order of steps, so the replicas never part.
@@ -89,7 +89,6 @@ async def all_reduce_dp(
         await node.compute(replica.apply, [mean[place] for place in sorted(mean)], cost=replica.apply_cost())
         node.record(step=step.batches, loss=step.loss, **({"lead": step.lead} if staleness else {}))
 
-    batches = replica.batches()
     async with asyncio.TaskGroup() as reductions:
         for number in range(1 + replica.done // accumulate, -(-replica.steps // accumulate) + 1):
             leads.append(sum(not all(task.done() for task in earlier.reducing) for earlier in under_way))
@@ -101,12 +100,11 @@ async def all_reduce_dp(
                 into.append(reductions.create_task(means[bucket](gradients, tag)))
 
             # Phase 2, compute: the mean gradient of this rank's batches, at weights that lack *staleness* updates.
-            some = list(islice(batches, accumulate))
-            loss = await mean_gradient(node, replica, some, buckets, leave)
-            under_way.append(Step(min(number * accumulate, replica.steps), loss, leads[-1], reducing))
+            loss = await mean_gradient(node, replica, list(islice(batches, accumulate)), buckets, leave)
+            done = min(number * accumulate, replica.steps)
+            under_way.append(Step(done, loss, leads[-1], reducing))
             if len(under_way) > staleness:
                 await update()
-            done = min(number * accumulate, replica.steps)
             kept = [await step.arrived() for step in under_way] if replica.is_due(done) else []
             await replica.checkpoint(done, means=means, under_way=kept)
         while under_way:
@@ -115,7 +113,10 @@ async def all_reduce_dp(
         node.record(step=replica.steps, lead_mean=sum(leads) / len(leads), lead_max=max(leads))
 
 
-def _known(mean: list[Tensor]) -> asyncio.Future[list[Tensor]]:
-    future: asyncio.Future[list[Tensor]] = asyncio.get_running_loop().create_future()
-    future.set_result(mean)
-    return future
+def _again(arrived: list[Any]) -> Step:
+    """A step whose means were there when the run was kept."""
+    batches, loss, lead, means = arrived
+    reducing = [asyncio.get_running_loop().create_future() for _ in means]
+    for future, mean in zip(reducing, means, strict=True):
+        future.set_result(mean)
+    return Step(batches, loss, lead, reducing)

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, blended, check_push, done_by, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, blended, check_push, done_by, keep, reply_to, trainers
 from simcluster.compression import Codec, Compression
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
@@ -61,13 +61,11 @@ async def _serve(
     max_staleness: int | None,
     damping: str,
     blend_interval: int | None,
-    training: int,
+    ranks: int,
 ) -> None:
-    """*blend_interval*: the steps between two pushes of weights; None for gradients. *training*: how many ranks do."""
-    version, applied, rejected, own_done, all_done = replica.restored(
-        version=0, applied=0, rejected=0, own_done=0, all_done=0
-    )
-    updating = asyncio.Lock()
+    """*blend_interval*: the steps between two pushes of weights; None for gradients. *ranks*: so many train."""
+    version, applied, rejected = replica.restored(version=0, applied=0, rejected=0)
+    a_push, updating = blend_interval or 1, asyncio.Lock()  # a push is of so many batches
 
     async def update(tensors: Sequence[Tensor], taken_at: int, loss: float, own: int = 0) -> bool:
         """One push: judged, applied to the newest weights, recorded. *own* counts the server's gradients."""
@@ -91,31 +89,22 @@ async def _serve(
         node.record(step=version, loss=loss, staleness=staleness, applied=applied, **pushed)
         return True
 
-    async def keep(batches: int) -> None:
-        """*batches* more, of anybody's, have been dealt with: a step is as many of them as ranks train."""
-        nonlocal all_done
-        all_done += batches
-        counts = {"version": version, "applied": applied, "rejected": rejected}
-        step = min(all_done // training, replica.steps)
-        await replica.checkpoint(step, batches=own_done, loose=True, own_done=own_done, all_done=all_done, **counts)
+    async def keep_all() -> None:
+        await keep(replica, (version + rejected) * a_push, ranks, version=version, applied=applied, rejected=rejected)
 
     async def train() -> None:
         """The server's own gradients go through the same rules as everyone's."""
-        nonlocal own_done
         for own, batch in enumerate(replica.batches(), start=1 + replica.done):
             taken_at = version
             loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
             async with updating:
-                taken = await update(gradients, taken_at, loss, own)
-                replica.ledger.settle(own, used=taken)
-                own_done = own
-                await keep(1)
+                replica.ledger.settle(own, used=await update(gradients, taken_at, loss, own))
+                await keep_all()
 
-    a_push = blend_interval or 1
     pushes = -(-replica.steps // a_push)
     to_come = {rank: pushes - -(-done_by(replica, rank) // a_push) for rank in range(node.size) if rank != SERVER}
     async with asyncio.TaskGroup() as group:
-        if training == node.size:
+        if ranks == node.size:
             group.create_task(train())
         while sum(to_come.values()):
             # Push: in order of arrival, which is what asynchronous means.
@@ -126,13 +115,14 @@ async def _serve(
                 to_come = {rank: left for rank, left in to_come.items() if rank in node.peers}
                 continue
             async with updating:
-                taken = await update(await codec.restore(node, push.tensors), push["version"], push["loss"])
-                replica.ledger.judge(push.source, used=taken)
+                tensors = await codec.restore(node, push.tensors)
+                replica.ledger.judge(push.source, used=await update(tensors, push["version"], push["loss"]))
                 # Pull: the weights as they are now, sent while the next push is judged.
                 if push["pull"]:
-                    reply = pack(*replica.snapshot(), version=version)
-                    group.create_task(reply_to(node, push.source, "weights", reply))
-                await keep(a_push)
+                    group.create_task(
+                        reply_to(node, push.source, "weights", pack(*replica.snapshot(), version=version))
+                    )
+                await keep_all()
             to_come[push.source] = to_come.get(push.source, pushes) - 1  # one that was lost and is back begins again
 
 

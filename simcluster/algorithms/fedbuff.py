@@ -61,42 +61,37 @@ async def _serve(
     max_staleness: int | None, codec: Codec, server_trains: bool,
 ) -> None:  # fmt: skip
     w = flatten(replica.parameters)
-    gathered = torch.zeros_like(w)
-    version = held = applied = rejected = pushes = 0
-    w, gathered, version, held, applied, rejected, pushes = replica.restored(
-        w=w, gathered=gathered, version=version, held=held, applied=applied, rejected=rejected, pushes=pushes
+    w, gathered, version, held, applied, rejected = replica.restored(
+        w=w, gathered=torch.zeros_like(w), version=0, held=0, applied=0, rejected=0
     )
-    done = replica.done
-    updating = asyncio.Lock()
+    done, updating = replica.done, asyncio.Lock()
 
     async def take(delta: Tensor, taken_at: int) -> bool:
         """One change: judged, scaled, put into the buffer, unless it is too stale."""
         nonlocal gathered, held, rejected
         staleness = max(version - taken_at, 0)  # below 0 only of a worker that was kept later than the server
-        before = rejected
-        if max_staleness is not None and staleness > max_staleness:
-            rejected += 1
-        else:
+        taken = max_staleness is None or staleness <= max_staleness
+        rejected += not taken
+        if taken:
             scale = (1 + staleness) ** -0.5 if damping == "root" else 1.0
             gathered = await timed(node, _gather, gathered, delta, scale)
             held += 1
             if held == K:
                 await step()
         node.record(step=done, staleness=staleness, applied=applied, rejected=rejected)
-        return bool(rejected == before)
+        return taken
 
     async def step() -> None:
         """w <- w - eta_g times the buffer's mean."""
         nonlocal w, gathered, version, held, applied, done
         w = await timed(node, _step, w, gathered, server_learning_rate, held)
-        gathered = torch.zeros_like(w)
-        version, applied, held = version + 1, applied + held, 0
+        gathered, version, applied, held = torch.zeros_like(w), version + 1, applied + held, 0
         if not server_trains:
             replica.load(unflatten(w, replica.parameters))  # for whoever judges them: nobody trains on them
             done = version
 
     async def keep(step: int) -> None:
-        counts = {"version": version, "held": held, "applied": applied, "rejected": rejected, "pushes": pushes}
+        counts = {"version": version, "held": held, "applied": applied, "rejected": rejected}
         await replica.checkpoint(step, batches=done, loose=True, w=w, gathered=gathered, **counts)
 
     async def train() -> None:
@@ -107,8 +102,7 @@ async def _serve(
             reached, loss = await inner_steps(node, replica, batches, done, interval)
             delta = await timed(node, outer_gradient, start, replica.parameters)
             async with updating:
-                taken = await take(delta, taken_at)
-            replica.ledger.settle(reached, used=taken)
+                replica.ledger.settle(reached, used=await take(delta, taken_at))
             start, taken_at = w, version
             await timed(node, adopt, replica.parameters, start)
             done = reached
@@ -125,9 +119,8 @@ async def _serve(
             async with updating:
                 replica.ledger.judge(push.source, used=await take(delta, push["version"]))
                 group.create_task(reply_to(node, push.source, "answer", pack(w, version=version)))
-                pushes += 1
                 if not server_trains:
-                    await keep(min(pushes * interval // (node.size - 1), replica.steps))
+                    await keep(min((applied + held + rejected) * interval // (node.size - 1), replica.steps))
 
     if held:
         await step()

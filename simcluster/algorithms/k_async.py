@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, done_by, mean, most_of, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, done_by, keep, mean, most_of, reply_to, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
@@ -52,11 +52,10 @@ async def k_async(
 
 
 async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int, batch: bool) -> None:
-    version, applied, own_done = replica.restored(version=0, applied=0, own_done=0)
-    loose = batch or k < len(ranks)  # ranks may be at different steps
+    version, applied = replica.restored(version=0, applied=0)
+    loose, updating = batch or k < len(ranks), asyncio.Lock()  # loose: ranks may be at different steps
     pending: list[Gradient] = []
     to_come = {rank: replica.steps - done_by(replica, rank) for rank in ranks}
-    updating = asyncio.Lock()
 
     async def update() -> None:
         """One step with the mean of what is there: by rank, divided by the number really summed."""
@@ -72,9 +71,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
             node.record(step=version, loss=gradient.loss, staleness=staleness, applied=applied)
             if not batch:
                 gradient.answer()
-        step = min(applied // len(ranks), replica.steps) if loose else version
-        counts = {"version": version, "applied": applied, "own_done": own_done}
-        await replica.checkpoint(step, batches=own_done, loose=loose, **counts)
+        await keep(replica, applied, len(ranks), at=None if loose else version, version=version, applied=applied)
 
     async def update_if_due() -> None:
         """When there are K; when nobody is left to come; of K-async, when all who are left wait."""
@@ -93,13 +90,12 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
 
     async def train() -> None:
         """The server's own gradients go through the same rules as everyone's."""
-        nonlocal own_done
         for step, data in enumerate(replica.batches(), start=1 + replica.done):
             taken_at, answered = version, asyncio.Event()
             loss, own = await node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
             node.record(step=version, pushed=step)
             async with updating:
-                own_done = step
+                replica.ledger.settle(step)
                 await take(Gradient(SERVER, own, taken_at, loss, answered.set))
             await answered.wait()
 

@@ -11,6 +11,7 @@ This file knows both halves of one protocol. It must not know a backend, a file 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from pydantic import PositiveInt
 
@@ -76,9 +77,7 @@ async def _serve(
             if isinstance(push, Message):
                 replica.ledger.judge(push.source, used=push["step"] == step)
             if isinstance(push, PeerLost):
-                left = {*node.peers, *([SERVER] if server_trains else [])}
-                here = left | {one.source for one in first}
-                replies.lost(push, enough=bool(left) if batch else len(here) >= k)
+                replies.lost(push, enough=_enough(node, first, k, batch, server_trains))
             elif push["step"] == step:
                 first.append(push)
             else:
@@ -98,8 +97,7 @@ async def _serve(
 
         # Phase 2, apply: by rank, divided by the number really summed.
         first.sort(key=lambda push: push.source)
-        total = mean([push.tensors for push in first])
-        await node.compute(replica.apply, total, cost=replica.apply_cost())
+        await node.compute(replica.apply, mean([push.tensors for push in first]), cost=replica.apply_cost())
         applied += k
         loss = sum(push["loss"] for push in first) / k
         node.record(step=step, loss=loss, applied=applied, rejected=rejected, pushed=pushed)
@@ -108,17 +106,27 @@ async def _serve(
         for rank in node.peers:
             if not replies.under_way_to(rank):
                 replies.send(rank, step + 1, replica.snapshot())
-        counts = {"applied": applied, "rejected": rejected, "pushed": pushed}
-        await replica.checkpoint(step, batches=replica.ledger.drawn, loose=loose, **counts)
+        drawn, counts = replica.ledger.drawn, {"applied": applied, "rejected": rejected, "pushed": pushed}
+        await replica.checkpoint(step, batches=drawn, loose=loose, **counts)
 
     # What was pushed too late for the last step is rejected, too.
     listening.cancel()
-    for push in [arrived.get_nowait() for _ in range(arrived.qsize())]:
-        if isinstance(push, Message):
-            replica.ledger.judge(push.source, used=False)
-            rejected += 1
-    rejected += await replies.see_off("push", replica)
+    rejected += _reject_rest(replica, arrived) + await replies.see_off("push", replica)
     node.record(step=replica.steps, rejected=rejected, pushed=pushed)
+
+
+def _enough(node: Transport, first: Sequence[Message], k: int, batch: bool, server_trains: bool) -> bool:
+    """Whether those that are left, and what is here of those that are not, can make a step."""
+    left = {*node.peers, *([SERVER] if server_trains else [])}
+    return bool(left) if batch else len(left | {one.source for one in first}) >= k
+
+
+def _reject_rest(replica: Replica, arrived: asyncio.Queue[Message | PeerLost]) -> int:
+    """What has come and was not taken: how many."""
+    pushes = [push for _ in range(arrived.qsize()) if isinstance(push := arrived.get_nowait(), Message)]
+    for push in pushes:
+        replica.ledger.judge(push.source, used=False)
+    return len(pushes)
 
 
 async def _listen(node: Transport, arrived: asyncio.Queue[Message | PeerLost]) -> None:

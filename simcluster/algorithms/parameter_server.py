@@ -73,6 +73,14 @@ def done_by(replica: Replica, rank: int) -> int:
     return replica.everybodys[rank] if replica.everybodys else 0
 
 
+async def keep(replica: Replica, dealt_with: int, training: int, *, at: int | None = None, **kept: Any) -> None:
+    """A server's checkpoint: *at* that step if ranks go in step, else loosely: a step is as many batches *dealt_with*
+    as ranks are *training*.
+    """
+    step = min(dealt_with // training, replica.steps) if at is None else at
+    await replica.checkpoint(step, batches=replica.ledger.settled, loose=at is None, **kept)
+
+
 async def reply_to(node: Transport, worker: int, tag: str, content: Payload) -> None:
     """Sends *content*; that a worker is lost is told to the server's recv as well, where it is dealt with."""
     try:

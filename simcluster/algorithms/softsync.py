@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, done_by, mean, most_of, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, done_by, keep, mean, most_of, reply_to, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
@@ -56,7 +56,7 @@ async def softsync(
 
 
 async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gathered: int, damping: str) -> None:
-    version, applied, own_done = replica.restored(version=0, applied=0, own_done=0)
+    version, applied = replica.restored(version=0, applied=0)
     pending: list[Gradient] = []
     updating = asyncio.Lock()
 
@@ -76,8 +76,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
         for gradient, staleness in zip(pending, stale, strict=True):
             node.record(step=version, loss=gradient.loss, staleness=staleness, applied=applied)
         pending.clear()
-        counts = {"version": version, "applied": applied, "own_done": own_done}
-        await replica.checkpoint(min(applied // len(ranks), replica.steps), batches=own_done, loose=True, **counts)
+        await keep(replica, applied, len(ranks), version=version, applied=applied)
 
     async def take(gradient: Gradient) -> None:
         pending.append(gradient)
@@ -86,13 +85,12 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
 
     async def train() -> None:
         """The server's own gradients go through the same rules as everyone's."""
-        nonlocal own_done
         for step, batch in enumerate(replica.batches(), start=1 + replica.done):
             taken_at = version
             loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
             node.record(step=version, pushed=step)
             async with updating:
-                own_done = step
+                replica.ledger.settle(step)
                 await take(Gradient(SERVER, own, taken_at, loss))
 
     to_come = {rank: replica.steps - done_by(replica, rank) for rank in ranks if rank != SERVER}

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, done_by, mean, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, done_by, keep, mean, reply_to, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
@@ -49,13 +49,11 @@ async def ssp(
 
 
 async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int | None) -> None:
-    version, applied, own_done = replica.restored(version=0, applied=0, own_done=0)
-    done = {rank: done_by(replica, rank) for rank in ranks}
-    clock = {rank: done[rank] for rank in ranks if done[rank] < replica.steps}  # of those who have not ended
+    version, applied = replica.restored(version=0, applied=0)
+    clock = {rank: done for rank in ranks if (done := done_by(replica, rank)) < replica.steps}  # of who has not ended
     unread: dict[int, Update] = {}
     waiting: dict[int, bool] = {}  # who would read, and whether that is the last time
-    own_turn = asyncio.Event()
-    updating = asyncio.Lock()
+    own_turn, updating = asyncio.Event(), asyncio.Lock()
 
     async def tick(rank: int, update: Update, last: bool) -> None:
         """A push: the worker's clock moves on, and it waits to read."""
@@ -68,9 +66,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
         """Answers those whom the bound holds up no longer, all with the same weights."""
         while free := [rank for rank in sorted(waiting) if s is None or clock[rank] - min(clock.values()) <= s]:
             await fold()
-            step = version if s == 0 else min(applied // len(ranks), replica.steps)
-            counts = {"version": version, "applied": applied, "own_done": own_done}
-            await replica.checkpoint(step, batches=own_done, loose=s != 0, **counts)
+            await keep(replica, applied, len(ranks), at=None if s != 0 else version, version=version, applied=applied)
             for rank in free:
                 if waiting.pop(rank):
                     del clock[rank]
@@ -94,14 +90,13 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
 
     async def train() -> None:
         """The server's own gradients tick a clock like everyone's."""
-        nonlocal own_done
         for step, batch in enumerate(replica.batches(), start=1 + replica.done):
             taken_at = version
             loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
             node.record(step=version, pushed=step)
             own_turn.clear()
             async with updating:
-                own_done = step
+                replica.ledger.settle(step)
                 await tick(SERVER, Update(own, taken_at, loss), last=step == replica.steps)
             await own_turn.wait()
 

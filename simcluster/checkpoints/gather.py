@@ -45,6 +45,14 @@ class Gather:
         except OSError as error:
             self._give_up(shard.step, error)
 
+    def begin_again(self, step: int) -> None:
+        """The run goes on from the checkpoint of *step*: what was handed in since is of no use."""
+        self._steps.clear()
+        self._judged.clear()
+        self._last.clear()
+        self._due = False
+        self.written = [at for at in self.written if at <= step]
+
     def close(self) -> None:
         """Nothing more is handed in: what was for a checkpoint to come is taken away."""
         self._store.discard()

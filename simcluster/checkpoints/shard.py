@@ -92,5 +92,6 @@ def restore(shard: Shard, replica: Replica, rng: NodeRandom) -> None:
     rng.load_checkpoint_state(own["generators"])
     replica.load_checkpoint_state({"model": model, "optimizer": optimizer, "layers": own["layers"]})
     replica.ledger.load(trees[LEDGER])
+    replica.ledger.begin(shard.batches, joined=replica.ledger.joined)
     replica.kept.update(algorithm)
     replica.done, replica.at, replica.everybodys = shard.batches, shard.step, list(shard.everybodys)

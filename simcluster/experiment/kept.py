@@ -46,6 +46,7 @@ def restart_of(
         except CheckpointError:
             return None
         keeping.restored = begin_with(found, plan)
+        keeping.gather.begin_again(found.step)
         return config_json, f"the checkpoint of step {found.step}"
 
     return again

@@ -39,6 +39,11 @@ class Ledger:
         """The batches of this pass that were drawn."""
         return self._drawn
 
+    @property
+    def settled(self) -> int:
+        """Those of them that are no longer in hand."""
+        return self._settled
+
     def settle(self, end: int, *, used: bool = True) -> None:
         """The batches in hand before number *end* are one more group: in the weights, or lost."""
         self._asked = True
