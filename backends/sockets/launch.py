@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from backends.sockets.connection import Connection
 from backends.sockets.control import (
@@ -32,14 +31,14 @@ from backends.sockets.faults import Faults
 from backends.sockets.frame import Frame
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import Listener, open_socket, show_endpoint
-from backends.sockets.member import Member, Verdict
+from backends.sockets.member import Member, Verdict, members_of
 from backends.sockets.reporting import Reporter, reporting
 from backends.sockets.restarts import run_again_if_lost
 from backends.sockets.safekeeping import FromNodes
 from backends.sockets.settings import Options, node_job
 from backends.sockets.starters import Starters
 from backends.sockets.telemetry import Teller
-from backends.sockets.tls import LAUNCHER, Tls, read_tls
+from backends.sockets.tls import tls_of_launcher
 from backends.sockets.watch import Watch
 from simcluster.errors import NeverFinished, RunError, nearest
 from simcluster.experiment.job import ClusterJob
@@ -58,16 +57,10 @@ class Launcher:
     def __init__(self, job: ClusterJob, options: Options, key: bytes, reporter: Reporter) -> None:
         self.job, self.options, self._reporter = job, options, reporter
         self._key, self._run_id = key, secrets.token_bytes(16)
-        alone: list[None] = [None] * len(job.names)
-        self.members = [
-            Member(rank, name, by_hand=address is not None, remote=remote)
-            for rank, (name, address, remote) in enumerate(
-                zip(job.names, job.addresses or alone, job.remotes or alone, strict=True)
-            )
-        ]
+        self.members = members_of(job)
         self._teller = Teller(self.members, job.topology)
         self._safekeeping = FromNodes(job.keeping, self.members)
-        self._listener = Listener(self._handshake, self._joined, tls=_tls(options))
+        self._listener = Listener(self._handshake, self._joined, tls=tls_of_launcher(options.tls))
         self._starters = Starters(job, options, key, self._exited)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
@@ -323,10 +316,6 @@ class Launcher:
         for other in self.members:
             if other is not member and not other.ended:
                 other.tell(PeerGone(member.rank, reason))
-
-
-def _tls(options: Options) -> Tls | None:
-    return read_tls(Path(options.tls), LAUNCHER) if options.tls is not None else None
 
 
 class _GiveUp(Exception):

@@ -24,7 +24,7 @@ from backends.sockets.control import (
     control_frame,
 )
 from simcluster.errors import NodeFailed, PeerLost, RunError
-from simcluster.experiment.job import Remote
+from simcluster.experiment.job import ClusterJob, Remote
 from simcluster.results.copies import put_back
 from simcluster.results.record import Metric, NodeRecord, Span
 
@@ -118,6 +118,16 @@ class Member:
             record.bytes_received = self.status.bytes_received
             record.samples = [self.status.samples] if self.status.samples is not None else []
         return record
+
+
+def members_of(job: ClusterJob) -> list[Member]:
+    """One for each node of *job*, by rank."""
+    alone: list[None] = [None] * len(job.names)
+    places = zip(job.names, job.addresses or alone, job.remotes or alone, strict=True)
+    return [
+        Member(rank, name, by_hand=address is not None, remote=remote)
+        for rank, (name, address, remote) in enumerate(places)
+    ]
 
 
 @dataclass

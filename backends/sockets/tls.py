@@ -78,6 +78,11 @@ def read_tls(folder: Path, name: str) -> Tls:
     return Tls(server, client)
 
 
+def tls_of_launcher(folder: str | None) -> Tls | None:
+    """What a launcher shows and believes, if it speaks TLS at all. Raises UsageError."""
+    return read_tls(Path(folder), LAUNCHER) if folder is not None else None
+
+
 def _own_fault(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
     """What others would find wrong with the certificate of *name*, found by talking to oneself in memory.
 
