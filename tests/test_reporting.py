@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backends.sockets import run_cluster
+from backends.sockets import join, run_cluster
+from backends.sockets.attend import attend_with_files
 from backends.sockets.coordinator.client import Client, NotAllowed
 from backends.sockets.coordinator.desk import Desk
 from backends.sockets.coordinator.service import Service
@@ -17,7 +19,7 @@ from backends.sockets.keys import key_of, read_token
 from backends.sockets.settings import read_options
 from simcluster.errors import PeerLost, UsageError
 from simcluster.experiment.job import ClusterJob
-from tests.socket_runs import Running, free_port, hand_started, job, wait_for
+from tests.socket_runs import Running, free_port, job, wait_for
 
 TOKEN = "0123456789abcdef" * 4
 
@@ -67,25 +69,31 @@ def test_a_run_serves_its_own_state_and_ends_with_it(tmp_path: Path, token_file:
     assert not [text for text in texts if TOKEN in text or key_of(TOKEN).hex() in text]
 
 
-def test_nodes_by_hand_find_their_run_by_the_key_that_the_token_makes(tmp_path: Path, token_file: Path) -> None:
+def test_a_node_that_is_there_first_finds_its_run_and_joins_by_the_key_that_the_token_makes(token_file: Path) -> None:
     desk = Desk(5.0, time.monotonic)
     service = Service("127.0.0.1:0", TOKEN, desk)
     service.start()
-    options = {"coordinator": service.url, "token_file": str(token_file), "rendezvous": f"127.0.0.1:{free_port()}"}
-    key_file = tmp_path / "key"
-    key_file.touch(0o600)
-    key_file.write_text(key_of(TOKEN).hex())
+    codes: list[int] = []
+
+    def node() -> None:
+        codes.append(attend_with_files("b", service.url, token_file, None, None, None, 60.0, join))
+
+    thread = threading.Thread(target=node)
+    thread.start()
     try:
-        with hand_started("b", str(options["rendezvous"]), key_file) as process:
-            record = run_cluster(job("ring", "ab", addresses=[None, ("127.0.0.1", 7000)], options=options))
-            assert process.wait(20) == 0
-        assert record.error is None
-        run = desk.status()["run"]
-        assert run["state"] == "done"
-        assert [node["state"] for node in run["nodes"]] == ["ended", "ended"]
-        assert run["links"][0]["bytes"] == sum(node.bytes_sent for node in record.nodes)
+        wait_for(lambda: Client(service.url, TOKEN).get("/training/ready")["ready"])
+        options = {"coordinator": service.url, "token_file": str(token_file)}
+        record = run_cluster(job("ring", "ab", addresses=[None, ("127.0.0.1", 7000)], options=options))
+        thread.join(30)
     finally:
         service.close()
+    assert record.error is None
+    assert codes == [0]
+    run, workers = desk.status()["run"], desk.status()["workers"]
+    assert run["state"] == "done"
+    assert [node["state"] for node in run["nodes"]] == ["ended", "ended"]
+    assert [(worker["name"], worker["rank"], worker["state"]) for worker in workers][1] == ("b", 1, "left")
+    assert run["links"][0]["bytes"] == sum(node.bytes_sent for node in record.nodes)
 
 
 def test_a_coordinator_that_is_not_there_is_warned_of_once_and_the_run_goes_on(
