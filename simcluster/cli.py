@@ -17,6 +17,7 @@ import typer
 
 from simcluster.cli_calibrate import calibrate
 from simcluster.cli_figure import figure
+from simcluster.cli_logs import logged
 from simcluster.cli_node import coordinator, key, keys_app, node
 from simcluster.cli_options import Json, names_of
 from simcluster.cli_replay import replay
@@ -110,8 +111,8 @@ def _root(
     pass
 
 
-app.command()(run)
-app.command()(resume)
+app.command()(logged("run")(run))
+app.command()(logged("run")(resume))
 app.command()(sweep)
 app.command()(whatif)
 
@@ -186,8 +187,8 @@ def list_(
             print(wrapped(f"  {entry:<22} {words}".rstrip()))
 
 
-app.command()(node)
-app.command()(coordinator)
+app.command()(logged("node")(node))
+app.command()(logged("coordinator")(coordinator))
 app.command()(key)
 app.command()(export)
 app.command()(replay)

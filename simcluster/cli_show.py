@@ -48,6 +48,11 @@ def print_summary(finished: Run) -> None:
 
 def print_line(name: str, line: str) -> None:
     """What node *name* printed, on standard error; nothing in it can change the terminal."""
+    from simcluster import logs
+
+    if logs.current().as_json:
+        print(logs.wrapped(name, line), file=sys.stderr, flush=True)
+        return
     plain = "".join(character if character.isprintable() or character == "\t" else "?" for character in line)
     print(f"{name} | {plain}", file=sys.stderr, flush=True)
 

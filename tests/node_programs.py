@@ -184,3 +184,10 @@ async def waits_for_the_dead(node: Any, recorder: Recorder, config: str) -> Node
     say_where(node, config)
     await node.recv(1 - node.rank if node.rank < 2 else 0, "never")
     raise AssertionError("unreachable")
+
+
+async def prints(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Says hello."""
+    print(f"hello from {node.rank}")
+    await asyncio.sleep(0)
+    return recorder.finish(None)

@@ -34,7 +34,8 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
 class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     """Launcher to node: who it is and what to run. *slow* and *holds* are its part in the fault plan; *keeps*:
     checkpoints are wanted; *resumes*: what it begins with follows; *order*: in which order
-    things happen is noted. The other fields are ClusterJob's and its options.
+    things happen is noted. *title* is the job's in what it logs, and how it does that the launcher says.
+    The other fields are ClusterJob's and its options.
     """
 
     rank: int
@@ -54,6 +55,10 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     keeps: bool = False
     resumes: bool = False
     order: bool = True
+    title: str = ""
+    log_format: str = "text"
+    log_level: str = "info"
+    loki: str = ""
 
     @property
     def config(self) -> bytes:

@@ -54,6 +54,7 @@ from backends.sockets.pulse import Pulse
 from backends.sockets.safekeeping import ToLauncher
 from backends.sockets.tls import Tls, read_tls
 from backends.sockets.transport import SocketTransport
+from simcluster import logs
 from simcluster.checkpoints.keeper import Channel
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
 from simcluster.experiment.fault_kinds import cut_off
@@ -100,10 +101,12 @@ def join(
         lane.start()
         try:
             job = lane.job.result(timeout=JOIN_S + 10)
+            logs.log_as_node(logs.LogSettings(job.log_format, job.log_level, job.loki, "node", job.title, job.rank))
             torch.set_num_threads(1)  # sums do not depend on the number of cores
             return run_to_its_end(_live(lane, job, key, listening, secure), job.uvloop, counts=job.order)
         finally:
             lane.close()
+            logs.close()
 
 
 async def _live(lane: ControlLane, job: Job, key: bytes, listening: socket.socket, tls: Tls | None) -> int:

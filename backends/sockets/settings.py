@@ -20,6 +20,7 @@ from backends.sockets.listener import is_loopback, is_wildcard, parse_endpoint
 from backends.sockets.reporting import MOST_DEAD_S, check_coordinator
 from backends.sockets.tls import LAUNCHER, check_files
 from backends.sockets.transport import INBOX_BYTES
+from simcluster import logs
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.fault_kinds import DEAD_S
 from simcluster.experiment.job import ClusterJob
@@ -110,7 +111,17 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes) -> Job:
         keeps=job.keeping is not None and job.keeping.keeps,
         resumes=job.keeping is not None and job.keeping.restored is not None,
         order=options.order,
+        **_logging(job),
     )
+
+
+def _logging(job: ClusterJob) -> dict[str, str]:
+    """How nodes log: as this process does, but for the level where nothing was said."""
+    settings = logs.current()
+    plainly = settings == logs.LogSettings(job=settings.job)
+    level = "info" if plainly else settings.level
+    title = str(job.about.get("name", ""))
+    return {"title": title, "log_format": settings.format, "log_level": level, "loki": settings.loki}
 
 
 def read_options(job: ClusterJob) -> tuple[Options, bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -28,10 +29,13 @@ from simcluster.experiment.own_code import refuse_while_loading
 from simcluster.experiment.own_files import files_of
 from simcluster.experiment.places import places
 from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.logs import about
 from simcluster.results.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
 from simcluster.results.record import RunRecord
 from simcluster.results.write import write_run
 from simcluster.watching.telling import Watcher
+
+log = logging.getLogger("simcluster.run")
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
@@ -107,6 +111,8 @@ def run_plan(
     keeping, store = keeping_of(plan, folder, begins_with)
     job = replace(_job(plan, folder, dict(options or {}), progress, on_output, keeping), watcher=watcher)
     remember(job.config_json, plan)
+    about(job=plan.name)
+    log.info("%s on %s begins, of %d nodes, seed %d", plan.name, plan.backend, len(plan.topology.workers), plan.seed)
     try:
         record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
     except RunError as error:
@@ -127,6 +133,8 @@ def run_plan(
         for place in _places_to_look(failure, folder):
             failure.add_note(place)
         raise failure
+    took = (finished.summary["steps"], record.elapsed_s, record.wall_s)
+    log.info("the run is done: %d steps in %.6g s, %.1f s of wall time, in %s", *took, folder)
     return finished
 
 

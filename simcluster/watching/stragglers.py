@@ -11,6 +11,9 @@ from typing import Any
 
 from simcluster.watching.board import Board, NodeTelemetry
 
+WARNINGS = ("lost", "stalled", "straggler", "link")
+"""Their kinds."""
+
 SLOWER = 2.0
 """A node is a straggler from so many times the median of the others on."""
 

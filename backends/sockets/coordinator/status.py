@@ -13,6 +13,7 @@ from backends.sockets.coordinator.membership import Membership
 from simcluster import __version__
 from simcluster.watching.board import Board
 from simcluster.watching.status import run_status
+from simcluster.watching.stragglers import WARNINGS
 
 
 def status(membership: Membership, board: Board | None, now_s: float) -> dict[str, Any]:
@@ -49,6 +50,7 @@ _OF_NODE = {
     "loss": ("node_loss", "The node's last training loss."),
     "staleness": ("node_staleness", "The node's last recorded staleness."),
     "steps_per_s": ("node_steps_per_second", "The node's own rate."),
+    "compute_s_per_step": ("node_compute_seconds_per_step", "How long the node computed for each of its last steps."),
     "silent_s": ("node_silent_seconds", "How long nothing was heard of the node."),
     "bytes_sent": ("node_sent_bytes", "Bytes of messages that the node has sent."),
     "bytes_received": ("node_received_bytes", "Bytes of messages that the node has received."),
@@ -86,6 +88,15 @@ class _Collector(Collector):
             for node in run["nodes"]
         ]
         yield _family("node_up", "Whether the node takes part.", up, ["node", "rank"])
+        slow = [
+            ({"node": warning["name"]}, warning["ratio"])
+            for warning in run["warnings"]
+            if warning["kind"] == "straggler"
+        ]
+        yield _family("node_slowness_ratio", "How many times slower a straggler is than the others.", slow, ["node"])
+        kinds = [warning["kind"] for warning in run["warnings"]]
+        warned = [({"kind": kind}, kinds.count(kind)) for kind in WARNINGS]
+        yield _family("warnings", "Warnings by kind.", warned, ["kind"])
         for key, (name, help_) in _OF_LINK.items():
             yield _family(name, help_, [({"link": link["name"]}, link[key]) for link in run["links"]], ["link"])
 
