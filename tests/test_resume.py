@@ -19,6 +19,8 @@ from simcluster.algorithms.resuming import RESUMING, why_it_stays
 from simcluster.checkpoints.restore import restored
 from simcluster.checkpoints.store import checkpoints, latest
 from simcluster.errors import CheckpointError
+from simcluster.experiment.kept import keeping_of, restart_of
+from simcluster.experiment.read import read_experiment
 from simcluster.experiment.resume import resume
 from tests.kept import config, hashes, play, play_on
 
@@ -288,3 +290,17 @@ def test_the_page_has_every_algorithm() -> None:
         assert ("bit for bit" in row) == resuming.exact({"form": "synchronous", "staleness": 0}), name
         stays = row.split("|")[3].startswith(" no") or "not round-robin" in row
         assert stays == bool(why_it_stays({"name": name, "form": "round_robin"})), name
+
+
+def test_a_backend_that_begins_a_lost_run_again_is_told_where(tmp_path: Path) -> None:
+    plan = read_experiment(config("all_reduce_dp") | {"checkpoint": {"every": 4}})
+    play(plan.document, tmp_path)
+    keeping, _ = keeping_of(plan, tmp_path, None)
+    again = restart_of(plan, tmp_path, keeping, "{}")
+    assert again() is None  # this attempt has not kept anything yet
+    assert keeping.gather is not None
+    keeping.gather.written = [4, 8]
+    (tmp_path / "checkpoints" / "step-00000008.json").unlink()
+    assert again() == ("{}", "the checkpoint of step 4")
+    assert keeping.restored is not None
+    assert (keeping.restored.step, keeping.gather.written) == (4, [4])
