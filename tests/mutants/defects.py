@@ -186,7 +186,7 @@ KNOBS = [
     ),
     Mutant(
         "19", "accumulation that is a placeholder: no_sync does nothing", DP,
-        "some = list(islice(batches, accumulate))", "some = list(islice(batches, accumulate))[-1:]",
+        "list(islice(batches, accumulate)), buckets", "list(islice(batches, accumulate))[-1:], buckets",
         "all_reduce_dp", "one process",
     ),
 ]  # fmt: skip
@@ -248,7 +248,7 @@ SEEN_IN_PEERS = [
     ),
     Mutant(
         "42", "staleness counted after the increment", EDP,
-        "staleness = version - taken_at", "staleness = version + 1 - taken_at",
+        "max(version - taken_at, 0)", "max(version + 1 - taken_at, 0)",
         "edp", "staleness",
     ),
     Mutant(
