@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import simcluster
-from simcluster.errors import NotReplayable, ReplayDiverged, UsageError
+from simcluster.errors import NodeFailed, NotReplayable, ReplayDiverged, UsageError
 from simcluster.replay.order import Kind, Order, pack
 from simcluster.replay.read import read_orders
 from simcluster.replay.replay import replay
@@ -22,6 +22,7 @@ from simcluster.results.folder import ORDER, Run
 from tests.replays.__main__ import ALGORITHMS, experiment
 
 STEPS = 8
+BEREFT = Path(__file__).parent / "replays" / "bereft.py"
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +132,36 @@ def test_other_weights_are_told_with_the_first_number_that_differs(copied: Run, 
     (copied.folder / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(ReplayDiverged, match=r"rank 2 \(n2\), its end: its weights are \w+, recorded are 0000"):
         replay(copied.folder, out=tmp_path / "again")
+
+
+def test_a_run_that_lost_a_node_is_replayed_by_what_the_others_had_of_it(tmp_path: Path) -> None:
+    crash = {"faults": [{"kind": "crash", "node": "n2", "at": "400 ms"}]}
+    recorded = simcluster.run(
+        experiment({"path": f"{BEREFT}:bereft"}, 1) | crash, backend="sockets", out=tmp_path / "r", report=False
+    )
+    assert not read_orders(recorded)[2].whole
+    replayed = replay(recorded, report=False)
+    assert replayed.weights == {name: recorded.summary["nodes"][name]["weights_sha256"] for name in ("n0", "n1")}
+    assert replayed.run.summary["lost"] == recorded.summary["lost"] == {"n2": "crashed by the fault plan"}
+
+    def other(orders: list[Order]) -> None:
+        orders[1].events.digests[-1] ^= 1
+
+    with pytest.raises(ReplayDiverged, match=r"rank 1 \(n1\), .*: message 'count' from rank 2 has the checksum"):
+        replay(rewrite(recorded, other), out=tmp_path / "again")
+
+
+def test_a_run_that_failed_is_replayed_up_to_the_same_error(tmp_path: Path) -> None:
+    with pytest.raises(NodeFailed, match="got") as failed:
+        simcluster.run(
+            experiment({"path": f"{BEREFT}:bereft", "fails": True}, 1),
+            backend="sockets", out=tmp_path / "r", report=False,
+        )  # fmt: skip
+    replayed = replay(tmp_path / "r", report=False)
+    assert replayed.run.summary["status"] == "failed"
+    assert replayed.run.summary["error"]["type"] == "NodeFailed"
+    assert "ValueError: rank" in str(failed.value)
+    assert len(replayed.weights) == 3
 
 
 def test_half_an_order_is_refused_and_says_whose(copied: Run) -> None:

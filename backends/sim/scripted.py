@@ -71,7 +71,7 @@ class Script:
 
     def advance(self) -> bool:
         """Goes on as far as the node can by itself; whether that was anywhere. Raises ReplayDiverged."""
-        counts, begun = self._order.events.counts, (self.executed, self._position)
+        counts, begun, guessed = self._order.events.counts, (self.executed, self._position), False
         while not self.root.done():
             due = counts[self._position] if self._position < len(counts) else None
             if due is not None and due <= self.executed:
@@ -84,8 +84,9 @@ class Script:
                 if self._broken is not None:  # raised there, but the node's code may have caught it
                     raise self._broken
             elif due is None and not self._order.whole:
-                if not self._guess():
-                    break
+                if guessed or not self._guess():
+                    break  # one guess a turn: it may well go on for ever
+                guessed = True
             else:
                 recorded = f"has {self.awaited} only after {due}" if due is not None else "ends"
                 raise self.parted(f"nothing is left to do after {self.executed} callbacks, and the record {recorded}")
@@ -113,8 +114,8 @@ class Script:
     # inside
 
     def _run_next(self) -> None:
-        handle = self.ready.popleft()
-        if handle.cancelled():
+        if self.ready[0].cancelled():
+            self.ready.popleft()
             return
         recorded = self._order.callbacks
         if recorded is not None and self.executed >= recorded:
@@ -122,7 +123,7 @@ class Script:
         if recorded is None and self.executed >= MOST_GUESSED:
             raise self.parted(f"it was lost, and without its record it goes on and on: {MOST_GUESSED} callbacks")
         self.executed += 1
-        self._loop.play(handle)
+        self._loop.play(self.ready.popleft())
 
     def _check_end(self) -> None:
         if self._position < len(self._order.events.kinds):
