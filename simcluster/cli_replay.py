@@ -28,7 +28,7 @@ def replay(
     report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
     as_json: Json = False,
 ) -> None:
-    """Run a real run again in the simulator, in exactly its order, and compare the weights."""
+    """Run a real run again, in its order, and compare."""
     if what_if:
         if out is not None:
             raise UsageError(Problem("--out", str(out), "no folder with --what-if, which answers with times"))
