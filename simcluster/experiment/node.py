@@ -16,6 +16,7 @@ from simcluster.checkpoints.keeper import Holder
 from simcluster.checkpoints.shard import restore
 from simcluster.errors import ENDED, PeerLost
 from simcluster.experiment.copies import Copies
+from simcluster.experiment.observed import observed
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.values import missing_values
 from simcluster.results.record import NodeRecord, Recorder
@@ -67,7 +68,8 @@ async def run_node(
     )
     try:
         async with asyncio.timeout(time_s) as limit:
-            await experiment.algorithm(node, replica, **experiment.algorithm_settings)
+            seen = observed(node, replica, recorder) if experiment.gradient_norms else node
+            await experiment.algorithm(seen, replica, **experiment.algorithm_settings)
         replica.ledger.end(well=True)
     except TimeoutError:
         if not limit.expired():

@@ -18,6 +18,7 @@ from simcluster.experiment.blocks import read_algorithm, read_topology, read_wor
 from simcluster.experiment.checkpoint import CheckpointSettings, read_checkpoint
 from simcluster.experiment.fault_kinds import Fault
 from simcluster.experiment.faults import read_faults
+from simcluster.experiment.observe import read_observe
 from simcluster.experiment.overrides import add_faults, apply_overrides
 from simcluster.experiment.placement import check_cut, put_numbers
 from simcluster.experiment.reading import Reading
@@ -41,6 +42,7 @@ KEYS = (
     "numerics",
     "check_memory",
     "checkpoint",
+    "observe",
     "backend",
 )
 BACKENDS = ("sim", "sockets")
@@ -66,6 +68,7 @@ class Experiment:
     numerics: Numerics
     check_memory: bool
     checkpoint: CheckpointSettings | None
+    gradient_norms: bool
     backend: str
     document: dict[str, Any] = field(repr=False)
 
@@ -137,6 +140,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     )
     evaluate_consensus = _evaluate_consensus(reading, numerics)
     checkpoint = read_checkpoint(reading, algorithm_block, numerics)
+    gradient_norms = read_observe(reading, algorithm_block, numerics)
     check_cut(reading, algorithm_block, settings, workload, cluster, numerics)
     if reading.problems:
         raise UsageError(reading.problems)
@@ -156,6 +160,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         "numerics": numerics,
         "check_memory": check_memory,
         **({"checkpoint": checkpoint.block} if checkpoint is not None else {}),
+        **({"observe": {"gradient_norms": True}} if gradient_norms else {}),
         "backend": backend,
     }
     return Experiment(
@@ -173,6 +178,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         numerics=numerics,
         check_memory=check_memory,
         checkpoint=checkpoint,
+        gradient_norms=gradient_norms,
         backend=backend,
         document=resolved,
     )

@@ -34,6 +34,9 @@ class Metric(NamedTuple):
     value: float
 
 
+OBSERVED = "observed_"
+"""What the names of metrics begin with that only look: they are no part of a node's digest."""
+
 KEPT_SPANS = 2**18
 """Spans that a run keeps one by one, all nodes together; what nodes do beyond their share is summed up."""
 
@@ -79,7 +82,8 @@ class NodeRecord:
         """One hash over all that this node did, in order, whether it lived to the end or not."""
         sent = sorted(self.sent_to.items())
         # Hashed once, at the end: MessagePack keeps every bit of a float.
-        noted = [self.spans, self.metrics, sent, self.bytes_received, self.steps, self.finished_s]
+        metrics = [metric for metric in self.metrics if not metric.name.startswith(OBSERVED)]
+        noted = [self.spans, metrics, sent, self.bytes_received, self.steps, self.finished_s]
         if self.rest is not None:
             noted.append(self.rest.digest)
         return hashlib.sha256(msgspec.msgpack.encode(noted)).hexdigest()
