@@ -52,10 +52,12 @@ def node(
     ] = False,
 ) -> None:
     """Join a run on the sockets backend by hand, from this machine."""
-    from simcluster.experiment.join import attend_run, join_run, serve_launcher
-
     if launched:
+        from simcluster.launched import serve_launcher
+
         raise typer.Exit(serve_launcher())
+    from simcluster.experiment.join import attend_run, join_run
+
     if coordinator is not None:
         if join is not None or token_file is None:
             expected = "none beside --coordinator" if join is not None else "it: every call of a coordinator needs it"

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from backends.sockets import run_cluster
-from backends.sockets.listener import open_socket
+from backends.sockets.endpoints import open_socket
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 

@@ -12,16 +12,10 @@ import pytest
 
 from backends.sockets import connection as connection_module
 from backends.sockets.connection import Connection
+from backends.sockets.endpoints import is_loopback, open_socket, parse_endpoint
 from backends.sockets.frame import Kind, Outgoing
 from backends.sockets.handshake import Handshake, Identity
-from backends.sockets.listener import (
-    PENDING_LIMIT,
-    Listener,
-    connect,
-    is_loopback,
-    open_socket,
-    parse_endpoint,
-)
+from backends.sockets.listener import PENDING_LIMIT, Listener, connect
 from simcluster.errors import HandshakeRefused, RunError, UsageError
 
 KEY = b"k" * 32

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.experiment import own_files
+from simcluster import own_files
 from simcluster.experiment.own_code import load_function
-from simcluster.experiment.own_files import files_of, look_below, place_below
+from simcluster.own_files import files_of, look_below, place_below
 
 
 @pytest.fixture

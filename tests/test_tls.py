@@ -16,9 +16,10 @@ import pytest
 from backends.sockets import certificates, run_cluster, tls
 from backends.sockets.certificates import make_certificates
 from backends.sockets.connection import Connection
+from backends.sockets.endpoints import open_socket
 from backends.sockets.frame import Kind, Outgoing, as_octets
 from backends.sockets.handshake import Handshake, Identity
-from backends.sockets.listener import Listener, connect, open_socket
+from backends.sockets.listener import Listener, connect
 from backends.sockets.loops import run_to_its_end
 from backends.sockets.settings import read_options
 from backends.sockets.tls import Tls, check_files, names_in, read_tls

@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends.sockets.keys import OPEN_KEY, generate_key, read_key, write_key
-from backends.sockets.launch import run_job
-from backends.sockets.node import join
-from backends.sockets.settings import Options, read_options
-from simcluster.experiment.job import ClusterJob
-from simcluster.results.record import RunRecord
 
-__all__ = ["OPEN_KEY", "Options", "generate_key", "join", "read_key", "run_cluster", "write_key"]
+if TYPE_CHECKING:
+    from simcluster.experiment.job import ClusterJob
+    from simcluster.results.record import RunRecord
+
+__all__ = ["OPEN_KEY", "generate_key", "join", "read_key", "run_cluster", "write_key"]
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:
@@ -28,12 +27,30 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     KeyboardInterrupt after everything has been ended. May be called where a loop runs, as in a notebook: it
     then waits for a thread.
     """
+    from backends.sockets.launch import run_job
+    from backends.sockets.settings import read_options
+
     options, key = read_options(job)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(run_job(job, options, key))
     return _run_in_thread(run_job(job, options, key))
+
+
+def join(
+    name: str,
+    rendezvous: str,
+    key: bytes,
+    listen: str = "127.0.0.1:0",
+    *,
+    files: str | None = None,
+    tls: str | None = None,
+) -> int:
+    """Runs as node *name* of the run at *rendezvous*: see backends.sockets.node."""
+    from backends.sockets import node
+
+    return node.join(name, rendezvous, key, listen, files=files, tls=tls)
 
 
 def _run_in_thread(run: Coroutine[Any, Any, RunRecord]) -> RunRecord:

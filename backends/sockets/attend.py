@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from backends.sockets.coordinator.client import Client, NoAnswer
+from backends.sockets.endpoints import parse_endpoint
 from backends.sockets.facing import listen_towards
 from backends.sockets.keys import key_of, read_key, read_token
-from backends.sockets.listener import parse_endpoint
 
 LEAST_WAIT_S, MOST_WAIT_S = 0.1, 1.0
 

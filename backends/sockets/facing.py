@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from backends.sockets.listener import parse_endpoint
+from backends.sockets.endpoints import parse_endpoint
 from backends.sockets.ssh import Ssh, host_name
 from simcluster.errors import Problem, UsageError
-from simcluster.experiment.job import Remote
+
+if TYPE_CHECKING:
+    from simcluster.experiment.job import Remote
 
 EXPECTED = "--rendezvous HOST:PORT, an address of this machine that all nodes can reach"
 ASK_S = 10.0

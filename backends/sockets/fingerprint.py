@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from backends.sockets.frame import PROTOCOL_VERSION
+from backends.sockets.protocol import PROTOCOL_VERSION
 from simcluster import __version__
 
 OWN = ("simcluster", "backends")

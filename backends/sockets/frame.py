@@ -28,6 +28,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from backends.sockets.protocol import PROTOCOL_VERSION
 from simcluster.errors import ProtocolError
 from simcluster.payload import PREAMBLE_BYTES, MessageHeader
 
@@ -35,9 +36,6 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 """One-dimensional view of somebody's memory."""
 
 MAGIC = b"simc"
-PROTOCOL_VERSION = 1
-"""Preamble and handshake keep their layout in every version, so that two versions can name each other."""
-
 HEADER_LIMIT_BYTES = 64 * 1024
 BODY_LIMIT_BYTES = 1024**3
 CONTROL_LIMIT_BYTES = 64 * 1024**2

@@ -20,7 +20,6 @@ from backends.sockets.frame import (
     HANDSHAKE_LIMIT_BYTES,
     HEADER_LIMIT_BYTES,
     MAGIC,
-    PROTOCOL_VERSION,
     Bytes,
     Frame,
     Kind,
@@ -31,6 +30,7 @@ from backends.sockets.frame import (
     header_crc,
     octets,
 )
+from backends.sockets.protocol import PROTOCOL_VERSION
 from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
 

@@ -27,7 +27,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from backends.sockets.frame import PROTOCOL_VERSION, decode
+from backends.sockets.frame import decode
+from backends.sockets.protocol import PROTOCOL_VERSION
 from simcluster import __version__
 from simcluster.errors import HandshakeRefused, ProtocolError
 

@@ -27,10 +27,11 @@ from backends.sockets.control import (
     Stop,
     read_from_node,
 )
+from backends.sockets.endpoints import open_socket, show_endpoint
 from backends.sockets.faults import Faults
 from backends.sockets.frame import Frame
 from backends.sockets.handshake import Handshake, Identity
-from backends.sockets.listener import Listener, open_socket, show_endpoint
+from backends.sockets.listener import Listener
 from backends.sockets.member import Member, Verdict, members_of
 from backends.sockets.reporting import Reporter, reporting
 from backends.sockets.restarts import run_again_if_lost

@@ -39,7 +39,7 @@ from backends.sockets.orders import (
     line_of,
     read_to_machine,
 )
-from simcluster.experiment.own_files import place_below
+from simcluster.own_files import place_below
 
 LINE_BYTES = 8192
 """Longer lines are cut in pieces."""

@@ -7,8 +7,6 @@ know what an accepted connection is for.
 from __future__ import annotations
 
 import asyncio
-import errno
-import ipaddress
 import logging
 import socket
 import ssl
@@ -17,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from backends.sockets.connection import HANDSHAKE_TIMEOUT_S, Connection
+from backends.sockets.endpoints import show_endpoint
 from backends.sockets.framing import Limits
 from backends.sockets.handshake import Handshake
 from backends.sockets.tls import Tls, in_words, noting
-from simcluster.errors import HandshakeRefused, Problem, ProtocolError, RunError, UsageError
+from simcluster.errors import HandshakeRefused, ProtocolError, RunError
 
 PENDING_LIMIT = 64
 """Connections that have not finished their handshake. The next one is dropped unread; a node tries again."""
@@ -31,49 +30,6 @@ LOGGED = 5
 RETRY_S = 0.1
 
 log = logging.getLogger("simcluster.sockets")
-
-
-def parse_endpoint(text: str, key: str) -> tuple[str, int]:
-    """(host, port) of "host:port" or "[IPv6]:port". Raises UsageError naming *key*."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        colon = ""
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(Problem(key, repr(text), "host:port, like 10.0.0.1:7000 or [::1]:0, port 0 to 65535"))
-    return host, int(port)
-
-
-def show_endpoint(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether *host* can be reached from this machine only. A name other than localhost counts as not."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def is_wildcard(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
-
-
-def open_socket(host: str, port: int, key: str) -> socket.socket:
-    """A socket that listens on *host*:*port*, 0 for any free port. Raises UsageError, naming *key* and the port."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server((str(address[0]), port), family=family, backlog=256)
-    except OSError as error:
-        what, expected = error.strerror or str(error), "an address of this machine"
-        if error.errno == errno.EADDRINUSE:
-            what, expected = f"port {port} is in use", "a free port (0 takes any)"
-        raise UsageError(Problem(key, f"{show_endpoint(host, port)} ({what})", expected)) from None
 
 
 class Listener:

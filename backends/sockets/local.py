@@ -13,8 +13,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
+from backends.sockets.endpoints import open_socket
 from backends.sockets.keys import generate_key
-from backends.sockets.listener import open_socket
 from backends.sockets.loops import run_to_its_end
 from backends.sockets.mesh import Mesh
 from backends.sockets.transport import INBOX_BYTES, SocketTransport

@@ -42,11 +42,11 @@ from backends.sockets.control import (
     Stop,
     Stored,
 )
+from backends.sockets.endpoints import is_wildcard, open_socket, parse_endpoint
 from backends.sockets.framing import Limits
 from backends.sockets.holds import Holds
 from backends.sockets.keys import KEY_BYTES
 from backends.sockets.lane import JOIN_S, ControlLane
-from backends.sockets.listener import is_wildcard, open_socket, parse_endpoint
 from backends.sockets.loops import KEEPER, run_to_its_end
 from backends.sockets.mesh import Mesh
 from backends.sockets.noting import NotedChannel
@@ -58,7 +58,7 @@ from simcluster import logs
 from simcluster.checkpoints.keeper import Channel
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
 from simcluster.experiment.fault_kinds import cut_off
-from simcluster.experiment.own_files import look_below
+from simcluster.own_files import look_below
 from simcluster.replay.notes import Notes
 from simcluster.replay.order import Kind
 from simcluster.results.copies import hand_in, told

@@ -15,8 +15,8 @@ import signal
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from backends.sockets.endpoints import show_endpoint
 from backends.sockets.fingerprint import differences, fingerprint
-from backends.sockets.listener import show_endpoint
 from backends.sockets.logs import Logs
 from backends.sockets.member import Member
 from backends.sockets.orders import (

@@ -15,9 +15,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from backends.sockets.endpoints import is_loopback, parse_endpoint
 from backends.sockets.facing import facing
 from backends.sockets.keys import read_token
-from backends.sockets.listener import is_loopback, parse_endpoint
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.watching.telling import run_info

@@ -12,11 +12,11 @@ from typing import Any
 
 from backends.sockets import tmux
 from backends.sockets.control import Job
+from backends.sockets.endpoints import is_loopback, is_wildcard, parse_endpoint
 from backends.sockets.faults import check_faults, holds, slow_spells
 from backends.sockets.frame import BODY_LIMIT_BYTES
 from backends.sockets.handshake import NAME_LIMIT_BYTES
 from backends.sockets.keys import OPEN_KEY, generate_key, key_of, read_key, read_token
-from backends.sockets.listener import is_loopback, is_wildcard, parse_endpoint
 from backends.sockets.reporting import MOST_DEAD_S, check_coordinator
 from backends.sockets.tls import LAUNCHER, check_files
 from backends.sockets.transport import INBOX_BYTES

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from backends.sockets.endpoints import show_endpoint
 from backends.sockets.facing import meeting_host
-from backends.sockets.listener import show_endpoint
 from backends.sockets.logs import Logs
 from backends.sockets.member import Member
 from backends.sockets.orders import ORDER_LIMIT_BYTES, Order, Place

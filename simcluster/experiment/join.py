@@ -49,13 +49,6 @@ def coordinate(listen: str, token_file: Path, dead_s: float, hosts: list[str], t
     reporting.coordinate(listen, token_file, dead_s, hosts, told)
 
 
-def serve_launcher() -> int:
-    """Does what a launcher that has reached this machine by ssh says on standard input; returns the exit code."""
-    launched: Any = importlib.import_module("backends.sockets.launched")
-    code: int = launched.serve_launcher()
-    return code
-
-
 def write_key(file: Path) -> Path:
     """Writes a new random key into the new *file*, readable by its owner alone."""
     sockets: Any = importlib.import_module("backends.sockets")

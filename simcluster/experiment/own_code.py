@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.own_files import brought_as
+from simcluster.own_files import brought_as
 
 INSTEAD = {
     "time": "await asyncio.sleep(...) to wait; record(...) notes the time by itself",

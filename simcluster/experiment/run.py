@@ -26,10 +26,10 @@ from simcluster.experiment.kept import check_nothing_to_resume, conclude, faults
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.own_code import refuse_while_loading
-from simcluster.experiment.own_files import files_of
 from simcluster.experiment.places import places
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.logs import about
+from simcluster.own_files import files_of
 from simcluster.results.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
 from simcluster.results.record import RunRecord
 from simcluster.results.write import write_run

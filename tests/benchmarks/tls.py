@@ -17,8 +17,9 @@ import torch
 
 from backends.sockets import run_cluster
 from backends.sockets.certificates import make_certificates
+from backends.sockets.endpoints import open_socket
 from backends.sockets.handshake import Handshake, Identity
-from backends.sockets.listener import Listener, connect, open_socket
+from backends.sockets.listener import Listener, connect
 from backends.sockets.tls import Tls, read_tls
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import NodeRecord, Recorder
