@@ -153,6 +153,19 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     assert files(tmp_path / "killed") == files(whole.folder)
 
 
+def test_a_script_that_sweeps_whenever_it_is_read_does_so_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import simcluster\n"
+        "print('read')\n"
+        f"swept = simcluster.sweep({SMALL!r}, {{'algorithm.pull_interval': [1, 2]}}, out={str(tmp_path / 'swept')!r}, "
+        "jobs=2, report=False)\n"
+        "print(list(swept.table['status']))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("read\n['done', 'done']\n", "")
+
+
 def test_an_unknown_engine_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="local, dask"):
         simcluster.sweep(SMALL, {"algorithm.pull_interval": [1, 2]}, out=tmp_path / "s", engine_name="cloud")

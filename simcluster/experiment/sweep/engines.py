@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 
 from simcluster.errors import Problem, UsageError
@@ -81,7 +83,8 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
             while waiting or under_way:
                 while waiting and len(under_way) < jobs:
                     number, call = waiting.pop()
-                    under_way[pool.submit(run_point, *call)] = number
+                    with _main_hidden():
+                        under_way[pool.submit(run_point, *call)] = number
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in sorted(done, key=lambda future: under_way[future]):
                     number = under_way.pop(future)
@@ -95,6 +98,18 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
                 yield number, DIED
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """While workers are started. They would import the script that sweeps, of which they need nothing: one that sweeps
+    whenever it is read would do so in each of them."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _begin() -> None:
