@@ -24,6 +24,7 @@ from typing import Any
 def serve() -> None:
     """Forks a node for every request on standard input, until that ends."""
     importlib.import_module("torch").set_num_threads(1)
+    importlib.import_module("torch._dynamo")  # see `prepare` in simcluster.experiment.node
     importlib.import_module("backends.sockets.node")
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever prints does not speak to the parent

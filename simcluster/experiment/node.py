@@ -6,6 +6,7 @@ This file knows experiments, replicas and records. It must not know which backen
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 from functools import partial
 
@@ -45,6 +46,8 @@ def prepare(config_json: str) -> None:
     # Counting what work costs takes as long as the work; all replicas of a process share what was counted.
     replica.gradient_cost(next(replica.batches()))
     replica.apply_cost()
+    # Some work on tensors without values, as costs are counted on, makes torch import its compiler: not while time runs.
+    importlib.import_module("torch._dynamo")
 
 
 async def run_node(
