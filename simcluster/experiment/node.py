@@ -46,7 +46,7 @@ def prepare(config_json: str) -> None:
     # Counting what work costs takes as long as the work; all replicas of a process share what was counted.
     replica.gradient_cost(next(replica.batches()))
     replica.apply_cost()
-    # Some work on tensors without values, as costs are counted on, makes torch import its compiler: not while time runs.
+    # Some work on tensors without values, on which costs are counted, makes torch import its compiler: not in the run.
     importlib.import_module("torch._dynamo")
 
 
