@@ -44,7 +44,7 @@ def test_what_is_packed_is_read_back(
 
 def test_chunks_are_handed_over_when_full_and_join_without_a_seam() -> None:
     times_s = iter(range(10**6))
-    notes = Notes(lambda: next(times_s) / 1e3)
+    notes = Notes(lambda: next(times_s) / 1e6)
     for number in range(CHUNK_EVENTS + 10):
         notes.executed += 2
         notes.note(Kind.COMPUTED, number)
@@ -57,6 +57,14 @@ def test_chunks_are_handed_over_when_full_and_join_without_a_seam() -> None:
     assert whole.events.numbers == list(range(CHUNK_EVENTS + 10))
     assert whole.events.counts == list(range(2, 2 * (CHUNK_EVENTS + 10) + 1, 2))
     assert whole.callbacks == 2 * (CHUNK_EVENTS + 10)
+
+
+def test_what_is_older_than_two_seconds_is_handed_over_with_the_next_event() -> None:
+    times_s = iter([0.0, 1.9, 2.1, 2.2])
+    notes = Notes(lambda: next(times_s))
+    for number, handed_over in enumerate([0, 0, 3, 0]):
+        notes.note(Kind.TIMER, number)
+        assert len(unpack(notes.take()).events.kinds) == handed_over
 
 
 def test_a_message_takes_about_six_bytes() -> None:
