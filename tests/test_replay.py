@@ -132,6 +132,12 @@ def test_other_weights_are_told_with_the_first_number_that_differs(copied: Run, 
     (copied.folder / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(ReplayDiverged, match=r"rank 2 \(n2\), its end: its weights are \w+, recorded are 0000"):
         replay(copied.folder, out=tmp_path / "again")
+    table = copied.metrics
+    row = table.index[(table["node"] == "n1") & (table["name"] == "loss")][2]
+    table.loc[row, "value"] += 1.0
+    table.to_parquet(copied.folder / "metrics.parquet")
+    with pytest.raises(ReplayDiverged, match=r"rank 2 \(n2\), step 3 of n1 \(loss [\d.]+ at step 3, recorded loss"):
+        replay(copied.folder, out=tmp_path / "again")
 
 
 def test_a_run_that_lost_a_node_is_replayed_by_what_the_others_had_of_it(tmp_path: Path) -> None:
@@ -178,6 +184,10 @@ def test_the_command_says_what_came_of_it(command: Any, copied: Run, tmp_path: P
     code, out, _ = command("replay", str(copied.folder), "--out", "again", "--no-report")
     assert code == 0
     assert "the same weights on 3 of 3 nodes, bit for bit" in out
+    rewrite(copied, lambda orders: setattr(orders[0], "callbacks", 5))
+    code, _, err = command("replay", str(copied.folder))
+    assert code == 1
+    assert "error: ReplayDiverged: replay and record part at rank 0 (n0)" in err
     (copied.folder / ORDER).unlink()
     code, _, err = command("replay", str(copied.folder))
     assert code == 2

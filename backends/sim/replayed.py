@@ -43,7 +43,6 @@ class Piece:
     def __init__(self, number: int, work: Callable[[], Any], done: asyncio.Future[Outcome]) -> None:
         self.number, self.work, self.done = number, work, done
         self.outcome: Outcome = (None, None)
-        self.took_s = 0.0
 
 
 class ReplayedNode:
@@ -146,8 +145,6 @@ class ReplayedNode:
         piece = self._over.pop(number, None)
         if piece is None or piece.done.done():
             raise self._script.parted(f"the record has the end of its piece of work {number}, which nobody waits for")
-        now_s = self.recorder.now()
-        self.recorder.span("compute", now_s - piece.took_s, now_s, -1, "", 0)
         piece.done.set_result(piece.outcome)
 
     # inside
@@ -178,7 +175,8 @@ class ReplayedNode:
                 raise
             except BaseException as error:
                 piece.outcome = None, error
-            piece.took_s = next(self._took_s, 0.0)
+            now_s = self.recorder.now()
+            self.recorder.span("compute", now_s - next(self._took_s, 0.0), now_s, -1, "", 0)
             self._over[piece.number] = piece
 
 
