@@ -112,6 +112,7 @@ class ReplayedNode:
                 self._device = deque(piece for piece in self._device if piece.number != number)
             else:
                 self._work_until(number)
+                self._over.pop(number, None)
             raise
         if error is not None:
             raise error
