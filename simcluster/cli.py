@@ -17,7 +17,7 @@ import typer
 
 from simcluster.cli_calibrate import calibrate
 from simcluster.cli_figure import figure
-from simcluster.cli_logs import logged
+from simcluster.cli_logs import INTERRUPTED, Said, logged
 from simcluster.cli_node import coordinator, key, keys_app, node
 from simcluster.cli_options import Json, names_of
 from simcluster.cli_replay import replay
@@ -42,9 +42,6 @@ app = typer.Typer(
 app.add_typer(topology_app, name="topology")
 app.add_typer(bench_app, name="bench")
 app.add_typer(keys_app, name="keys")
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
 
 
 def main() -> None:
@@ -75,7 +72,7 @@ def main() -> None:
             print(note, file=sys.stderr)
         raise SystemExit(1) from None
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # the command-line library ends without a word
+        if end.code == INTERRUPTED and not isinstance(end, Said):  # the command-line library ends without a word
             print("interrupted", file=sys.stderr)
         raise
 

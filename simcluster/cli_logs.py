@@ -37,6 +37,13 @@ OPTIONS = {
 
 log = logging.getLogger("simcluster.command")
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
+
+
+class Said(SystemExit):
+    """The end of a command of which all has been said."""
+
 
 def logged(component: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command that logs as *component*, with the options that say how."""
@@ -88,7 +95,9 @@ def _logging(component: str, form: str, level: str | None, loki: str | None, com
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         log.error("interrupted")
-        raise
+        if not settings.as_json:
+            raise
+        raise Said(INTERRUPTED) from None
     finally:
         logs.close()
 

@@ -118,6 +118,15 @@ def test_a_run_says_in_json_when_it_begins_and_ends_and_why_it_failed(
     assert json.loads(capsys.readouterr().err)["level"] == "error"
 
 
+def test_ctrl_c_is_one_line_of_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*arguments: object, **keys: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simcluster.experiment.run", interrupted)
+    assert command(monkeypatch, "run", "quickstart", "--log-format", "json") == 130
+    assert json.loads(capsys.readouterr().err)["message"] == "interrupted"
+
+
 def test_as_text_nothing_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,7 +104,7 @@ function drawCharts() {
   }
   const found = [["training loss", of("loss"), number], ["steps a second", of("steps_per_s"), number],
     ["sent by all nodes", sent, rate], ["staleness, the largest", of("staleness"), number]];
-  const drawn = found.filter(([, points]) => points.length);
+  const drawn = found.filter(([, points]) => points.length > 1);
   const figures = drawn.map(() => element("figure"));
   $("charts").append(...figures); // all of them first: how wide one is depends on how many there are
   drawn.forEach((what, place) => chart(figures[place], ...what));
@@ -134,7 +134,11 @@ function drawMap(run, warned) {
     const words = link ? `${line.name}: ${rate(link.forward_Bps)} there, ${rate(link.backward_Bps)} back` : line.name;
     made.append(shape("title", {}, words));
     drawn.append(made);
-    if (busy !== null) labels.push(shape("text", { class: "rate", x: (x(a.x) + x(b.x)) / 2, y: (y(a.y) + y(b.y)) / 2 - 12 }, `${Math.round(100 * busy)} %`));
+    if (busy === null) continue;
+    // beside its line, and not in the middle, where lines of a square cross
+    const along = [x(b.x) - x(a.x), y(b.y) - y(a.y)], long = Math.hypot(...along) || 1, side = along[0] < 0 ? -1 : 1;
+    const at = [x(a.x) + 0.4 * along[0] + side * 18 * along[1] / long, y(a.y) + 0.4 * along[1] - side * 12 * along[0] / long];
+    labels.push(shape("text", { class: "rate", x: at[0], y: at[1] }, `${Math.round(100 * busy)} %`));
   }
   for (const spot of map.spots) {
     const node = nodes.get(spot.name), wide = Math.max(56, 9 * spot.name.length + 18);
@@ -147,7 +151,7 @@ function drawMap(run, warned) {
 }
 
 // what each node does
-const doing = (node) => (node.state === "lost" ? "lost" : node.state === "ended" ? "ended" : node.computing ? "computing" : "waiting");
+const doing = (node) => (node.state === "lost" ? "lost" : node.state === "ended" ? "ended" : node.state === "expected" ? null : node.computing ? "computing" : "waiting");
 function drawTimeline(run) {
   const nodes = run.nodes.slice(0, 64), drawn = $("timeline");
   samples.push(new Map(run.nodes.map((node) => [node.name, doing(node)])));
