@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.algorithms.async_diloco import _delayed_nesterov
+from simcluster.algorithms import outer
 from simcluster.topology import Device
 from simcluster.verify.claims.async_diloco import CLAIM, delayed_nesterov, reference
 from simcluster.verify.naive import overwrite, vector, walk
@@ -46,7 +46,7 @@ def test_the_arithmetic_is_the_papers(
     expected = delayed_nesterov(theta, deltas, epsilon, beta, N, spread / N)
     for number, delta in enumerate(deltas, start=1):
         due = number % N == 0
-        theta, m, gathered = _delayed_nesterov(theta, m, gathered, delta, due, epsilon, beta, N, spread)
+        theta, m, gathered = outer.delayed_nesterov(theta, m, gathered, delta, due, epsilon, beta, N, spread)
         torch.testing.assert_close(theta, expected[number - 1], rtol=1e-9, atol=1e-9)
 
 
@@ -58,7 +58,7 @@ def test_with_one_arrival_an_update_it_is_torchs_nesterov() -> None:
         delta = torch.arange(3, dtype=torch.float64) - number
         weight.grad = delta
         optimizer.step()
-        theta, m, gathered = _delayed_nesterov(theta, m, gathered, delta, True, 0.7, 0.9, 1, 0.5)
+        theta, m, gathered = outer.delayed_nesterov(theta, m, gathered, delta, True, 0.7, 0.9, 1, 0.5)
         torch.testing.assert_close(theta, weight.detach(), rtol=1e-12, atol=1e-12)
 
 

@@ -21,7 +21,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.inner_steps import inner_steps
-from simcluster.algorithms.outer import adopt, outer_gradient
+from simcluster.algorithms.outer import adopt, delayed_nesterov, outer_gradient
 from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
 from simcluster.algorithms.serving import next_push
 from simcluster.algorithms.timed import timed
@@ -68,8 +68,7 @@ async def _serve(
     theta = flatten(replica.parameters)
     m = gathered = torch.zeros_like(theta)
     theta, m, gathered, version, step_s = replica.restored(theta=theta, m=m, gathered=gathered, version=0, step_s={})
-    done = replica.done
-    updating = asyncio.Lock()
+    done, updating = replica.done, asyncio.Lock()
 
     async def take(delta: Tensor, taken_at: int, rank: int, took_s: float) -> int:
         """One change: applied. Returns how many steps *rank*, of which each *took_s*, is to take next."""
@@ -77,7 +76,7 @@ async def _serve(
         # Below 0 only of a worker that was kept later than the server.
         staleness, version = max(version - taken_at, 0), version + 1
         due = version % outer[2] == 0
-        theta, m, gathered = await timed(node, _delayed_nesterov, theta, m, gathered, delta, due, *outer)
+        theta, m, gathered = await timed(node, delayed_nesterov, theta, m, gathered, delta, due, *outer)
         if not server_trains:
             replica.load(unflatten(theta, replica.parameters))  # for whoever judges them: nobody trains on them
         node.record(step=done if server_trains else version, staleness=staleness, applied=version)
@@ -146,19 +145,3 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         await timed(node, adopt, replica.parameters, theta)
         counts = {"version": version, "steps": steps, "pushed": pushed}
         await replica.checkpoint(done, loose=True, theta=theta, codec=codec, **counts)
-
-
-def _delayed_nesterov(
-    theta: Tensor, m: Tensor, gathered: Tensor, delta: Tensor, due: bool, epsilon: float, beta: float,
-    N: int, spread: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """(theta, m, what was gathered since m was last updated) after one arrival; with c = spread / N:
-
-    due:      m <- beta m + gathered / N;  theta <- theta - epsilon ((1 - c N + c) beta m + delta / N)
-    not due:                               theta <- theta - epsilon (c beta m + delta / N)
-    """
-    gathered, c = gathered + delta, spread / N
-    if due:
-        m, gathered = beta * m + gathered / N, torch.zeros_like(gathered)
-    share = 1 - c * N + c if due else c
-    return theta - epsilon * (share * beta * m + delta / N), m, gathered

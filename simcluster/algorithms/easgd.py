@@ -17,7 +17,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.outer import adopt
+from simcluster.algorithms.outer import adopt, pulled_by_all, spring
 from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
 from simcluster.algorithms.serving import next_push
 from simcluster.algorithms.timed import timed
@@ -25,9 +25,6 @@ from simcluster.collectives import flatten, ring_all_reduce
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
-
-Meet = Callable[[Tensor, int], Awaitable[Tensor]]
-"""(x of this rank, step) -> alpha (x - centre), once the centre has moved as far towards x."""
 
 
 async def easgd(
@@ -43,28 +40,26 @@ async def easgd(
 
     The centre is at rank 0 in the *form* asynchronous, which goes on without lost workers; at every rank alike in the
     synchronous; and goes round in the round-robin one. Rank 0 ends with the centre, the others with their own weights.
-    One rank alone has nobody to be tied to, and trains. *server_trains*: false if in the asynchronous form rank 0 only
-    serves; n is then the number of the others.
+    *server_trains*: false if in the asynchronous form rank 0 only serves; n is then the number of the others.
     """
     ranks = trainers(node.size, server_trains or form != "asynchronous")
     if node.size == 1:
         await _train(node, replica, interval, None)
-    elif form == "asynchronous":
-        await _asynchronous(node, replica, interval, beta / len(ranks), server_trains)
+    elif form == "asynchronous" and node.rank == SERVER:
+        await _serve(node, replica, interval, beta / len(ranks), server_trains)
     else:
-        run = {"synchronous": _synchronous, "round_robin": _round_robin}[form]
+        run = {"synchronous": _synchronous, "round_robin": _round_robin, "asynchronous": _work}[form]
         await run(node, replica, interval, beta / len(ranks))
 
 
 async def _train(
-    node: Transport,
-    replica: Replica,
-    interval: int,
-    meet: Meet | None,
-    keep: Callable[[], dict[str, Any]] = dict,
-    loose: bool = False,
-) -> None:
-    """x <- x - eta gradient(x) - alpha (x - centre): both terms are taken at the same x. *keep*: beside x."""
+    node: Transport, replica: Replica, interval: int, meet: Callable[[Tensor, int], Awaitable[Tensor]] | None,
+    keep: Callable[[], dict[str, Any]] = dict, loose: bool = False,
+) -> None:  # fmt: skip
+    """x <- x - eta gradient(x) - alpha (x - centre): both terms are taken at the same x.
+
+    *meet*: (x, step) -> alpha (x - centre), once the centre has moved as far towards x. *keep*: what to keep beside x.
+    """
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         if meet is not None and (step % interval == 0 or step == replica.steps):
@@ -83,8 +78,8 @@ async def _synchronous(node: Transport, replica: Replica, interval: int, alpha: 
         nonlocal centre
         # centre <- centre + alpha sum_i (x_i - centre), the same bits everywhere
         total = await ring_all_reduce(node, x, f"sum/{step}")
-        force = await timed(node, _force, x, centre, alpha)
-        centre = await timed(node, _pulled_by_all, centre, total, node.size, alpha)
+        force = await timed(node, spring, x, centre, alpha)
+        centre = await timed(node, pulled_by_all, centre, total, node.size, alpha)
         return force
 
     await _train(node, replica, interval, meet, lambda: {"centre": centre})
@@ -94,8 +89,7 @@ async def _synchronous(node: Transport, replica: Replica, interval: int, alpha: 
 
 async def _round_robin(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
     right, left = (node.rank + 1) % node.size, (node.rank - 1) % node.size
-    first = flatten(replica.parameters) if node.rank == 0 and not replica.done else None
-    centre: Tensor | None = first
+    centre: Tensor | None = flatten(replica.parameters) if node.rank == 0 and not replica.done else None
     # Between two meetings the centre is on its way from the last rank to the first, whose turn comes when it is there.
     on_its_way: Tensor | None = replica.restored(on_its_way=None)
     if on_its_way is not None:
@@ -105,22 +99,18 @@ async def _round_robin(node: Transport, replica: Replica, interval: int, alpha: 
         nonlocal centre, on_its_way
         if centre is None:
             centre = (await node.recv(left, "centre")).tensor
-        force = await timed(node, _force, x, centre, alpha)
+        force = await timed(node, spring, x, centre, alpha)
         moved = await timed(node, torch.add, centre, force)
         await node.send(right, "centre", moved)
         centre, on_its_way = None, moved if right == 0 else None
         return force
 
     await _train(node, replica, interval, meet, lambda: {"on_its_way": on_its_way, "centre": centre})
-    if node.rank == 0:
+    if node.rank == SERVER:
         await timed(node, adopt, replica.parameters, (await node.recv(left, "centre")).tensor)
 
 
-async def _asynchronous(node: Transport, replica: Replica, interval: int, alpha: float, trains: bool) -> None:
-    if node.rank == SERVER:
-        await _serve(node, replica, interval, alpha, trains)
-        return
-
+async def _work(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
     async def meet(x: Tensor, step: int) -> Tensor:
         await node.send(SERVER, "push", pack(x, last=step == replica.steps))
         node.record(step=step, pushed=-(-step // interval))
@@ -137,10 +127,9 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
         """In order of arrival. Staleness: how often others have moved the centre since *rank* met it."""
         nonlocal centre, version
         async with moving:
-            force = await timed(node, _force, x, centre, alpha)
+            force = await timed(node, spring, x, centre, alpha)
             centre = await timed(node, torch.add, centre, force)
-            staleness, version = version - met_at.get(rank, 0), version + 1
-            met_at[rank] = version
+            staleness, met_at[rank], version = version - met_at.get(rank, 0), version + 1, version + 1
             node.record(step=version, staleness=staleness, applied=version)
             return force
 
@@ -161,11 +150,3 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
                 step = min(version * interval // (node.size - 1), replica.steps)
                 await replica.checkpoint(step, batches=0, loose=True, **kept())
     await timed(node, adopt, replica.parameters, centre)
-
-
-def _force(x: Tensor, centre: Tensor, alpha: float) -> Tensor:
-    return alpha * (x - centre)
-
-
-def _pulled_by_all(centre: Tensor, total: Tensor, size: int, alpha: float) -> Tensor:
-    return centre + alpha * (total - size * centre)

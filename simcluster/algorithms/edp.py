@@ -55,14 +55,9 @@ async def edp(
 
 
 async def _serve(
-    node: Transport,
-    replica: Replica,
-    codec: Codec,
-    max_staleness: int | None,
-    damping: str,
-    blend_interval: int | None,
-    ranks: int,
-) -> None:
+    node: Transport, replica: Replica, codec: Codec, max_staleness: int | None, damping: str,
+    blend_interval: int | None, ranks: int,
+) -> None:  # fmt: skip
     """*blend_interval*: the steps between two pushes of weights; None for gradients. *ranks*: so many train."""
     version, applied, rejected = replica.restored(version=0, applied=0, rejected=0)
     a_push, updating = blend_interval or 1, asyncio.Lock()  # a push is of so many batches
@@ -119,9 +114,8 @@ async def _serve(
                 replica.ledger.judge(push.source, used=await update(tensors, push["version"], push["loss"]))
                 # Pull: the weights as they are now, sent while the next push is judged.
                 if push["pull"]:
-                    group.create_task(
-                        reply_to(node, push.source, "weights", pack(*replica.snapshot(), version=version))
-                    )
+                    weights = pack(*replica.snapshot(), version=version)
+                    group.create_task(reply_to(node, push.source, "weights", weights))
                 await keep_all()
             to_come[push.source] = to_come.get(push.source, pushes) - 1  # one that was lost and is back begins again
 

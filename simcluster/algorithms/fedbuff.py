@@ -1,8 +1,8 @@
 """FedBuff: workers train on their own and nobody waits for anybody; the server steps once K of their changes are there.
 
-Nguyen et al. 2022, algorithm 1. Staleness is the number of steps that the server made between a worker's download and
-the arrival of what it made of it; changes are scaled down by 1 / sqrt(1 + staleness). Rank 0 serves, and
-trains as well unless told not to. The secure aggregation that the buffer makes possible is left out.
+Nguyen et al. 2022, algorithm 1, without secure aggregation. Staleness is the number of steps that the server made
+between a worker's download and the arrival of what it made of it; changes are scaled down by 1 / sqrt(1 + staleness).
+Rank 0 serves, and trains as well unless told not to.
 
 This file knows the server's and the workers' halves of one protocol. It must not know a backend, a file or a clock.
 """
@@ -40,13 +40,11 @@ async def fedbuff(
     compression: Compression = "none",
     server_trains: bool = True,
 ) -> None:
-    """Rounds of *interval* steps (Q) on each rank; the server makes a step of *buffer* (K) changes, at most as many as
-    there are ranks that train.
+    """Rounds of *interval* steps (Q) on each rank, and a step of the server for *buffer* (K) changes, at most one each.
 
     *server_learning_rate*: eta_g. *damping*: `root` divides a change by sqrt(1 + staleness). *max_staleness*: the
-    server rejects changes staler than this; None takes all. *compression*: of the changes that workers send. What is in
-    the buffer when nobody trains any more is a last, smaller step. *server_trains*: false for a server that only
-    serves. A worker that is lost leaves the others to go on.
+    server rejects changes staler than this; None takes all. *compression*: of what workers send. The rest of the buffer
+    is a last, smaller step. *server_trains*: false for a server that only serves. Who is lost is not missed.
     """
     K = min(buffer, len(trainers(node.size, server_trains)))
     codec = Codec(compression, node.rng, "push", replica.parameters)
@@ -61,9 +59,8 @@ async def _serve(
     max_staleness: int | None, codec: Codec, server_trains: bool,
 ) -> None:  # fmt: skip
     w = flatten(replica.parameters)
-    w, gathered, version, held, applied, rejected = replica.restored(
-        w=w, gathered=torch.zeros_like(w), version=0, held=0, applied=0, rejected=0
-    )
+    w, gathered = replica.restored(w=w, gathered=torch.zeros_like(w))
+    version, held, applied, rejected = replica.restored(version=0, held=0, applied=0, rejected=0)
     done, updating = replica.done, asyncio.Lock()
 
     async def take(delta: Tensor, taken_at: int) -> bool:
@@ -121,7 +118,6 @@ async def _serve(
                 group.create_task(reply_to(node, push.source, "answer", pack(w, version=version)))
                 if not server_trains:
                     await keep(min((applied + held + rejected) * interval // (node.size - 1), replica.steps))
-
     if held:
         await step()
     await timed(node, adopt, replica.parameters, w)
@@ -129,7 +125,7 @@ async def _serve(
 
 
 async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
-    w, version, pushed, codec = replica.restored(w=flatten(replica.parameters), version=0, pushed=0, codec=codec)
+    w, version, codec = replica.restored(w=flatten(replica.parameters), version=0, codec=codec)
     batches, done = replica.batches(), replica.done
     while done < replica.steps:
         # Phase 1, train: Q steps from the server's weights.
@@ -139,14 +135,13 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         delta = await timed(node, outer_gradient, w, replica.parameters)
         small = await codec.compress(node, unflatten(delta, replica.parameters))
         await node.send(SERVER, "push", pack(*small, version=version, last=done == replica.steps))
-        pushed += 1
-        node.record(step=done, loss=loss, pushed=pushed)
+        node.record(step=done, loss=loss, pushed=-(-done // interval))
 
         # Phase 3, pull: the weights as they are now.
         message = await node.recv(SERVER, "answer")
         w, version = message.tensor, message["version"]
         await timed(node, adopt, replica.parameters, w)
-        await replica.checkpoint(done, loose=True, w=w, version=version, pushed=pushed, codec=codec)
+        await replica.checkpoint(done, loose=True, w=w, version=version, codec=codec)
 
 
 def _gather(gathered: Tensor, delta: Tensor, scale: float) -> Tensor:

@@ -38,21 +38,14 @@ async def k_sync(
         await _work(node, replica, batch, loose)
         return
     async with asyncio.TaskGroup() as group:
-        # Weights leave while the server goes on: a slow link holds up its own worker only.
         replies = Replies(node, group, "weights", bears_losses=True)
         await _serve(node, replica, group, replies, needed, batch, server_trains, loose)
 
 
 async def _serve(
-    node: Transport,
-    replica: Replica,
-    group: asyncio.TaskGroup,
-    replies: Replies,
-    k: int,
-    batch: bool,
-    server_trains: bool,
-    loose: bool,
-) -> None:
+    node: Transport, replica: Replica, group: asyncio.TaskGroup, replies: Replies, k: int, batch: bool,
+    server_trains: bool, loose: bool,
+) -> None:  # fmt: skip
     arrived: asyncio.Queue[Message | PeerLost] = asyncio.Queue()
     applied, rejected, pushed = replica.restored(applied=0, rejected=0, pushed=0)
     batches = endless(replica)
@@ -99,19 +92,22 @@ async def _serve(
         first.sort(key=lambda push: push.source)
         await node.compute(replica.apply, mean([push.tensors for push in first]), cost=replica.apply_cost())
         applied += k
-        loss = sum(push["loss"] for push in first) / k
-        node.record(step=step, loss=loss, applied=applied, rejected=rejected, pushed=pushed)
+        counts = {"applied": applied, "rejected": rejected, "pushed": pushed}
+        node.record(step=step, loss=sum(push["loss"] for push in first) / k, **counts)
 
         # Phase 3, all go on: whoever is still at work drops it, unless older weights are still on their way there.
         for rank in node.peers:
             if not replies.under_way_to(rank):
                 replies.send(rank, step + 1, replica.snapshot())
-        drawn, counts = replica.ledger.drawn, {"applied": applied, "rejected": rejected, "pushed": pushed}
-        await replica.checkpoint(step, batches=drawn, loose=loose, **counts)
+        await replica.checkpoint(step, batches=replica.ledger.drawn, loose=loose, **counts)
 
     # What was pushed too late for the last step is rejected, too.
     listening.cancel()
-    rejected += _reject_rest(replica, arrived) + await replies.see_off("push", replica)
+    while not arrived.empty():
+        if isinstance(push := arrived.get_nowait(), Message):
+            replica.ledger.judge(push.source, used=False)
+            rejected += 1
+    rejected += await replies.see_off("push", replica)
     node.record(step=replica.steps, rejected=rejected, pushed=pushed)
 
 
@@ -119,14 +115,6 @@ def _enough(node: Transport, first: Sequence[Message], k: int, batch: bool, serv
     """Whether those that are left, and what is here of those that are not, can make a step."""
     left = {*node.peers, *([SERVER] if server_trains else [])}
     return bool(left) if batch else len(left | {one.source for one in first}) >= k
-
-
-def _reject_rest(replica: Replica, arrived: asyncio.Queue[Message | PeerLost]) -> int:
-    """What has come and was not taken: how many."""
-    pushes = [push for _ in range(arrived.qsize()) if isinstance(push := arrived.get_nowait(), Message)]
-    for push in pushes:
-        replica.ledger.judge(push.source, used=False)
-    return len(pushes)
 
 
 async def _listen(node: Transport, arrived: asyncio.Queue[Message | PeerLost]) -> None:

@@ -58,16 +58,9 @@ async def sync_ps(
 
 
 async def _serve(
-    node: Transport,
-    replica: Replica,
-    replies: Replies,
-    pull_interval: int,
-    timeout_s: float | None,
-    needed: int,
-    cancel_late: bool,
-    server_trains: bool,
-    loose: bool,
-) -> None:
+    node: Transport, replica: Replica, replies: Replies, pull_interval: int, timeout_s: float | None, needed: int,
+    cancel_late: bool, server_trains: bool, loose: bool,
+) -> None:  # fmt: skip
     """*needed*: the gradients of workers that make a step."""
     on_time: dict[int, Message] = {}
     applied, rejected = replica.restored(applied=0, rejected=0)
@@ -151,8 +144,7 @@ async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: b
             await node.compute(replica.load, weights, cost=FREE) if cancel_late else replica.load(weights)
         else:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
-        step = reply["step"]
-        drawn = replica.ledger.drawn
+        step, drawn = reply["step"], replica.ledger.drawn
         replica.ledger.settle(drawn, used=not isinstance(done, Message))
         await replica.checkpoint(step - 1, batches=drawn, loose=loose, pushed=pushed)
         if step > replica.steps:
