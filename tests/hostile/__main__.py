@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
+import simcluster
 from tests.hostile.inputs import fuzz
-from tests.hostile.siege import Besieged, Run, Taken, besiege, running, settle
+from tests.hostile.siege import EXPERIMENT, Besieged, Taken, besiege, running, settle
 
 PACE_S = 0.2
 AFTER_S = 20.0
@@ -18,6 +21,10 @@ AFTER_S = 20.0
 
 GROWTH_BYTES = 48 * 1024**2
 """What a process may have above the same one of the run left alone: 64 strangers' buffers are 8 MiB."""
+
+
+Alone: TypeAlias = tuple[str, dict[str, Taken]]
+"""The hash of the weights of a run that was left alone, and what its processes had."""
 
 
 @dataclass
@@ -32,11 +39,30 @@ class Report:
     faults: list[str]
 
 
-def hold(folder: Path, seconds: float, seed: int, pace_s: float = PACE_S, after_s: float = AFTER_S) -> Report:
+def alone_on_sockets(folder: Path, steps: int) -> Alone:
+    """In processes like those that are besieged, faster; still long enough to look at them."""
+    with running(folder, steps, 2.0 / steps) as run:
+        weights = run.result(60.0 + steps)["weights_sha256"]
+    return weights, run.taken
+
+
+def alone_in_simulator(folder: Path, steps: int) -> Alone:
+    """No processes: weights alone."""
+    run = simcluster.run(EXPERIMENT, overrides={"stop.steps": steps}, out=folder, report=False)
+    return run.summary["weights_sha256"], {}
+
+
+def hold(
+    folder: Path,
+    seconds: float,
+    seed: int,
+    pace_s: float = PACE_S,
+    after_s: float = AFTER_S,
+    left_alone: Callable[[Path, int], Alone] = alone_on_sockets,
+) -> Report:
     """A run of the same steps alone and then besieged for *seconds*."""
     steps = int((seconds + after_s) / pace_s)
-    with running(folder / "alone", steps, 0.0) as alone:
-        peace = alone.result(60.0 + steps)["weights_sha256"]
+    peace, alone = left_alone(folder / "alone", steps)
     with running(folder / "besieged", steps, pace_s) as run:
         besieged = asyncio.run(besiege(run, seconds, seed))
         settle(run)
@@ -50,17 +76,17 @@ def hold(folder: Path, seconds: float, seed: int, pace_s: float = PACE_S, after_
             faults.append(f"{name} had {taken.first_files} files open and keeps {taken.last_files}")
         if taken.peak_bytes > taken.first_bytes + GROWTH_BYTES:
             faults.append(f"{name} had {taken.first_bytes} bytes before and {taken.peak_bytes} during the siege")
-    faults += _grown(alone, run)
+    faults += _grown(alone, run.taken)
     if besieged.unanswered:
         faults.append(f"the coordinator did not answer {besieged.unanswered} of its own client's calls")
-    return Report(besieged, alone.taken, settled, (peace, war), (folder / "besieged" / "log").stat().st_size, faults)
+    return Report(besieged, alone, settled, (peace, war), (folder / "besieged" / "log").stat().st_size, faults)
 
 
-def _grown(alone: Run, besieged: Run) -> list[str]:
+def _grown(alone: dict[str, Taken], besieged: dict[str, Taken]) -> list[str]:
     return [
-        f"{name} had {taken.peak_bytes} bytes at most, {alone.taken[name].peak_bytes} when left alone"
-        for name, taken in besieged.taken.items()
-        if taken.peak_bytes > alone.taken[name].peak_bytes + GROWTH_BYTES
+        f"{name} had {taken.peak_bytes} bytes at most, {alone[name].peak_bytes} when left alone"
+        for name, taken in besieged.items()
+        if name in alone and taken.peak_bytes > alone[name].peak_bytes + GROWTH_BYTES
     ]
 
 

@@ -183,6 +183,9 @@ async def besiege(run: Run, seconds: float, seed: int) -> Besieged:
             except GotIn as error:
                 how = "GOT IN"
                 found.tally.faults.append(f"{door.kind}, {kind}: {error}")
+            except asyncio.CancelledError:
+                found.tally.note(door.kind, kind, "still there when the siege ended")
+                raise
             except OSError as error:
                 how = f"not reached ({type(error).__name__})"
             if how == "HELD OPEN":
