@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from backends.sockets.frame import HANDSHAKE_LIMIT_BYTES, Kind, Outgoing, Preamble, as_octets, header_crc
+from backends.sockets.control import read_from_launcher, read_from_node
+from backends.sockets.frame import HANDSHAKE_LIMIT_BYTES, Frame, Kind, Outgoing, Preamble, as_octets, header_crc
 from backends.sockets.framing import FrameReader, Limits
 from backends.sockets.handshake import Handshake, Identity
 from simcluster.errors import HandshakeRefused, ProtocolError
@@ -202,6 +203,9 @@ def readers(data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
     header = data[PREAMBLE_BYTES:]
     yield "a stranger's connection", lambda: said_by_a_stranger(data)
     yield "a peer's connection", lambda: FrameReader(Limits(open=True)).feed(data)
+    control = Frame(Kind.CONTROL, b"", header)
+    yield "a node on the control lane", lambda: read_from_launcher(control)
+    yield "a launcher on the control lane", lambda: read_from_node(control)
     for accepts in (True, False):
         yield f"a handshake, accepts={accepts}", lambda accepts=accepts: _handshake(accepts).receive(header)  # type: ignore[misc]
 

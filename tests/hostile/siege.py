@@ -79,6 +79,11 @@ class Run:
         run = self.client.get("/status")["run"]
         return int(run["step"] or 0) if run else 0
 
+    @property
+    def members(self) -> set[str]:
+        """Who takes part, as the coordinator says."""
+        return {worker["name"] for worker in self.client.get("/status")["workers"]}
+
     def find(self) -> None:
         """Waits until it is on its way."""
         end_s = time.monotonic() + START_S
@@ -157,7 +162,10 @@ def running(folder: Path, steps: int, pace_s: float) -> Iterator[Run]:
     finally:
         if run.goes_on:
             launcher.terminate()
-            launcher.wait(30)
+            try:
+                launcher.wait(30)
+            except subprocess.TimeoutExpired:
+                launcher.kill()
 
 
 @dataclass
@@ -173,7 +181,7 @@ class Besieged:
 async def besiege(run: Run, seconds: float, seed: int) -> Besieged:
     """Everybody at every door for *seconds*."""
     found, end_s = Besieged(Tally()), time.monotonic() + seconds
-    began_s = time.monotonic()
+    began_s, members = time.monotonic(), run.members
 
     async def one(door: Door, kind: str, number: int, visit: Any) -> None:
         chance = random.Random(f"{seed}/{door.kind}/{run.doors.index(door)}/{kind}/{number}")
@@ -216,6 +224,8 @@ async def besiege(run: Run, seconds: float, seed: int) -> Besieged:
     found.seconds = time.monotonic() - began_s
     if not run.goes_on:
         found.tally.faults.append("the run ended before the siege")
+    elif strangers := run.members - members:
+        found.tally.faults.append(f"the coordinator counts {', '.join(sorted(strangers))} in")
     return found
 
 
