@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,10 @@ class Taken:
     first_files: int = 0
     peak_files: int = 0
     last_files: int = 0
+
+    @property
+    def grown_bytes(self) -> int:
+        return self.peak_bytes - self.first_bytes
 
     def look(self, process: psutil.Process) -> None:
         try:
@@ -121,6 +126,20 @@ class Run:
         except psutil.Error:
             return []
         return found
+
+    def at_work(self, steps: int, patience_s: float) -> dict[str, Taken]:
+        """What its processes have had when it is about to make the last of *steps*, and nothing is written yet."""
+        end_s, taken = time.monotonic() + patience_s, deepcopy(self.taken)
+        while self.goes_on and time.monotonic() < end_s:
+            self.look()
+            try:
+                if self.step >= steps:
+                    break
+            except RunError:
+                break  # it has ended
+            taken = deepcopy(self.taken)
+            time.sleep(0.05)
+        return taken
 
     def result(self, patience_s: float) -> dict[str, Any]:
         """What it says of itself at its end; looks at its memory until then."""
