@@ -31,6 +31,12 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     part went well, else the RunError that it ended with. Raises UsageError before anything is started; LaunchFailed if
     the ranks do not come together. May be called where a loop runs, as in a notebook.
     """
+    import torch.distributed as dist
+
+    from simcluster.errors import Problem, UsageError
+
+    if not (dist.is_available() and dist.is_gloo_available()):
+        raise UsageError(Problem("backend", "torch", "a build of torch that has torch.distributed with gloo"))
     from backends.torch.group import place_of
     from backends.torch.settings import read_options
 
@@ -45,11 +51,9 @@ def run_cluster(job: ClusterJob) -> RunRecord:
 
 
 def _run(job: ClusterJob, options: Options, place: Place | None) -> RunRecord:
-    import torch.distributed as dist
-
-    from backends.torch.group import Place, store_of_launcher, store_of_ours
+    from backends.torch.group import Place, PrefixStore, store_of_launcher, store_of_ours
     from backends.torch.node import take_part
-    from backends.torch.starting import LEAVE_S, end, start_others
+    from backends.torch.starting import LEAVE_S, end, fallen, start_others
     from simcluster.errors import RunError, WrittenElsewhere
 
     if place is None:
@@ -59,12 +63,14 @@ def _run(job: ClusterJob, options: Options, place: Place | None) -> RunRecord:
             processes = start_others(job, options, store.port, files)
             leave_s = 0.0
             try:
-                outcome = take_part(job, options, place, store)
+                outcome = take_part(job, options, place, store, lambda: fallen(job, processes))
                 leave_s = LEAVE_S
+                if outcome is not None and not isinstance(outcome, RunError) and outcome.extra["lost"]:
+                    leave_s = 0.0  # whoever was lost will not leave by itself
             finally:
                 end(processes, leave_s)
     else:
-        meeting = dist.PrefixStore(f"run {next(_runs)}", store_of_launcher(place, options.start_s))
+        meeting = PrefixStore(f"run {next(_runs)}", store_of_launcher(place, options.start_s))
         outcome = take_part(job, options, place, meeting)
     if isinstance(outcome, RunError):
         raise outcome

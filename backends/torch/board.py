@@ -12,9 +12,8 @@ from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
-import torch.distributed as dist
 
-from backends.torch.group import Place, wait_for
+from backends.torch.group import Place, Store, wait_for
 from backends.torch.settings import Options
 from simcluster.errors import LaunchFailed
 
@@ -36,16 +35,20 @@ _decoder = msgspec.json.Decoder(Status)
 
 
 class Board:
-    """One run's part of *store*. Its methods block."""
+    """One run's part of *store*. Its methods block. *fallen* says of processes that have ended already how."""
 
-    def __init__(self, store: dist.Store, place: Place, names: Sequence[str]) -> None:
-        self._store, self._place, self._names = store, place, names
+    def __init__(
+        self, store: Store, place: Place, names: Sequence[str], fallen: Callable[[], list[str]] = lambda: []
+    ) -> None:
+        self._store, self._place, self._names, self._fallen = store, place, names, fallen
 
     def agree(self, stage: str, said: str, timeout_s: float) -> list[str]:
         """Says *said*, and returns what each rank says at *stage*. Raises LaunchFailed, naming who says nothing."""
         self._store.set(f"{stage}/{self._place.rank}", said)
         keys = [f"{stage}/{rank}" for rank in range(self._place.size)]
-        missing = wait_for(self._store, keys, timeout_s)
+        missing = wait_for(self._store, keys, timeout_s, lambda: bool(self._fallen()))
+        if missing and self._fallen():
+            raise LaunchFailed("a process ended before the run began", self._fallen())
         if missing:
             late = [int(key.rpartition("/")[2]) for key in missing]
             words = [f"rank {rank} ({self._names[rank]}) did not" for rank in late]
@@ -68,8 +71,9 @@ class Board:
 class Pulse:
     """A thread that posts what *status* returns at every heartbeat, and tells of what it reads: see `run`.
 
-    It beats while the node's event loop computes, and stops with the process. *heard* gets everybody's status, *silent*
-    the rank of one whose beat stands still, *cut_off* why the store does not answer. All are called in this thread.
+    It stops with the process, and beats while the node's event loop is busy, unless that has not turned for `loop_s`:
+    *turned_s* says when it did, by the monotonic clock. *heard* gets everybody's status, *silent* the rank of one whose
+    beat stands still, *cut_off* why the store does not answer. All are called in this thread.
     """
 
     def __init__(
@@ -80,11 +84,12 @@ class Pulse:
         status: Callable[[], Status],
         *,
         heard: Callable[[list[Status]], object],
+        turned_s: Callable[[], float],
         silent: Callable[[int], object],
         cut_off: Callable[[str], object],
     ) -> None:
         self._board, self._options, self._rank, self._status = board, options, rank, status
-        self._heard, self._silent, self._cut_off = heard, silent, cut_off
+        self._heard, self._turned_s, self._silent, self._cut_off = heard, turned_s, silent, cut_off
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
@@ -104,7 +109,8 @@ class Pulse:
         try:
             while True:
                 over = self._end.wait(self._options.heartbeat_s)
-                number += 1
+                if time.monotonic() - self._turned_s() < self._options.loop_s:
+                    number += 1
                 status = self._status()
                 status.beat = number
                 self._board.post(status)

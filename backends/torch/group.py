@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,8 +18,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore  # typed only there
 
 from simcluster.errors import LaunchFailed, Problem, UsageError
+
+__all__ = ["Group", "HashStore", "Place", "PrefixStore", "Store", "place_of"]
 
 FOREVER = timedelta(days=365)
 """gloo ends a wait by closing everything, so no wait of a live run is one of gloo's: the watch decides who is dead."""
@@ -64,32 +67,32 @@ def _number(environ: Mapping[str, str], names: tuple[str, ...], problems: list[P
     return int(text)
 
 
-def store_of_launcher(place: Place, timeout_s: float) -> dist.Store:
+def store_of_launcher(place: Place, timeout_s: float) -> Store:
     """The store at MASTER_ADDR, torchrun's own if there is one. Raises LaunchFailed."""
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = _tcp_store(host, port, place, not agents and place.rank == 0, timeout_s)
-    return dist.PrefixStore(f"simcluster/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    return PrefixStore(f"simcluster/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
-def store_of_ours(place: Place, port: int, timeout_s: float) -> dist.TCPStore:
+def store_of_ours(place: Place, port: int, timeout_s: float) -> TCPStore:
     """A store on loopback, in the process of rank 0; port 0 takes any."""
     return _tcp_store("127.0.0.1", port, place, place.rank == 0, timeout_s)
 
 
-def _tcp_store(host: str, port: int, place: Place, here: bool, timeout_s: float) -> dist.TCPStore:
+def _tcp_store(host: str, port: int, place: Place, here: bool, timeout_s: float) -> TCPStore:
     try:
-        return dist.TCPStore(
-            host, port, place.size, here, timeout=timedelta(seconds=timeout_s), wait_for_workers=False, multi_tenant=here
-        )
+        timeout = timedelta(seconds=timeout_s)
+        return TCPStore(host, port, place.size, here, timeout, wait_for_workers=False, multi_tenant=here)
     except (RuntimeError, ValueError) as error:
-        raise LaunchFailed(f"rank {place.rank} cannot meet the others", [f"{host}:{port}: {first_line(error)}"]) from None
+        reason = f"{host}:{port}: {first_line(error)}"
+        raise LaunchFailed(f"rank {place.rank} cannot meet the others", [reason]) from None
 
 
 class Group:
     """Point-to-point messages between the ranks of one run. Raises LaunchFailed if not all come together."""
 
-    def __init__(self, store: dist.Store, place: Place, timeout_s: float) -> None:
+    def __init__(self, store: Store, place: Place, timeout_s: float) -> None:
         self._rank, self._size = place.rank, place.size
         timeout = timedelta(seconds=timeout_s)
         try:
@@ -125,12 +128,14 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0].partition("] ")[2].strip() or text.splitlines()[0]
 
 
-def wait_for(store: dist.Store, keys: list[str], timeout_s: float) -> list[str]:
-    """Waits until all of *keys* are there; returns those that are not after *timeout_s*."""
+def wait_for(store: Store, keys: list[str], timeout_s: float, hopeless: Callable[[], bool]) -> list[str]:
+    """Waits until all of *keys* are there; returns those that are not after *timeout_s*, or once it is *hopeless*."""
     end_s = time.monotonic() + timeout_s
     missing = list(keys)
     while missing and time.monotonic() < end_s:
         missing = [key for key in missing if not store.check([key])]
         if missing:
+            if hopeless():
+                break
             time.sleep(0.02)
     return missing

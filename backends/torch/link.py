@@ -103,7 +103,7 @@ class Link:
             self._tell(self._failed, sending, reason)
 
     def warn(self, reason: str) -> None:
-        """Tells the peer, past all that waits to be sent, that this node has failed. May take as long as a round trip."""
+        """Tells the peer, past all that waits to be sent, that this node has failed. Waits a round trip."""
         news = torch.zeros(NEWS_BYTES, dtype=torch.uint8)
         text = reason.encode()[:NEWS_BYTES] or b"failed"
         news[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)

@@ -12,9 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
-import torch.distributed as dist
-
-from backends.torch.group import Group, Place
+from backends.torch.group import Group, HashStore, Place
 from backends.torch.loops import run_to_its_end
 from backends.torch.transport import INBOX_BYTES, TorchTransport
 from simcluster.results.record import Recorder
@@ -33,7 +31,7 @@ def run_bodies(
     A body that raises `simcluster.testing.Crash` dies without a word; one that raises anything else dies too, and its
     peers are told why. Raises TimeoutError if not all have ended after *timeout_s*.
     """
-    store, size = dist.HashStore(), len(bodies)
+    store, size = HashStore(), len(bodies)
     with ThreadPoolExecutor(size) as threads:  # all must come for any group to be there
         groups = list(threads.map(lambda rank: Group(store, Place(rank, size, True), 30.0), range(size)))
 

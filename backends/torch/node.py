@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import torch
-import torch.distributed as dist
 
 from backends.torch.board import Board, Patience, Pulse, Status
-from backends.torch.group import Group, Place
+from backends.torch.group import Group, Place, PrefixStore, Store
 from backends.torch.loops import KEEPER, run_to_its_end
 from backends.torch.outcome import Failure, conclude, encode, failure_of
 from backends.torch.settings import Options
@@ -26,24 +25,33 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import NodeRecord, Recorder, RunRecord, kept_spans
 
 WAITS_SHOWN = 20
+STOP_S = 3.0
+"""How long an algorithm may take to end once it is told to stop."""
 LAST_S = 30.0
 """How long a peer may take to take this node's record, or its last word."""
 
 Program: TypeAlias = Callable[[TorchTransport, Recorder, str], Awaitable[NodeRecord]]
 
 
-def take_part(job: ClusterJob, options: Options, place: Place, store: dist.Store) -> RunRecord | RunError | None:
+def take_part(
+    job: ClusterJob,
+    options: Options,
+    place: Place,
+    store: Store,
+    fallen: Callable[[], list[str]] = lambda: [],
+) -> RunRecord | RunError | None:
     """Runs this process's rank of *job*. Rank 0 returns the run's record, others what they failed with, or None.
 
-    Raises LaunchFailed if not all come together, or they do not have the same job.
+    *fallen* says of other processes that have ended how they did. Raises LaunchFailed if not all come together, or they
+    do not have the same job.
     """
     began_s = time.perf_counter()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # sums do not depend on the number of cores
     try:
-        board = Board(store, place, job.names)
+        board = Board(store, place, job.names, fallen)
         _check_same(job, place, board.agree("here", _digest(job), options.start_s))
-        group = Group(dist.PrefixStore("gloo", store), place, options.start_s)
+        group = Group(PrefixStore("gloo", store), place, options.start_s)
         program, problem = _prepared(job)
         said = board.agree("ready", problem, options.start_s)
         if any(said):
@@ -104,14 +112,16 @@ class _Node:
         self._job, self._rank, self._began_s = job, place.rank, began_s
         self._loop = asyncio.get_running_loop()
         self._started_s = time.perf_counter()
+        self._options = options
         self._recorder = Recorder(place.rank, job.names[place.rank], self._now, kept_spans(place.size))
         self._transport = TorchTransport(
             place.rank, list(job.names), job.seed, self._recorder, group, inbox_bytes=options.inbox_bytes
         )
-        self._options = options
         self._patience = Patience(options, job.names, self._loop.time())
         self._statuses: list[Status] = []
         self._stop, self._part_over = "", False
+        self._patience_over = asyncio.Event()  # with those that do not stop
+        self._turn()
         self._part: asyncio.Task[NodeRecord] | None = None
         self._alone = asyncio.Event()  # the store does not answer: nobody watches any more
         self._pulse = Pulse(
@@ -120,6 +130,7 @@ class _Node:
             place.rank,
             self._status,
             heard=lambda found: self._loop.call_soon_threadsafe(self._hear, found),
+            turned_s=lambda: self._turned_s,
             silent=lambda rank: self._loop.call_soon_threadsafe(self._silent, rank),
             cut_off=lambda reason: self._loop.call_soon_threadsafe(self._cut_off, reason),
         )
@@ -141,17 +152,19 @@ class _Node:
         if self._rank:
             return failure.error(self._rank, self._job.names) if failure is not None else None
         wall_s = time.perf_counter() - self._began_s
-        return conclude(
-            self._job.names, self._transport.outcomes, self._transport.inbox.lost, self._statuses, wall_s
-        )
+        return conclude(self._job.names, self._transport.outcomes, self._transport.inbox.lost, self._statuses, wall_s)
 
     async def _run(self, program: Program) -> tuple[NodeRecord, Failure | None]:
         """The program itself. What it started and did not await ends with it."""
         self._part = asyncio.ensure_future(program(self._transport, self._recorder, self._job.config_json))
+        patience = asyncio.create_task(self._patience_over.wait())
         try:
-            record = await self._part
+            await asyncio.wait([self._part, patience], return_when=asyncio.FIRST_COMPLETED)
+            record = self._part.result() if self._part.done() else None
             if not isinstance(record, NodeRecord):
-                raise TypeError(f"{self._job.program} returned {type(record).__name__}, not a NodeRecord")
+                if self._part.done():
+                    raise TypeError(f"{self._job.program} returned {type(record).__name__}, not a NodeRecord")
+                raise asyncio.CancelledError("it did not stop when it was told to")
             return record, None
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
@@ -211,6 +224,17 @@ class _Node:
             self._stop = reason
             if self._part is not None:
                 self._part.cancel()
+            self._loop.call_later(STOP_S, self._patience_over.set)
+            self._loop.call_later(2 * STOP_S, self._give_up_all)
+
+    def _give_up_all(self) -> None:
+        """They have been told to stop, and have not."""
+        for rank in self._transport.peers:
+            self._transport.give_up(rank, "it did not stop when it was told to")
+
+    def _turn(self) -> None:
+        self._turned_s = time.monotonic()
+        self._loop.call_later(self._options.heartbeat_s, self._turn)
 
     def _cut_off(self, reason: str) -> None:
         """Where ranks met, nobody is: that was rank 0's process, or whoever started it."""

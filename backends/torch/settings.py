@@ -6,6 +6,7 @@ This file knows what may be asked for. It must not know how it is done.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from backends.torch.group import Place
 from backends.torch.transport import INBOX_BYTES
@@ -19,7 +20,8 @@ GRACE_S = 30.0
 
 @dataclass(frozen=True)
 class Options:
-    """A process is dead after *dead_s* without a heartbeat. A start may take *start_s*. NeverFinished ends a run in
+    """A process is dead after *dead_s* without a heartbeat, and its heart stops when its event loop has not turned for
+    *loop_s*. A start may take *start_s*. NeverFinished ends a run in
     which for *stuck_s* everybody waits and nothing moves, for *idle_s* no work is done and nothing recorded, or whose
     algorithms have not ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`.
     *inbox_bytes* is what a process takes from one peer before its algorithm has received it.
@@ -30,6 +32,7 @@ class Options:
     start_s: float = 60.0
     stuck_s: float = 30.0
     idle_s: float = 1800.0
+    loop_s: float = 300.0
     limit_s: float | None = None
     inbox_bytes: int = INBOX_BYTES
 
@@ -38,7 +41,7 @@ def read_options(job: ClusterJob, place: Place | None) -> Options:
     """The options of *job*. Raises UsageError with everything that is wrong, and all that this backend cannot do."""
     problems = _not_done_here(job)
     names = [field.name for field in fields(Options)]
-    given = {}
+    given: dict[str, Any] = {}
     for name, value in job.options.items():
         kinds = (int,) if name == "inbox_bytes" else (int, float)
         if name not in names:

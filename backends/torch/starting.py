@@ -62,6 +62,16 @@ def _log(folder: Path, name: str) -> IO[bytes]:
     return (folder / f"{name}.log").open("wb")
 
 
+def fallen(job: ClusterJob, processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
+    """Those of *processes* that have ended, in words."""
+    where = f"; see {job.log_folder}" if job.log_folder is not None else ""
+    return [
+        f"rank {rank} ({job.names[rank]}) with exit code {process.returncode}{where}"
+        for rank, process in enumerate(processes, 1)
+        if process.poll() is not None
+    ]
+
+
 def end(processes: Sequence[subprocess.Popen[bytes]], leave_s: float) -> None:
     """Nobody stays: who has not left after *leave_s* is killed."""
     until_s = time.monotonic() + leave_s

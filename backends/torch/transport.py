@@ -6,13 +6,15 @@ This file knows ranks, messages and loss. It must not know how a process came to
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
 
+from backends.torch.device import Device
 from backends.torch.frame import Frame, Kind, content_of, control_frame, data_frame, read_message
 from backends.torch.group import Group
 from backends.torch.link import Link
@@ -26,9 +28,13 @@ from simcluster.transport import ANY, Any_, Cost
 
 T = TypeVar("T")
 
+log = logging.getLogger("simcluster.torch")
+
 INBOX_BYTES = 64 * 1024**2
 LAST_WORDS_S = 1.0
 """How long what a lost peer had sent may still come."""
+WORK_S = 5.0
+"""How long the piece of work that runs when all is over may take to end."""
 THREADS_S = 0.5
 """How long threads may take to end once all is cut: those that gloo has forgotten do not."""
 
@@ -56,7 +62,7 @@ class TorchTransport:
         self._inbox_bytes, self._group = inbox_bytes, group
         self._loop = asyncio.get_running_loop()
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
-        self._device = ThreadPoolExecutor(1, thread_name_prefix=f"device of {self.name}")
+        self._device = Device(f"device of {self.name}")
         self._over: set[int] = set()  # peers of whom nothing more comes
         self._all_over = asyncio.Event()
         self._links = {
@@ -118,7 +124,8 @@ class TorchTransport:
             except BaseException as error:
                 # Handed over as a value: a future refuses to carry StopIteration, and the waiter would hang.
                 outcome = None, error
-            self._loop.call_soon_threadsafe(self._computed, done, outcome, start_s, self.recorder.now())
+            with suppress(RuntimeError):  # the loop is closed: nobody waited any more
+                self._loop.call_soon_threadsafe(self._computed, done, outcome, start_s, self.recorder.now())
 
         self.computing += 1
         waiting = self._device.submit(piece)
@@ -177,7 +184,7 @@ class TorchTransport:
         self.gone(rank, reason)
 
     async def close(self) -> None:
-        """Cuts all connections, and waits for the piece of work that may still run. Nothing may follow."""
+        """Cuts all connections, and waits a while for the piece of work that may still run. Nothing may follow."""
         self.inbox.close()
         for link in self._links.values():
             link.close("this node has closed")
@@ -188,7 +195,8 @@ class TorchTransport:
         until_s = time.monotonic() + THREADS_S
         for link in self._links.values():
             link.join(until_s)
-        self._device.shutdown(wait=True, cancel_futures=True)
+        if not self._device.close(WORK_S):
+            log.warning("%s: a piece of its work has not ended after %g s; it is left behind", self.name, WORK_S)
 
     @property
     def moved(self) -> int:
