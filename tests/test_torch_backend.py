@@ -22,7 +22,7 @@ import simcluster
 from backends.torch import run_cluster
 from backends.torch.board import Patience, Status
 from backends.torch.frame import Kind, control_frame, data_frame, read_lead, read_message
-from backends.torch.group import HashStore, Place, place_of
+from backends.torch.group import HashStore, Place, first_line, place_of
 from backends.torch.local import run_bodies
 from backends.torch.node import take_part
 from backends.torch.settings import Options, read_options
@@ -219,6 +219,13 @@ def test_a_rank_that_does_not_write_exits_with_0(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 0
+
+
+def test_of_what_gloo_says_the_reason_is_kept() -> None:
+    said = "[/src/tcp/pair.cc:557] Connection closed by peer [::1]:925. This is typically caused by a remote worker."
+    assert first_line(RuntimeError(said)) == "Connection closed by peer [::1]:925"
+    assert first_line(RuntimeError("plain\nException raised from")) == "plain"
+    assert first_line(RuntimeError()) == "RuntimeError"
 
 
 # the layout

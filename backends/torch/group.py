@@ -123,9 +123,11 @@ class Group:
 
 
 def first_line(error: BaseException) -> str:
-    """What *error* says, without the C++ places that it came from."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].partition("] ")[2].strip() or text.splitlines()[0]
+    """What *error* says, without the C++ places that it came from and the advice that follows."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if text.startswith("["):  # [file:line] what
+        text = text.partition("] ")[2] or text
+    return text.partition(". This is typically")[0].strip()
 
 
 def wait_for(store: Store, keys: list[str], timeout_s: float, hopeless: Callable[[], bool]) -> list[str]:
