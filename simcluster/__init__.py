@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from simcluster.experiment.sweep import sweep as sweep
     from simcluster.experiment.whatif import whatif as whatif
     from simcluster.payload import Message, Payload, pack
+    from simcluster.replaying.replay import replay as replay
     from simcluster.results.compare import compare
     from simcluster.results.folder import Run, load_run
     from simcluster.results.static.save import save_figure
@@ -57,6 +58,7 @@ _HOME = {
     "load_run": "results.folder",
     "load_sweep": "results.sweep_folder",
     "pack": "payload",
+    "replay": "replaying.replay",
     "resume": "experiment.resume",
     "run": "experiment",
     "save_figure": "results.static.save",

@@ -32,12 +32,12 @@ def replay(
     if what_if:
         if out is not None:
             raise UsageError(Problem("--out", str(out), "no folder with --what-if, which answers with times"))
-        from simcluster.replay.whatif import what_if as ask
+        from simcluster.replaying.whatif import what_if as ask
 
         answer = ask(run, overrides(what_if, "--what-if"))
         print(json.dumps(answer.as_dict(), indent=2) if as_json else answer.in_words())
         return
-    from simcluster.replay.replay import replay as play
+    from simcluster.replaying.replay import replay as play
 
     replayed = play(run, out=out, report=report)
     if as_json:

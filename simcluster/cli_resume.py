@@ -25,6 +25,7 @@ from simcluster.cli_options import (
 from simcluster.cli_real import real_options
 from simcluster.cli_sets import overrides
 from simcluster.cli_show import print_line, print_summary, progress_bar
+from simcluster.cli_watch import Watch, watching
 from simcluster.errors import CheckpointWarning, RunError
 
 
@@ -39,6 +40,7 @@ def resume(
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
     more_options: BackendOptions = None,
+    watch: Watch = False,
     show: Annotated[bool, typer.Option("--list", help="Only list the checkpoints.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -50,13 +52,17 @@ def resume(
         if show:
             _list(run, as_json)
             return
-        with progress_bar(f"{run.name}, resumed", silent=as_json) as progress:
+        with (
+            watching(silent=as_json or not watch) as watcher,
+            progress_bar(f"{run.name}, resumed", silent=as_json or watch) as progress,
+        ):
             try:
                 from simcluster.experiment.resume import resume as resume_run
 
                 finished = resume_run(
                     run, step=step, backend=backend, topology=topology, overrides=overrides(sets or []), out=out,
                     options=options, report=report, progress=progress, on_output=None if as_json else print_line,
+                    watcher=watcher,
                 )  # fmt: skip
             except RunError as error:
                 if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():

@@ -1,6 +1,6 @@
-"""The commands that ask the simulator alone: `simcluster flows` and `simcluster bench`.
+"""The commands without an experiment: `simcluster flows` and `simcluster bench`.
 
-This file knows options and what is printed. It must not know how anything is simulated.
+This file knows options and what is printed. It must not know how anything is simulated or measured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simcluster.cli_options import Json
 from simcluster.cli_sets import overrides
 
 bench_app = typer.Typer(
-    help="Time a collective operation, or what simulating costs here.",
+    help="Time a collective operation, what simulating costs here, or real transports.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -111,3 +111,28 @@ def collective(
         f"  {result['messages']:,} messages with {result['bytes_sent']:,} bytes of tensors "
         f"and {result['header_bytes']:,} bytes of headers"
     )
+
+
+@bench_app.command()
+def transport(
+    nodes: Annotated[str, typer.Option(metavar="N,...", help="Processes: one, or several numbers.")] = "2,4",
+    sizes: Annotated[
+        str, typer.Option(metavar="SIZE,...", help="Of the vector of floats that each has.")
+    ] = "10kB,1MB,25MB,100MB",
+    repeats: Annotated[int, typer.Option(metavar="N", help="Times each; medians are printed.")] = 9,
+    as_json: Json = False,
+) -> None:
+    """Time real nodes on this machine against gloo's.
+
+    Ring all-reduce, and a push to a parameter server and the pull after it, by turns with those of torch.distributed.
+    """
+    from simcluster.bench_transport import bench_transport
+
+    rows = bench_transport(nodes, sizes, repeats)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    print(f"{'operation':<10}  nodes        bytes      ours ms      gloo ms  ratio")
+    for row in rows:
+        times = f"{row['ours_s'] * 1e3:>11.3f}  {row['gloo_s'] * 1e3:>11.3f}  {row['ratio']:>5.2f}"
+        print(f"{row['operation']:<10}  {row['nodes']:>5}  {row['bytes']:>11,}  {times}")

@@ -11,7 +11,6 @@ import http.client
 import json
 import logging
 import queue
-import sys
 import threading
 import time
 import urllib.parse
@@ -26,6 +25,8 @@ TRIES, FIRST_WAIT_S, MOST_WAIT_S = 5, 0.5, 8.0
 CALL_S, CLOSE_S = 5.0, 3.0
 LABELS = ("job", "component", "host", "level", "rank")
 """What lines are found by: few values each, so that Loki keeps few streams."""
+
+log = logging.getLogger("simcluster.loki")
 
 Entry = tuple[dict[str, str], str, str]
 """(labels, time in nanoseconds, line)."""
@@ -53,7 +54,7 @@ class Loki(logging.Handler):
         super().__init__()
         self._kind, self._host, self._port, self._path = parse_url(url)
         self.setFormatter(formatter)
-        self.dropped = 0
+        self.dropped = self._in_hand = 0
         self._queue: queue.Queue[Entry] = queue.Queue(QUEUE)
         self._closing, self._over = threading.Event(), threading.Event()
         self._sleep = sleep if sleep is not None else self._over.wait
@@ -79,16 +80,18 @@ class Loki(logging.Handler):
             self._thread.join(CLOSE_S)
             self._over.set()
             if self._thread.is_alive():
-                self.dropped += self._queue.qsize()
+                self.dropped += self._in_hand + self._queue.qsize()
             if self.dropped:
-                print(f"{self.dropped} lines did not get to Loki at {self._host}:{self._port}", file=sys.stderr)
+                log.warning("to Loki at %s:%d did not get: %d lines", self._host, self._port, self.dropped)
         super().close()
 
     def _work(self) -> None:
         while not self._over.is_set():
             batch = self._batch()
             if batch:
+                self._in_hand = len(batch)
                 self._push(batch)
+                self._in_hand = 0
             elif self._closing.is_set():
                 return
 
@@ -118,7 +121,8 @@ class Loki(logging.Handler):
                 wait_s = min(2 * wait_s, MOST_WAIT_S)
             if self._over.is_set():
                 return  # counted by whoever closed this
-        self.dropped += len(batch)
+        if not self._over.is_set():
+            self.dropped += len(batch)
 
     def _post(self, body: str) -> int | None:
         """The status of the answer; None if there is none."""

@@ -204,3 +204,10 @@ def test_no_bytes_raise_anything_but_the_two_errors(header: bytes) -> None:
         except (ProtocolError, HandshakeRefused):
             continue
         assert not side.done
+
+
+def test_what_a_stranger_calls_its_version_is_quoted_for_it_ends_in_logs_and_on_screens() -> None:
+    there, here = talk(connector(package="\x1b[2J\nall is well"), acceptor())
+    for error in (there, here):
+        assert "all is well" in str(error)
+        assert str(error).isprintable()

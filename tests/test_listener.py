@@ -231,3 +231,27 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
 def test_only_addresses_of_this_machine_are_loopback() -> None:
     assert [is_loopback(host) for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost")] == [True] * 4
     assert [is_loopback(host) for host in ("10.0.0.1", "0.0.0.0", "::", "example")] == [False] * 4
+
+
+def test_a_stranger_that_is_gone_before_its_connection_is_made_is_dropped_like_others() -> None:
+    class Gone:
+        """Its socket is not connected any more, which some systems tell when an option is set."""
+
+        def get_extra_info(self, name: str) -> Any:
+            return self if name == "socket" else None
+
+        def set_write_buffer_limits(self, high: int, low: int) -> None: ...
+
+        def setsockopt(self, *option: int) -> None:
+            raise OSError(22, "Invalid argument")
+
+    async def visit(door: Door) -> list[str]:
+        connection = door.listener._accept()
+        connection.connection_made(Gone())  # type: ignore[arg-type]
+        assert connection in door.listener._pending
+        connection.connection_lost(None)
+        assert connection not in door.listener._pending
+        return list(door.listener.dropped)
+
+    (dropped,) = at_the_door(visit)
+    assert "before it joined: the connection was closed" in dropped

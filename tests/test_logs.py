@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from backends.sockets import run_cluster
-from simcluster import cli, cli_show, logs
+from simcluster import cli, cli_show, logs, loki
 from simcluster.errors import UsageError
 from simcluster.logs import KEYS, Lines, LogSettings
 from tests.socket_runs import job
@@ -143,3 +143,13 @@ def test_a_real_node_logs_as_its_launcher_does_and_what_it_prints_too(tmp_path: 
         found = [json.loads(line) for line in (tmp_path / f"{name}.log").read_text().splitlines()]
         (line,) = [line for line in found if line["message"] == f"hello from {rank}"]
         assert (line["job"], line["component"], line["rank"], line["stream"]) == ("told", "node", rank, "stdout")
+
+
+def test_what_loki_did_not_get_is_said_as_json_as_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loki, "CLOSE_S", 0.2)
+    stream = io.StringIO()
+    logs.configure(LogSettings("json", "info", loki="http://127.0.0.1:1"), stream)
+    logging.getLogger("x").info("into the void")
+    logs.close()
+    said = [line["message"] for line in lines(stream)]
+    assert said == ["into the void", "to Loki at 127.0.0.1:1 did not get: 1 lines"]

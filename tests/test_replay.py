@@ -14,10 +14,10 @@ import yaml
 
 import simcluster
 from simcluster.errors import NodeFailed, NotReplayable, ReplayDiverged, UsageError
-from simcluster.replay.order import Kind, Order, pack
-from simcluster.replay.read import read_orders
-from simcluster.replay.replay import replay
-from simcluster.replay.whatif import what_if
+from simcluster.replaying.order import Kind, Order, pack
+from simcluster.replaying.read import read_orders
+from simcluster.replaying.replay import replay
+from simcluster.replaying.whatif import what_if
 from simcluster.results.folder import ORDER, Run
 from tests.replays.__main__ import ALGORITHMS, experiment
 

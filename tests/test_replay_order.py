@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.replay.notes import Notes
-from simcluster.replay.order import CHUNK_EVENTS, COUNTED, Answers, Damaged, Events, Kind, pack, unpack
+from simcluster.replaying.notes import Notes
+from simcluster.replaying.order import CHUNK_EVENTS, COUNTED, Answers, Damaged, Events, Kind, pack, unpack
 
 entries = st.lists(
     st.tuples(st.sampled_from(Kind), st.integers(0, 2**40), st.integers(0, 10**6), st.integers(0, 10**9)), max_size=40

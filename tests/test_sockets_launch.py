@@ -83,10 +83,10 @@ def test_a_node_started_by_hand_joins_one_that_was_not(tmp_path: Path) -> None:
 
 
 def test_a_killed_worker_is_the_error_and_nothing_is_left(tmp_path: Path) -> None:
-    running = Running(job("forever", folder=tmp_path))
+    running = Running(job("forever", folder=tmp_path, options={"heartbeat_s": 0.05}))
     pids = pids_in(tmp_path, "abc")
     wait_for(lambda: all((tmp_path / f"{name}.pid").exists() for name in "abc"))
-    time.sleep(0.6)  # past a heartbeat, so that there are metrics to keep
+    time.sleep(1.0)  # past many heartbeats, so that there are metrics to keep
     os.kill(pids["b"], signal.SIGKILL)
     record = running.result()
     assert isinstance(record.error, PeerLost)

@@ -66,7 +66,7 @@ def test_a_place_that_not_every_seed_reached_is_a_gap_and_told() -> None:
             ((1, 0, 2.0), (1, 1, 4.0), (2, 0, 3.0), (2, 1, None), (4, 0, 5.0), (4, 1, 5.0))]  # fmt: skip
     figure = sweep_of(rows, ["k"]).time_to_target()
     assert list(traces(figure)["all"].y) == [3.0, None, 5.0]
-    assert "Not every seed got there at 2." in figure.layout.xaxis.title.text
+    assert "Not every run got there at 2." in figure.layout.xaxis.title.text
 
 
 def test_without_a_crossing_the_soonest_is_named() -> None:

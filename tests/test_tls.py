@@ -8,18 +8,20 @@ import shutil
 import ssl
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backends.sockets import certificates, run_cluster, tls
+from backends.sockets import listener as listener_module
 from backends.sockets.certificates import make_certificates
 from backends.sockets.connection import Connection
 from backends.sockets.endpoints import open_socket
 from backends.sockets.frame import Kind, Outgoing, as_octets
 from backends.sockets.handshake import Handshake, Identity
-from backends.sockets.listener import Listener, connect
+from backends.sockets.listener import PENDING_LIMIT, Listener, connect
 from backends.sockets.loops import run_to_its_end
 from backends.sockets.settings import read_options
 from backends.sockets.tls import Tls, check_files, names_in, read_tls
@@ -145,6 +147,37 @@ def test_whoever_does_not_speak_tls_is_refused_by_who_does_and_the_other_way_rou
     with pytest.raises(RunError, match="is one side started with --tls and the other without") as error:
         meet(None, read_tls(folder, "b"))
     assert "not a simcluster peer" in "".join(error.value.__notes__)
+
+
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_strangers_that_do_not_come_to_the_point_are_limited_before_they_speak_tls(
+    folder: Path, uvloop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "HANDSHAKE_TIMEOUT_S", 60.0)
+
+    async def crowd() -> Listener:
+        door = Listener(
+            lambda: Handshake(KEY, Identity("data", "a", 0), accepts=True), lambda _: None, tls=read_tls(folder, "a")
+        )
+        await door.start(open_socket("127.0.0.1", 0, "listen"))
+        visits = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(PENDING_LIMIT + 10)]
+        async with asyncio.timeout(20):
+            for reader, _ in visits[PENDING_LIMIT:]:
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+            for _, writer in visits[:10]:  # whoever is gone takes no place
+                writer.close()
+            while len(door._pending) > PENDING_LIMIT - 10:
+                await asyncio.sleep(0.01)
+        assert len(door._pending) == PENDING_LIMIT - 10
+        for _, writer in visits:
+            writer.close()
+        await door.close()
+        assert door._pending == {}
+        return door
+
+    door = run_to_its_end(crowd(), uvloop)
+    assert door.dropped_count >= 20
 
 
 def test_only_tls_1_3_is_spoken(folder: Path) -> None:

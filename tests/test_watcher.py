@@ -180,3 +180,11 @@ def test_ctrl_c_ends_it_in_a_sentence_and_gives_the_cursor_back(tmp_path: Path) 
     assert text.strip().splitlines()[-1].removeprefix("\x1b[?25h") == "interrupted"
     assert "Traceback" not in text
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_resumed_run_is_watched_too(tmp_path: Path) -> None:
+    first, seen = tmp_path / "first", Seen()
+    run(tmp_path, "first", None, checkpoint={"every": 10}, stop={"steps": 10}, algorithm="all_reduce_dp")
+    simcluster.resume(first, overrides={"stop.steps": 20}, report=False, watcher=Watching(seen, interval_s=0.0))
+    assert seen.runs[-1]["step"] == 20
+    assert seen.runs[-1]["state"] == "done"

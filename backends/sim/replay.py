@@ -22,7 +22,7 @@ from simcluster.results.record import NodeRecord, Recorder, RunRecord, kept_span
 
 if TYPE_CHECKING:
     from simcluster.experiment.job import ClusterJob
-    from simcluster.replay.order import Order
+    from simcluster.replaying.order import Order
 
 
 def replay_cluster(job: ClusterJob, orders: Sequence[Order]) -> RunRecord:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from backends.sim.replay_loop import ReplayLoop
     from backends.sim.scripted import Script
     from simcluster.checkpoints.shard import Shard
-    from simcluster.replay.order import Answers
+    from simcluster.replaying.order import Answers
     from simcluster.results.record import Recorder
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from backends.sim.clock import Alarm
 from simcluster.errors import ENDED, ReplayDiverged
 from simcluster.inbox import fail
-from simcluster.replay.order import WORDS, Kind, Order
+from simcluster.replaying.order import WORDS, Kind, Order
 
 if TYPE_CHECKING:
     from backends.sim.loop import Handle, SimTask, Timer

@@ -17,6 +17,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Protocol, cast
 
 from backends.sockets.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
@@ -190,7 +191,8 @@ class Connection(asyncio.BufferedProtocol):
             self.handshake.certified = names_in(transport.get_extra_info("peercert"))
         # Plain transports pause above this mark, those of TLS at it.
         self._transport.set_write_buffer_limits(high=1 if self._encrypted else 0, low=0)
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError):  # a stranger may be gone again, of which some systems tell here
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._deadline = self._loop.call_later(
             HANDSHAKE_TIMEOUT_S,
             lambda: self._fail(HandshakeRefused(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")),

@@ -141,7 +141,7 @@ class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
 
 
 class Ordered(msgspec.Struct, array_like=True, frozen=True, tag="ordered"):
-    """Node to launcher: the next part of the order in which things happened there, packed by simcluster.replay."""
+    """Node to launcher: the next part of the order in which things happened there, packed by simcluster.replaying."""
 
     content: bytes
 

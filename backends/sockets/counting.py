@@ -1,7 +1,7 @@
 """Loops that count the callbacks of the node's own code, number its tasks and timers, and note what clock it reads.
 
-This file knows asyncio's and uvloop's loops and simcluster.replay.notes. It must not know what is run. Whatever is not
-the program's (connections, heartbeats) has a context without notes, and goes its usual way.
+This file knows the loops of asyncio and uvloop, and the notes of simcluster.replaying. It must not know what is run.
+Whatever is not the program's (connections, heartbeats) has a context without notes, and goes its usual way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from simcluster.replay.notes import NOTES
+from simcluster.replaying.notes import NOTES
 
 T = TypeVar("T")
 

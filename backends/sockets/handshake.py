@@ -147,7 +147,7 @@ class Handshake:
     def _receive_hello(self, hello: Hello, encoded: bytes) -> None:
         if hello.package != self._package:
             raise self.refuse(
-                f"simcluster {hello.package[:20]} cannot talk to simcluster {self._package}: "
+                f"simcluster {hello.package[:20]!r} cannot talk to {self._package!r}: "
                 "install the same version on every node"
             )
         if len(hello.nonce) != NONCE_BYTES or len(hello.name.encode()) > NAME_LIMIT_BYTES:

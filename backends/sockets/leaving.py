@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from simcluster.replay.order import Kind
+from simcluster.replaying.order import Kind
 
 if TYPE_CHECKING:
     from backends.sockets.transport import SocketTransport

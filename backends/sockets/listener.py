@@ -13,12 +13,13 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from backends.sockets.connection import HANDSHAKE_TIMEOUT_S, Connection
 from backends.sockets.endpoints import show_endpoint
 from backends.sockets.framing import Limits
 from backends.sockets.handshake import Handshake
-from backends.sockets.tls import Tls, in_words, noting
+from backends.sockets.tls import Tls, in_words
 from simcluster.errors import HandshakeRefused, ProtocolError, RunError
 
 PENDING_LIMIT = 64
@@ -27,6 +28,8 @@ PENDING_LIMIT = 64
 LOGGED = 5
 """Strangers that the log tells of in full. More of them are counted, or somebody who knocks for ever fills a disk."""
 
+TOO_MANY = "too many connections that have not finished their handshake"
+BACKLOG = 100
 RETRY_S = 0.1
 
 log = logging.getLogger("simcluster.sockets")
@@ -51,6 +54,8 @@ class Listener:
         self.dropped_count = 0
         self._pending: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None  # in place of it with TLS
+        self._securing: set[asyncio.Task[None]] = set()
 
     @property
     def dropped_in_words(self) -> list[str]:
@@ -64,20 +69,24 @@ class Listener:
         if self._tls is None:
             self._server = await self._loop.create_server(self._accept, sock=listening)
             return
-        noting(self._tls.server, self._note)
-        self._server = await self._loop.create_server(
-            self._accept, sock=listening, ssl=self._tls.server, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
-        )
+        listening.setblocking(False)
+        listening.listen(BACKLOG)
+        self._accepting = asyncio.create_task(self._accept_encrypted(listening, self._tls.server))
 
     async def close(self) -> None:
         """Listens no longer. Connections that were handed over live on."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        tasks = [*self._securing, *([self._accepting] if self._accepting is not None else [])]
+        if self._server is not None or self._accepting is not None:
+            if self._server is not None:
+                self._server.close()
+            self._server = self._accepting = None
             if self.dropped_count > LOGGED:
                 log.warning("%d connections dropped in all before they joined", self.dropped_count)
         for connection in list(self._pending):
             connection.abort("the listener was closed")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)
 
     def _accept(self) -> Connection:
@@ -85,20 +94,48 @@ class Listener:
             self._make_handshake(), on_open=self._opened, on_fail=self._failed, limits=replace(self._limits)
         )
         if len(self._pending) >= PENDING_LIMIT:
-            connection.abort("too many connections that have not finished their handshake")
+            connection.abort(TOO_MANY)
         else:
             self._pending[connection] = None
-            if self._tls is not None:  # of what does not get through TLS nobody hears any more
-                self._loop.call_later(HANDSHAKE_TIMEOUT_S + RETRY_S, self._forget, connection)
         return connection
 
-    def _forget(self, connection: Connection) -> None:
+    async def _accept_encrypted(self, listening: socket.socket, context: ssl.SSLContext) -> None:
+        """As a server does, but for this: it would begin the handshake of TLS with any number of strangers at once."""
+        with listening:
+            while True:
+                await asyncio.sleep(0)  # what is there already is accepted at once: others are to have a turn
+                try:
+                    accepted, address = await self._loop.sock_accept(listening)
+                except OSError:  # that one is gone again, or this process may open no more files for now
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                where = show_endpoint(*address[:2])
+                if len(self._pending) >= PENDING_LIMIT:
+                    accepted.close()
+                    self._drop(f"dropped {where} before it joined: {TOO_MANY}")
+                    continue
+                connection = self._accept()
+                securing = asyncio.create_task(self._secure(connection, accepted, where, context))
+                self._securing.add(securing)
+                securing.add_done_callback(partial(self._secured, connection, accepted))
+
+    async def _secure(
+        self, connection: Connection, accepted: socket.socket, address: str, context: ssl.SSLContext
+    ) -> None:
+        """The handshake of TLS; ours follows in the connection itself."""
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+            )
+        except OSError as error:
+            words = in_words(error) if isinstance(error, ssl.SSLError) else str(error) or type(error).__name__
+            self._drop(f"dropped {address} before it joined: {words}")
+
+    def _secured(self, connection: Connection, accepted: socket.socket, securing: asyncio.Task[None]) -> None:
+        self._securing.discard(securing)
         if not connection.is_made:
             self._pending.pop(connection, None)
-
-    def _note(self, error: ssl.SSLError) -> None:
-        """A handshake of TLS has failed; whose, nobody says."""
-        self._drop(f"dropped a connection before it joined: {in_words(error)}")
+            accepted.close()
 
     def _opened(self, connection: Connection) -> None:
         self._pending.pop(connection, None)

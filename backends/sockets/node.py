@@ -59,8 +59,8 @@ from simcluster.checkpoints.keeper import Channel
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
 from simcluster.experiment.fault_kinds import cut_off
 from simcluster.own_files import look_below
-from simcluster.replay.notes import Notes
-from simcluster.replay.order import Kind
+from simcluster.replaying.notes import Notes
+from simcluster.replaying.order import Kind
 from simcluster.results.copies import hand_in, told
 from simcluster.results.record import NodeRecord, Recorder, kept_spans
 

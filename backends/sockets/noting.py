@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from simcluster.checkpoints.keeper import Channel
 from simcluster.checkpoints.shard import Shard
-from simcluster.replay.notes import Notes
-from simcluster.replay.order import Kind
+from simcluster.replaying.notes import Notes
+from simcluster.replaying.order import Kind
 
 T = TypeVar("T")
 

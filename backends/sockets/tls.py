@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ssl
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,22 +113,6 @@ def _context(kind: int, folder: Path, name: str) -> ssl.SSLContext:
     if kind == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0  # no connection is resumed
     return context
-
-
-def noting(context: ssl.SSLContext, note: Callable[[ssl.SSLError], object]) -> None:
-    """From now on *note* is called with what ends a handshake of *context* badly, which a server is not told of."""
-
-    class Noting(ssl.SSLObject):
-        def do_handshake(self) -> None:
-            try:
-                super().do_handshake()
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                raise
-            except ssl.SSLError as error:
-                note(error)
-                raise
-
-    context.sslobject_class = Noting
 
 
 _MEANT = {

@@ -22,13 +22,13 @@ from simcluster.experiment.fault_kinds import Factors, stretched
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work, name_of
 from simcluster.payload import Message, Payload, Sendable, as_payload, body_bytes, encode_header, freeze
-from simcluster.replay.order import Kind as Event
+from simcluster.replaying.order import Kind as Event
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
 
 if TYPE_CHECKING:
     from backends.sockets.connection import Connection, Left, Sending
-    from simcluster.replay.notes import Notes
+    from simcluster.replaying.notes import Notes
     from simcluster.results.record import Recorder
 
 T = TypeVar("T")

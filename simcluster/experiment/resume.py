@@ -15,6 +15,7 @@ from simcluster.experiment.kept import begin_with
 from simcluster.experiment.read import read_experiment
 from simcluster.experiment.run import Output, Progress, run_plan
 from simcluster.results.folder import SUMMARY, Run
+from simcluster.watching.telling import Watcher
 
 
 def resume(
@@ -29,6 +30,7 @@ def resume(
     report: bool = True,
     progress: Progress | None = None,
     on_output: Output | None = None,
+    watcher: Watcher | None = None,
 ) -> Run:
     """Goes on with the run in folder *run*, into *out* or the same folder, from its last complete checkpoint or that of
     *step*.
@@ -46,5 +48,5 @@ def resume(
         found = latest(folder, below=plan.steps)  # it ended, but was killed before it could say what came of it
     return run_plan(
         plan, out=folder if out is None else out, options=options, report=report, progress=progress,
-        on_output=on_output, begins_with=begin_with(found, plan),
+        on_output=on_output, watcher=watcher, begins_with=begin_with(found, plan),
     )  # fmt: skip

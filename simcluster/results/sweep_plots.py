@@ -21,7 +21,7 @@ from simcluster.results.figure_words import named, titled
 from simcluster.results.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
 from simcluster.results.summary import ACCURACY, LOSS
 from simcluster.results.swept_figures import draw_band, meetings, soonest_lines, swept_line, time_to_target
-from simcluster.results.swept_lines import first_of, groups, said, scale_of, swept_lines
+from simcluster.results.swept_lines import first_of, groups, said, scale_of, short, swept_lines
 from simcluster.results.winner import draw_winners, winners
 from simcluster.results.x_axis import XAxis, XScale, axes_of, check_axis
 
@@ -155,8 +155,8 @@ class SweepPlots:
             )
         )
         sides = {
-            "xaxis": {"title": {"text": across}, "type": "category"},
-            "yaxis": {"title": {"text": up}, "type": "category"},
+            "xaxis": {"title": {"text": escape(across)}, "type": "category"},
+            "yaxis": {"title": {"text": escape(short(up))}, "type": "category"},
         }
         return styled(figure, height=160 + 44 * len(rows), margin={"t": 16}, **sides)
 

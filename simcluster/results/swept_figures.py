@@ -94,7 +94,7 @@ def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptL
     for line in missing[:MAX_SENTENCES]:
         places = [scale.say(at) for at, height in zip(scale.places, line.means, strict=True) if math.isnan(height)]
         whose = f" of {unescape(line.label)}" if len(lines) > 1 else ""
-        found.append(f"Not every seed{whose} got there at {words.listing(places)}.")
+        found.append(f"Not every run{whose} got there at {words.listing(places)}.")
     return found
 
 

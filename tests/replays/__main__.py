@@ -14,7 +14,7 @@ from typing import Any
 
 import simcluster
 from simcluster.errors import ReplayDiverged
-from simcluster.replay.replay import replay
+from simcluster.replaying.replay import replay
 
 ALGORITHMS: dict[str, Any] = {
     "edp": "edp",

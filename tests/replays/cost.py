@@ -15,7 +15,7 @@ import torch
 
 from backends.sockets import run_cluster
 from simcluster.experiment.job import ClusterJob
-from simcluster.replay.order import unpack
+from simcluster.replaying.order import unpack
 from simcluster.results.record import NodeRecord, Recorder, RunRecord
 
 

@@ -36,7 +36,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         refusal = self._refusal(scope)
-        body = b"" if refusal else await _body(receive)
+        body = b"" if refusal or self._is_open(scope) else await _body(receive)
         if body is None:
             refusal = (413, f"a body of at most {BODY_LIMIT_BYTES} bytes")
         if refusal is not None:
@@ -49,6 +49,10 @@ class Guard:
 
         await self._app(scope, once, send)
 
+    def _is_open(self, scope: Scope) -> bool:
+        """Whether everybody may have it. Nobody then waits for a body, which may never come."""
+        return scope["path"] in self._open and scope["method"] in ("GET", "HEAD")
+
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
@@ -56,7 +60,7 @@ class Guard:
         hosts = headers.get(b"host", [])
         if len(hosts) != 1 or host_of(hosts[0].decode("latin-1")) not in self._hosts:
             return 421, "this service is not called by that name: see --allow-host"
-        if scope["path"] in self._open and scope["method"] in ("GET", "HEAD"):
+        if self._is_open(scope):
             return None
         kind, _, token = (headers.get(b"authorization") or [b""])[0].partition(b" ")
         if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):

@@ -14,6 +14,7 @@ import uvicorn
 
 from backends.sockets.coordinator.api import make_api
 from backends.sockets.coordinator.desk import Desk
+from backends.sockets.coordinator.patience import patient_protocol
 from backends.sockets.endpoints import is_wildcard, open_socket, parse_endpoint, show_endpoint
 from simcluster.errors import Problem, RunError, UsageError
 
@@ -44,6 +45,8 @@ class Service:
             log_level="warning",
             access_log=False,  # a path tells what the log of the run tells, and a header has the token
             server_header=False,
+            http=patient_protocol(),
+            ws="none",
             lifespan="off",
             limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=1,

@@ -137,7 +137,7 @@ function drawMap(run, warned) {
     if (busy === null) continue;
     // beside its line, and not in the middle, where lines of a square cross
     const along = [x(b.x) - x(a.x), y(b.y) - y(a.y)], long = Math.hypot(...along) || 1, side = along[0] < 0 ? -1 : 1;
-    const at = [x(a.x) + 0.4 * along[0] + side * 18 * along[1] / long, y(a.y) + 0.4 * along[1] - side * 12 * along[0] / long];
+    const at = [x(a.x) + 0.3 * along[0] + side * 18 * along[1] / long, y(a.y) + 0.3 * along[1] - side * 12 * along[0] / long];
     labels.push(shape("text", { class: "rate", x: at[0], y: at[1] }, `${Math.round(100 * busy)} %`));
   }
   for (const spot of map.spots) {

@@ -18,11 +18,11 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.replay.read import read_orders
+from simcluster.replaying.read import read_orders
 from simcluster.results.folder import Run, load_run
 
 if TYPE_CHECKING:
-    from simcluster.replay.order import Order
+    from simcluster.replaying.order import Order
     from simcluster.results.record import RunRecord
 
 CHANGEABLE = "topology."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from simcluster.errors import NotReplayable, Problem, UsageError
-from simcluster.replay.order import Damaged, Order, unpack
+from simcluster.replaying.order import Damaged, Order, unpack
 from simcluster.results.folder import ORDER, Run
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from simcluster.replay.order import CHUNK_EVENTS, CHUNK_S, Answers, Events, Kind, pack
+from simcluster.replaying.order import CHUNK_EVENTS, CHUNK_S, Answers, Events, Kind, pack
 
 NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
 """Whose callbacks a loop counts: set in the context of the program, which its tasks, timers and callbacks inherit."""

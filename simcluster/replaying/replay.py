@@ -18,7 +18,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import read_experiment
-from simcluster.replay.read import read_orders
+from simcluster.replaying.read import read_orders
 from simcluster.results.folder import Run, check_folder, load_run
 from simcluster.results.write import write_run
 

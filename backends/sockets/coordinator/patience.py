@@ -1,0 +1,95 @@
+"""How long the service listens to somebody who does not come to the point, and how many of them at once.
+
+This file knows uvicorn's connections. It must not know requests: who has the token the guard knows. Uvicorn itself
+waits for ever for a request that is begun, and for a body that nobody wants any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+ASK_S = 5.0
+"""Until the head of a request is whole: since it connected, or since the last answer."""
+
+ANSWER_S = 30.0
+"""Until a request is answered, its body and the way back included: those of who has the token may be long."""
+
+ASKING_LIMIT = 64
+"""Connections that have not asked anything yet. When one more comes the oldest is dropped: whoever means well has asked
+long before, so strangers in whatever number keep nobody out.
+"""
+
+LOGGED = 5
+
+
+class Few(logging.Filter):
+    """Of what strangers do only the first times are logged, and then powers of ten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno > logging.WARNING:
+            return True
+        self.count += 1
+        if self.count == LOGGED:
+            record.msg = f"{record.msg} (more are only counted)"
+        elif self.count > LOGGED:
+            record.msg = f"{record.msg} ({self.count} so far)"
+        return self.count <= LOGGED or str(self.count).strip("0") == "1"
+
+
+class Patient(H11Protocol):
+    """A connection that is dropped when its time is up. Made into a service's own class by `patient_protocol`."""
+
+    asking: dict[Patient, None]
+    few: logging.Logger
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.logger = self.few
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self in self.asking and self._is_answered:
+            self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.asking.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def _is_answered(self) -> bool:
+        """Whether there is a request whose answer is not complete."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        """From now on for what comes next: a request, or its answer."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self.asking.pop(self, None)
+        if not self._is_answered:
+            self.asking[self] = None
+            if len(self.asking) > ASKING_LIMIT:
+                next(iter(self.asking)).transport.abort()
+        self._deadline = self.loop.call_later(ANSWER_S if self._is_answered else ASK_S, self.transport.abort)
+
+
+def patient_protocol() -> type[asyncio.Protocol]:
+    """The class of the connections of one service."""
+    few = logging.Logger("uvicorn.error", logging.WARNING)
+    few.parent = logging.getLogger("uvicorn.error")
+    few.addFilter(Few())
+    return type("ServicePatient", (Patient,), {"asking": {}, "few": few})
