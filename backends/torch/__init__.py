@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -60,9 +61,10 @@ def _run(job: ClusterJob, options: Options, place: Place | None) -> RunRecord:
         place = Place(0, len(job.names), loopback=True)
         store = store_of_ours(place, 0, options.start_s)
         with ExitStack() as files:
-            processes = start_others(job, options, store.port, files)
+            processes: list[subprocess.Popen[bytes]] = []
             leave_s = 0.0
             try:
+                start_others(job, options, store.port, files, processes)
                 outcome = take_part(job, options, place, store, lambda: fallen(job, processes))
                 leave_s = LEAVE_S
                 if outcome is not None and not isinstance(outcome, RunError) and outcome.extra["lost"]:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO
@@ -40,9 +40,10 @@ class Order(msgspec.Struct):
     options: dict[str, float | int | None]
 
 
-def start_others(job: ClusterJob, options: Options, port: int, files: ExitStack) -> list[subprocess.Popen[bytes]]:
-    """Starts ranks 1 and up; each writes into its log, if the run has a folder for that."""
-    processes = []
+def start_others(
+    job: ClusterJob, options: Options, port: int, files: ExitStack, processes: list[subprocess.Popen[bytes]]
+) -> None:
+    """Starts ranks 1 and up, into *processes*; each writes into its log, if the run has a folder for that."""
     for rank, name in enumerate(job.names[1:], 1):
         log: IO[bytes] | int = subprocess.DEVNULL
         if job.log_folder is not None:
@@ -53,9 +54,9 @@ def start_others(job: ClusterJob, options: Options, port: int, files: ExitStack)
         processes.append(process)
         order = Order(rank, port, job.names, job.config_json, job.seed, job.program, asdict(options))
         assert process.stdin is not None
-        process.stdin.write(msgspec.json.encode(order) + b"\n")
-        process.stdin.flush()
-    return processes
+        with suppress(BrokenPipeError):  # it has ended already, which `fallen` says
+            process.stdin.write(msgspec.json.encode(order) + b"\n")
+            process.stdin.flush()
 
 
 def _log(folder: Path, name: str) -> IO[bytes]:
@@ -82,7 +83,8 @@ def end(processes: Sequence[subprocess.Popen[bytes]], leave_s: float) -> None:
             process.kill()
             process.wait()
         if process.stdin is not None:
-            process.stdin.close()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
 
 
 def obey() -> int:
