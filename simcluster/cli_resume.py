@@ -22,7 +22,17 @@ from simcluster.cli_options import (
     Sets,
     meeting,
 )
-from simcluster.cli_real import real_options
+from simcluster.cli_real import (
+    Coordinator,
+    Restarts,
+    Ssh,
+    SshConfig,
+    SshOptions,
+    TlsFolder,
+    Tmux,
+    TokenFile,
+    real_options,
+)
 from simcluster.cli_sets import overrides
 from simcluster.cli_show import print_line, print_summary, progress_bar
 from simcluster.cli_watch import Watch, watching
@@ -39,13 +49,25 @@ def resume(
     report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
+    ssh: Ssh = True,
+    ssh_config: SshConfig = None,
+    ssh_options: SshOptions = None,
+    tmux: Tmux = False,
+    max_restarts: Restarts = None,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    tls: TlsFolder = None,
     more_options: BackendOptions = None,
     watch: Watch = False,
     show: Annotated[bool, typer.Option("--list", help="Only list the checkpoints.")] = False,
     as_json: Json = False,
 ) -> None:
     """Go on with a run from its last complete checkpoint."""
-    options = overrides(more_options or [], "--option") | real_options(backend, meeting(rendezvous, key_file))
+    given = meeting(rendezvous, key_file) | {
+        "ssh": ssh, "ssh_config": ssh_config, "ssh_options": ssh_options, "tmux": tmux, "max_restarts": max_restarts,
+        "coordinator": coordinator, "token_file": token_file, "tls": tls,
+    }  # fmt: skip
+    options = overrides(more_options or [], "--option") | real_options(backend, given)
     with warnings.catch_warnings():
         warnings.showwarning = _say
         warnings.simplefilter("always", CheckpointWarning)

@@ -16,7 +16,7 @@ from simcluster.cli_options import Json
 from simcluster.cli_sets import overrides
 
 bench_app = typer.Typer(
-    help="Time a collective operation, what simulating costs here, or real transports.",
+    help="Time a collective, the simulator, or real transports.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

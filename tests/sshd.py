@@ -39,43 +39,48 @@ class Sshd:
     pid: int
 
 
-def _keygen(path: Path) -> str:
+def keygen(path: Path) -> str:
+    """Makes a key pair at *path*; returns the public one, "TYPE KEY"."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-    return path.with_suffix(".pub").read_text()
+    return " ".join(path.with_suffix(".pub").read_text().split()[:2])
 
 
-def _config(folder: Path, name: str, port: int, known_hosts: Path) -> Path:
-    file = folder / name
-    file.write_text(
-        "Host shelf\n"
-        f"  HostName 127.0.0.1\n  Port {port}\n  User {getpass.getuser()}\n  IdentityFile {folder / 'user'}\n"
+def client_config(folder: Path, alias: str, address: str, port: int, known_hosts: Path) -> str:
+    """What ssh is told of a server that it shall call *alias*; the user's key is "user" in *folder*."""
+    return (
+        f"Host {alias}\n"
+        f"  HostName {address}\n  Port {port}\n  User {getpass.getuser()}\n  IdentityFile {folder / 'user'}\n"
         f"  IdentitiesOnly yes\n  UserKnownHostsFile {known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
     )
-    return file
+
+
+def server_command(folder: Path, host: str, address: str, port: int) -> list[str]:
+    """The words that start a server whose key is *host* in *folder*, and who lets in whom "authorized_keys" says."""
+    config = folder / f"{host}.sshd_config"
+    config.write_text(
+        f"Port {port}\nListenAddress {address}\nHostKey {folder / host}\nPidFile none\nStrictModes no\n"
+        f"AuthorizedKeysFile {folder / 'authorized_keys'}\nUsePAM no\nPasswordAuthentication no\n"
+        "KbdInteractiveAuthentication no\nLogLevel VERBOSE\n"
+    )
+    return [str(PROGRAM), "-D", "-f", str(config), "-E", str(folder / f"{host}.log")]
 
 
 @contextmanager
 def sshd(folder: Path) -> Iterator[Sshd]:
     """A server with all it needs in *folder*, until the end of the block."""
-    port, public = free_port(), {name: _keygen(folder / name) for name in ("host", "user", "other")}
-    (folder / "authorized_keys").write_text(public["user"])
+    port, public = free_port(), {name: keygen(folder / name) for name in ("host", "user", "other")}
+    (folder / "authorized_keys").write_text(public["user"] + "\n")
     (folder / "authorized_keys").chmod(0o600)
     for name, key in (("known", public["host"]), ("strangers", public["other"])):
-        (folder / name).write_text(f"[127.0.0.1]:{port} {' '.join(key.split()[:2])}\n")
-    (folder / "sshd_config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder / 'host'}\nPidFile none\nStrictModes no\n"
-        f"AuthorizedKeysFile {folder / 'authorized_keys'}\nUsePAM no\nPasswordAuthentication no\n"
-        "KbdInteractiveAuthentication no\nLogLevel VERBOSE\n"
-    )
-    command = [str(PROGRAM), "-D", "-f", str(folder / "sshd_config"), "-E", str(folder / "sshd.log")]
-    with subprocess.Popen(command) as server:
+        (folder / name).write_text(f"[127.0.0.1]:{port} {key}\n")
+        (folder / f"{name}_config").write_text(client_config(folder, "shelf", "127.0.0.1", port, folder / name))
+    with subprocess.Popen(server_command(folder, "host", "127.0.0.1", port)) as server:
         try:
             for _ in range(500):
                 with socket.socket() as probe:
                     if probe.connect_ex(("127.0.0.1", port)) == 0:
                         break
                 time.sleep(0.02)
-            configs = [_config(folder, f"{name}_config", port, folder / name) for name in ("known", "strangers")]
-            yield Sshd("shelf", *configs, server.pid)
+            yield Sshd("shelf", folder / "known_config", folder / "strangers_config", server.pid)
         finally:
             server.send_signal(signal.SIGTERM)

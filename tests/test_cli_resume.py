@@ -9,7 +9,7 @@ import pytest
 
 import simcluster
 from simcluster.cli_resume import resume
-from simcluster.errors import CheckpointError
+from simcluster.errors import CheckpointError, UsageError
 from tests.kept import config
 
 
@@ -40,6 +40,19 @@ def test_it_goes_on_and_prints_the_summary(run: Path, tmp_path: Path, capsys: py
     assert (summary["resumed"]["step"], summary["steps"]) == (4, 6)
     resume(run, step=4, out=tmp_path / "again", report=False)
     assert "8 steps" in capsys.readouterr().out
+
+
+def test_it_has_the_options_of_run_for_real_nodes(run: Path, tmp_path: Path) -> None:
+    given = {"ssh_config": tmp_path / "config", "token_file": tmp_path / "token", "max_restarts": -1}
+    with pytest.raises(UsageError, match="this only with --backend sockets") as error:
+        resume(run, backend="sim", ssh=False, coordinator="127.0.0.1:0", **given)  # type: ignore[arg-type]
+    assert {problem.key for problem in error.value.problems} == {
+        "--no-ssh", "--ssh-config", "--token-file", "--max-restarts", "--coordinator",
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="max_restarts: found -1") as error:
+        resume(run, backend="sockets", step=4, out=tmp_path / "x", **given)  # type: ignore[arg-type]
+    assert {"max_restarts", "token_file"} <= {problem.key for problem in error.value.problems}
+    assert not (tmp_path / "x").exists()
 
 
 def test_what_is_passed_over_is_said(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

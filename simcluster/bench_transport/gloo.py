@@ -39,7 +39,8 @@ def main(rank: int, size: int) -> None:
 def _join(rank: int, size: int) -> None:
     port = json.loads(sys.stdin.readline())["port"]
     wait = timedelta(seconds=TIMEOUT_S)
-    store = dist.TCPStore(HOST, port or 0, size, is_master=port is None, timeout=wait, wait_for_workers=False)
+    make = dist.TCPStore  # type: ignore[attr-defined]  # its module does not list it
+    store = make(HOST, port or 0, size, is_master=port is None, timeout=wait, wait_for_workers=False)
     if port is None:
         _say({"port": store.port})
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")

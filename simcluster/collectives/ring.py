@@ -36,7 +36,7 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     for step in range(size - 1):
         outgoing, incoming = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
         message = await exchange(node, right, left, f"{tag}/scatter{step}", outgoing)
-        incoming.copy_(message.tensor.add_(incoming))
+        incoming.add_(message.tensor)
 
     # all-gather: the finished chunks go round once
     for step in range(size - 1):

@@ -105,7 +105,7 @@ ARITHMETIC = [
     ),
     Mutant(
         "10", "a reduce-scatter that returns the caller's own chunk", RING,
-        "        incoming.copy_(message.tensor.add_(incoming))\n", "",
+        "        incoming.add_(message.tensor)\n", "",
         "all_reduce_dp", "one process",
     ),
     Mutant(
