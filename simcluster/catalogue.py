@@ -22,7 +22,11 @@ def catalogue(kind: str) -> dict[str, str]:
     if kind == "kinds":
         return dict.fromkeys(KINDS, "")
     if kind == "backends":
-        return {"sim": "virtual time, one process", "sockets": "TCP between processes"}
+        return {
+            "sim": "virtual time, one process",
+            "sockets": "TCP between processes",
+            "torch": "torch.distributed: under torchrun, Slurm or Kubernetes",
+        }
     if kind in ("topologies", "experiments"):
         from simcluster.shipped import shipped_names
 

@@ -30,7 +30,7 @@ from simcluster.cli_topology import topology_app
 from simcluster.cli_track import export
 from simcluster.cli_verify import verify
 from simcluster.cli_whatif import whatif
-from simcluster.errors import Problem, RunError, UsageError
+from simcluster.errors import Problem, RunError, UsageError, WrittenElsewhere
 
 app = typer.Typer(
     name="simcluster",
@@ -62,6 +62,8 @@ def main() -> None:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         raise SystemExit(2) from None
+    except WrittenElsewhere:
+        raise SystemExit(0) from None
     except RunError as error:
         print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
         if error.seed is not None:

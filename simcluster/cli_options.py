@@ -51,7 +51,7 @@ ExperimentFile = Annotated[
 ]
 BackendName = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="sim (the default) or sockets.", autocompletion=names_of("backends")),
+    typer.Option(metavar="NAME", help="sim (the default), sockets or torch.", autocompletion=names_of("backends")),
 ]
 OtherTopology = Annotated[
     str | None,

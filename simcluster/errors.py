@@ -149,6 +149,14 @@ class LaunchFailed(RunError):
         super().__init__("\n".join([headline, *(f"  {reason}" for reason in self.reasons)]))
 
 
+class WrittenElsewhere(SimclusterError):
+    """No failure: this process ran *rank* of a run whose folder the process of rank 0 writes."""
+
+    def __init__(self, rank: int, name: str) -> None:
+        self.rank, self.name = rank, name
+        super().__init__(f"rank {rank} ({name}) is done; rank 0 writes the run folder")
+
+
 def last_words(details: str) -> str:
     """What the last exception in the traceback *details* says, all lines of it, those after the first indented."""
     lines = details.rstrip().splitlines() or ["no traceback"]

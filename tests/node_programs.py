@@ -191,3 +191,17 @@ async def prints(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     print(f"hello from {node.rank}")
     await asyncio.sleep(0)
     return recorder.finish(None)
+
+
+async def bears_losses(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """The others send to rank 0 without end, until the test harms them; rank 0 goes on until nobody is left."""
+    say_where(node, config)
+    step = 0
+    while node.peers:
+        step += 1
+        node.record(step=step, alive=1.0)
+        try:
+            await (node.recv(ANY, "x") if node.rank == 0 else node.send(0, "x", torch.zeros(1000)))
+        except PeerLost:
+            continue
+    return recorder.finish("survived")

@@ -83,7 +83,7 @@ def test_a_topology_with_four_faults_prints_four_errors_with_lines_and_writes_no
     [
         (["run", "quickstart", "--set", "algorithm.pull_intervall=2"], "did you mean 'pull_interval'?"),
         (["run", "quickstart", "--algorithm", "sync_pss"], "did you mean 'sync_ps'?"),
-        (["run", "quickstart", "--backend", "simm"], "sim or sockets"),
+        (["run", "quickstart", "--backend", "simm"], "sim or sockets or torch"),
         (["run", "quickstart", "--set", "stop.steps"], "KEY=VALUE"),
         (["run", "nothing-like-it.yaml"], "quickstart"),
         (["run", "quickstart", "--backend", "sim", "--rendezvous", "127.0.0.1:1"], "--backend sockets"),

@@ -45,7 +45,7 @@ KEYS = (
     "observe",
     "backend",
 )
-BACKENDS = ("sim", "sockets")
+BACKENDS = ("sim", "sockets", "torch")
 EVALUATIONS = 50
 """How often a run is evaluated if the file does not say."""
 

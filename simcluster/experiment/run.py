@@ -162,7 +162,7 @@ def _job(
 ) -> ClusterJob:
     workers = plan.topology.workers
     addresses, remotes = places(plan.topology, options) if plan.backend == "sockets" else ([], [])
-    if plan.backend == "sockets" and plan.topology.inbox_bytes is not None:
+    if plan.backend != "sim" and plan.topology.inbox_bytes is not None:
         options = {"inbox_bytes": plan.topology.inbox_bytes, **options}
     observed = min(1, len(workers) - 1)  # a parameter server's own steps are its workers' together
 
@@ -178,7 +178,7 @@ def _job(
         seed=plan.seed,
         addresses=addresses,
         topology=plan.topology,
-        log_folder=folder / "logs" if plan.backend == "sockets" else None,
+        log_folder=folder / "logs" if plan.backend != "sim" else None,
         time_s=None if plan.time_s is None else plan.time_s - began_s,
         faults=faults_left(plan.faults, began_s),
         options=options,

@@ -74,7 +74,8 @@ def _figures(run: Run) -> dict[str, go.Figure]:
 def _header(run: Run, topology: Topology) -> str:
     summary = run.summary
     failed = summary["status"] != "done"
-    backend = {"sim": "simulated", "sockets": "measured on sockets"}.get(summary["backend"], summary["backend"])
+    where = {"sim": "simulated", "sockets": "measured on sockets", "torch": "measured on torch.distributed"}
+    backend = where.get(summary["backend"], summary["backend"])
     pills = f'<span class="pill">{escape(backend)}</span>' + '<span class="pill failed">failed</span>' * failed
     return f"""<header>
 <div class="title"><h1>{escape(summary["name"])}</h1>{pills}<span>seed {summary["seed"]:d}</span></div>

@@ -1,0 +1,132 @@
+"""How a message becomes two tensors on its way, and a message again: pure, and nothing here is ever unpickled.
+
+This file knows the layout only. It must not know groups, threads or loops.
+
+A *lead* of four numbers (kind, bytes of the header, bytes of the buffer, number of the message on its stream) goes
+first, so that the receiver can make room. Then one buffer: the MessagePack header and the tensors' raw bytes, each part
+on a boundary of 64 bytes, as torch aligns its own: kernels then take the same way, and sums the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+
+import msgspec
+import torch
+from torch import Tensor
+
+from simcluster.errors import ProtocolError
+from simcluster.payload import (
+    DTYPES,
+    MAX_DIMENSIONS,
+    PREAMBLE_BYTES,
+    Message,
+    MessageHeader,
+    Payload,
+    body_bytes,
+    encode_header,
+)
+
+LEAD_NUMBERS = 4
+ALIGN_BYTES = 64
+BODY_LIMIT_BYTES = 2**33
+HEADER_LIMIT_BYTES = 2**26
+
+
+class Kind(IntEnum):
+    """DATA is the algorithm's. END is the last of a stream, its buffer says why (nothing: all is well)."""
+
+    DATA = 1
+    OUTCOME = 2
+    END = 3
+
+
+@dataclass(frozen=True)
+class Frame:
+    """*header_bytes* of *buffer* are its header; *size_bytes* is what a message counts for, on every backend."""
+
+    kind: Kind
+    header_bytes: int
+    buffer: Tensor
+    size_bytes: int = 0
+
+    def lead(self, number: int) -> Tensor:
+        return torch.tensor([self.kind, self.header_bytes, self.buffer.numel(), number], dtype=torch.int64)
+
+
+_decoder = msgspec.msgpack.Decoder(MessageHeader)
+
+
+def data_frame(tag: str, payload: Payload) -> Frame:
+    """A copy of *payload* that later changes of its tensors cannot reach. Raises TypeError or ValueError."""
+    header = encode_header(tag, payload)
+    for tensor in payload.tensors:
+        if tensor.is_meta:
+            raise TypeError(f"message {tag!r}: a meta tensor has no bytes to send")
+    size_bytes = body_bytes(payload)
+    if size_bytes > BODY_LIMIT_BYTES:
+        raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {BODY_LIMIT_BYTES}")
+    total_bytes = _up(len(header)) + sum(_up(tensor.nbytes) for tensor in payload.tensors)
+    buffer = torch.zeros(total_bytes, dtype=torch.uint8)
+    buffer[: len(header)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
+    at = _up(len(header))
+    for tensor in payload.tensors:
+        if tensor.nbytes:
+            _view(buffer, at, tensor.nbytes, tensor.dtype, tensor.shape).copy_(tensor.detach())
+        at += _up(tensor.nbytes)
+    return Frame(Kind.DATA, len(header), buffer, PREAMBLE_BYTES + len(header) + size_bytes)
+
+
+def control_frame(kind: Kind, content: bytes) -> Frame:
+    """A frame that is no message."""
+    buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    return Frame(kind, len(content), buffer)
+
+
+def read_lead(lead: Tensor, number: int) -> tuple[Kind, int, int]:
+    """(kind, bytes of the header, bytes of the buffer). Raises ProtocolError for what no correct peer sends."""
+    kind, header_bytes, total_bytes, found = (int(value) for value in lead)
+    if kind not in tuple(Kind) or found != number:
+        raise ProtocolError(f"a lead of kind {kind} and number {found}, expected a known kind and number {number}")
+    fits = 0 <= header_bytes <= min(total_bytes, HEADER_LIMIT_BYTES if kind == Kind.DATA else total_bytes)
+    if not fits or total_bytes > 2 * BODY_LIMIT_BYTES:
+        raise ProtocolError(f"a lead of {header_bytes} bytes of header in {total_bytes}")
+    return Kind(kind), header_bytes, total_bytes
+
+
+def read_message(source: int, header_bytes: int, buffer: Tensor) -> Message:
+    """The message in *buffer*; its tensors are views of that. Raises ProtocolError if it is none."""
+    try:
+        header = _decoder.decode(content_of(buffer[:header_bytes]))
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"a header that cannot be read: {error}") from None
+    tensors, at, size_bytes = [], _up(header_bytes), 0
+    for part in header.tensors:
+        if part.dtype not in DTYPES or len(part.shape) > MAX_DIMENSIONS or any(n < 0 for n in part.shape):
+            raise ProtocolError(f"a tensor of {part.dtype!r} and shape {part.shape}")
+        dtype = DTYPES[part.dtype]
+        part_bytes = math.prod(part.shape) * dtype.itemsize
+        if at + part_bytes > buffer.numel():
+            raise ProtocolError(f"a message of {buffer.numel()} bytes whose tensors need more")
+        shape = torch.Size(part.shape)
+        tensors.append(
+            _view(buffer, at, part_bytes, dtype, shape) if part_bytes else torch.empty(part.shape, dtype=dtype)
+        )
+        at, size_bytes = at + _up(part_bytes), size_bytes + part_bytes
+    size_bytes += PREAMBLE_BYTES + header_bytes
+    return Message(source, header.tag, Payload(tuple(tensors), header.values), size_bytes)
+
+
+def content_of(buffer: Tensor) -> bytes:
+    """Its bytes."""
+    return buffer.numpy().tobytes()
+
+
+def _view(buffer: Tensor, at: int, size_bytes: int, dtype: torch.dtype, shape: torch.Size) -> Tensor:
+    return buffer[at : at + size_bytes].view(dtype).view(shape)
+
+
+def _up(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES

@@ -1,0 +1,143 @@
+"""A gloo group of one run: who is in it, where they meet, and how it is ended.
+
+This file knows torch.distributed. It must not know messages, algorithms or the order of a run. The group is the run's
+own, beside whatever group a process may have already, NCCL's or MPI's: what travels here are bytes of the host's memory
+and several streams at once, of which gloo alone takes care.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore  # typed only there
+
+from simcluster.errors import LaunchFailed, Problem, UsageError
+
+__all__ = ["Group", "HashStore", "Place", "PrefixStore", "Store", "place_of"]
+
+FOREVER = timedelta(days=365)
+"""gloo ends a wait by closing everything, so no wait of a live run is one of gloo's: the watch decides who is dead."""
+
+DATA_TAG, CONTROL_TAG, NOBODYS_TAG = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which process this is of how many. *loopback*: all of them are on this machine, and were started by us."""
+
+    rank: int
+    size: int
+    loopback: bool = False
+
+
+def place_of(environ: Mapping[str, str]) -> Place | None:
+    """What torchrun, a PyTorchJob or Slurm says of this process; None if nobody does.
+
+    Slurm's numbers count where MASTER_ADDR is set: somebody means all tasks to be one group. Raises UsageError.
+    """
+    ranks, sizes = ("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS")
+    if "MASTER_ADDR" not in environ or not any(name in environ for name in ranks):
+        return None
+    problems: list[Problem] = []
+    rank, size = _number(environ, ranks, problems), _number(environ, sizes, problems)
+    if "MASTER_PORT" not in environ:
+        problems.append(Problem("MASTER_PORT", "none in the environment", "the port at which all processes meet"))
+    if not problems and not 0 <= rank < size:
+        problems.append(Problem("RANK", str(rank), f"0 to {size - 1}, as WORLD_SIZE is {size}"))
+    if problems:
+        raise UsageError(problems)
+    return Place(rank, size)
+
+
+def _number(environ: Mapping[str, str], names: tuple[str, ...], problems: list[Problem]) -> int:
+    name = next((name for name in names if name in environ), names[0])
+    text = environ.get(name, "none in the environment")
+    if not text.isdecimal():
+        problems.append(Problem(name, text, "a whole number"))
+        return -1
+    return int(text)
+
+
+def store_of_launcher(place: Place, timeout_s: float) -> Store:
+    """The store at MASTER_ADDR, torchrun's own if there is one. Raises LaunchFailed."""
+    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = _tcp_store(host, port, place, not agents and place.rank == 0, timeout_s)
+    return PrefixStore(f"simcluster/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+
+def store_of_ours(place: Place, port: int, timeout_s: float) -> TCPStore:
+    """A store on loopback, in the process of rank 0; port 0 takes any."""
+    return _tcp_store("127.0.0.1", port, place, place.rank == 0, timeout_s)
+
+
+def _tcp_store(host: str, port: int, place: Place, here: bool, timeout_s: float) -> TCPStore:
+    try:
+        timeout = timedelta(seconds=timeout_s)
+        return TCPStore(host, port, place.size, here, timeout, wait_for_workers=False, multi_tenant=here)
+    except (RuntimeError, ValueError) as error:
+        reason = f"{host}:{port}: {first_line(error)}"
+        raise LaunchFailed(f"rank {place.rank} cannot meet the others", [reason]) from None
+
+
+class Group:
+    """Point-to-point messages between the ranks of one run. Raises LaunchFailed if not all come together."""
+
+    def __init__(self, store: Store, place: Place, timeout_s: float) -> None:
+        self._rank, self._size = place.rank, place.size
+        timeout = timedelta(seconds=timeout_s)
+        try:
+            if place.loopback:
+                options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+                options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+                options._timeout, options._threads = timeout, 1
+                self._gloo: Any = dist.ProcessGroupGloo(store, place.rank, place.size, options)
+            else:  # this one heeds GLOO_SOCKET_IFNAME
+                self._gloo = dist.ProcessGroupGloo(store, place.rank, place.size, timeout)
+        except RuntimeError as error:
+            raise LaunchFailed(f"rank {place.rank} has no group with the others", [first_line(error)]) from None
+
+    def send(self, to: int, tensor: Tensor, tag: int = DATA_TAG) -> None:
+        """Returns when *tensor* has left: gloo waits for room at the other end. Raises RuntimeError if *to* is gone."""
+        self._gloo.send([tensor], to, tag).wait(FOREVER)
+
+    def recv(self, source: int, tensor: Tensor, tag: int = DATA_TAG) -> None:
+        """Fills *tensor*. Raises RuntimeError if *source* is gone."""
+        self._gloo.recv([tensor], source, tag).wait(FOREVER)
+
+    def cut(self) -> None:
+        """Closes all connections of this process at once: whoever waits on one, here or there, is told."""
+        if self._size > 1:
+            with suppress(RuntimeError):  # a wait of gloo's that times out does this, and nothing else does
+                other = (self._rank + 1) % self._size
+                self._gloo.recv([torch.empty(1)], other, NOBODYS_TAG).wait(timedelta(milliseconds=1))
+
+
+def first_line(error: BaseException) -> str:
+    """What *error* says, without the C++ places that it came from and the advice that follows."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if text.startswith("["):  # [file:line] what
+        text = text.partition("] ")[2] or text
+    return text.partition(". This is typically")[0].strip()
+
+
+def wait_for(store: Store, keys: list[str], timeout_s: float, hopeless: Callable[[], bool]) -> list[str]:
+    """Waits until all of *keys* are there; returns those that are not after *timeout_s*, or once it is *hopeless*."""
+    end_s = time.monotonic() + timeout_s
+    missing = list(keys)
+    while missing and time.monotonic() < end_s:
+        missing = [key for key in missing if not store.check([key])]
+        if missing:
+            if hopeless():
+                break
+            time.sleep(0.02)
+    return missing

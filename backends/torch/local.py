@@ -1,0 +1,100 @@
+"""A whole cluster in one process and one loop, over real gloo connections on loopback: for tests of the promises.
+
+This file knows groups and bodies. It must not know processes or how a run begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+from backends.torch.group import Group, HashStore, Place
+from backends.torch.loops import run_to_its_end
+from backends.torch.transport import INBOX_BYTES, TorchTransport
+from simcluster.results.record import Recorder
+from simcluster.testing import Crash
+
+Body: TypeAlias = Callable[[TorchTransport], Awaitable[Any]]
+
+_owner: contextvars.ContextVar[int] = contextvars.ContextVar("rank that a task belongs to")
+
+
+def run_bodies(
+    bodies: Sequence[Body], *, seed: int = 0, inbox_bytes: int = INBOX_BYTES, timeout_s: float = 60.0
+) -> list[Any]:
+    """Runs body i as rank i of one cluster; returns each one's result, or the exception that it ended with.
+
+    A body that raises `simcluster.testing.Crash` dies without a word; one that raises anything else dies too, and its
+    peers are told why. Raises TimeoutError if not all have ended after *timeout_s*.
+    """
+    store, size = HashStore(), len(bodies)
+    with ThreadPoolExecutor(size) as threads:  # all must come for any group to be there
+        groups = list(threads.map(lambda rank: Group(store, Place(rank, size, True), 30.0), range(size)))
+
+    async def run() -> list[Any]:
+        async with asyncio.timeout(timeout_s):
+            return await _run(bodies, groups, seed, inbox_bytes)
+
+    return run_to_its_end(run())
+
+
+async def _run(bodies: Sequence[Body], groups: Sequence[Group], seed: int, inbox_bytes: int) -> list[Any]:
+    names = [f"node{rank}" for rank in range(len(bodies))]
+    started_s = time.perf_counter()
+    transports = [
+        TorchTransport(
+            rank,
+            names,
+            seed,
+            Recorder(rank, name, lambda: time.perf_counter() - started_s),
+            groups[rank],
+            inbox_bytes=inbox_bytes,
+        )
+        for rank, name in enumerate(names)
+    ]
+    tasks: dict[int, list[asyncio.Task[Any]]] = {rank: [] for rank in range(len(names))}
+    asyncio.get_running_loop().set_task_factory(_noting_owners(tasks))
+    try:
+        lives = [_live(transport, body, tasks) for transport, body in zip(transports, bodies, strict=True)]
+        return await asyncio.gather(*lives, return_exceptions=True)
+    finally:
+        await asyncio.gather(*(transport.close() for transport in transports))
+
+
+async def _live(transport: TorchTransport, body: Body, tasks: dict[int, list[asyncio.Task[Any]]]) -> Any:
+    """A node's life: its body, then its last word, or none. What it started and did not await ends with it."""
+
+    async def own() -> Any:
+        _owner.set(transport.rank)
+        return await body(transport)
+
+    life = asyncio.create_task(own())
+    try:
+        result = await life
+        await transport.finish()
+        return result
+    except Crash:
+        await transport.close()
+        raise
+    except BaseException as error:
+        await transport.finish(f"failed: {type(error).__name__}")
+        raise
+    finally:
+        for task in tasks[transport.rank]:
+            task.cancel()
+
+
+def _noting_owners(tasks: dict[int, list[asyncio.Task[Any]]]) -> Any:
+    def factory(
+        loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **settings: Any
+    ) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **settings)
+        if (rank := _owner.get(None)) is not None:
+            tasks[rank].append(task)
+        return task
+
+    return factory
