@@ -36,7 +36,7 @@ LOOKING = f"""
 import json, pathlib, sys, time
 from backends.sockets.coordinator.client import Client, NoAnswer
 client, answered = Client("http://127.0.0.1:{PORT}", pathlib.Path(sys.argv[1]).read_text().strip()), False
-while True:
+for _ in range(1000):
     try:
         print(json.dumps(client.get("/status")), flush=True)
         answered = True
@@ -142,6 +142,7 @@ def test_a_shelf_is_launched_watched_loses_a_node_goes_on_and_is_compared(
         with stage.python("-m", "simcluster", "run", str(experiment), "--out", str(real), *ways, *watched) as launcher:
             prediction = simcluster.run(experiment, out=simulated, report=False)
             seen = stage.looks()
+            assert seen, "the coordinator tells of no run"
             stage.ssh("n2", KILL)
             _, said = launcher.communicate(timeout=100)
         members = [(one["name"], one["rank"], one["state"]) for one in seen[-1]["workers"]]
