@@ -22,18 +22,18 @@ if TYPE_CHECKING:
         UsageError,
     )
     from simcluster.experiment.fault_plan import faults
-    from simcluster.experiment.resume import resume as resume
+    from simcluster.experiment.resume import resume
     from simcluster.experiment.run import run
-    from simcluster.experiment.sweep import sweep as sweep
-    from simcluster.experiment.whatif import whatif as whatif
+    from simcluster.experiment.sweep import sweep
+    from simcluster.experiment.whatif import whatif
     from simcluster.payload import Message, Payload, pack
-    from simcluster.replaying.replay import replay as replay
+    from simcluster.replaying.replay import replay
     from simcluster.results.compare import compare
     from simcluster.results.folder import Run, load_run
     from simcluster.results.static.save import save_figure
     from simcluster.results.sweep_folder import load_sweep
     from simcluster.transport import ANY, FREE, Cost, Transport
-    from simcluster.verify import verify as verify
+    from simcluster.verify import verify
     from simcluster.workloads import Replica, Workload
 
 _HOME = {
@@ -88,9 +88,13 @@ __all__ = [
     "load_run",
     "load_sweep",
     "pack",
+    "replay",
+    "resume",
     "run",
     "save_figure",
+    "sweep",
     "verify",
+    "whatif",
 ]
 
 
