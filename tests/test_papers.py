@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from experiments.papers.frame.lab import lab
-from experiments.papers.frame.page import PAGE, line, names, page, paper, recorded
+from experiments.papers.frame.page import PAGE, line, names, overview, page, paper, recorded
 from experiments.papers.frame.paper import Check, Paper, agrees, exceeds, verdict_of
 
 YES, NO = Check("one", "1", "1", True), Check("two", "2", "3", False)
@@ -58,3 +61,11 @@ def test_a_page_has_each_paper_with_its_verdict_and_why_something_is_missed() ->
         assert f"experiments/papers/{name}.py" in written
         for check, why in paper(name).missed.items():
             assert f"Not reproduced, {check}: {why}" in written
+
+
+def test_the_terminal_shows_claim_ours_and_verdict_of_each() -> None:
+    shown = io.StringIO()
+    Console(width=160, file=shown).print(overview({"ssp": [YES, NO]}))
+    text = " ".join(shown.getvalue().split())
+    for words in ("claim", "ours", "verdict", "1 of 2 as expected; one: 1; two: 3", "partly"):
+        assert words in text

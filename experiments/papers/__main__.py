@@ -13,11 +13,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from rich.console import Console
+
 from experiments.papers.frame.lab import lab
-from experiments.papers.frame.page import line, names, paper, record
+from experiments.papers.frame.page import line, names, overview, paper, record
 from experiments.papers.frame.paper import Check, verdict_of
 
 AT_ONCE = 2
+WIDTH = 160
+"""Columns of the table where there is no terminal."""
 
 
 async def _measured(name: str, turns: asyncio.Semaphore) -> list[Check] | None:
@@ -59,6 +63,8 @@ def main(arguments: list[str]) -> int:
     surprises = [f"{name}: {text}" for name, checks in found.items() for text in paper(name).surprises(checks)]
     for text in surprises:
         print(f"other than its file says: {text}")
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console.print(overview(found))
     verdicts = [verdict_of(checks) for checks in found.values()]
     print(", ".join(f"{verdicts.count(each)} {each}" for each in ("reproduced", "partly", "not reproduced")))
     return 1 if surprises or len(found) < len(results) else 0

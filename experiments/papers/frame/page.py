@@ -12,6 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.box import ASCII2
+from rich.markup import escape
+from rich.table import Table
+
 from experiments.papers.frame.paper import Check, Paper, verdict_of
 
 FOLDER = Path(__file__).resolve().parent.parent
@@ -72,11 +76,22 @@ def line(name: str, checks: Sequence[Check]) -> str:
     return "\n".join([f"{name}: {verdict_of(checks)}", f"  {one.title}. {one.citation}", f"  {one.claim}", *rows])
 
 
+def overview(results: Mapping[str, Sequence[Check]]) -> Table:
+    """All papers in *results* for the terminal: claim, ours, verdict."""
+    table = Table("paper", "claim", "ours", "verdict", show_lines=True, box=ASCII2)
+    for name, checks in results.items():
+        table.add_row(*map(escape, [name, paper(name).claim, _ours(checks), verdict_of(checks)]))
+    return table
+
+
+def _ours(checks: Sequence[Check]) -> str:
+    shown = "; ".join(f"{check.name}: {check.ours}" for check in checks[:3])
+    return f"{sum(check.holds for check in checks)} of {len(checks)} as expected; {shown}"
+
+
 def _summary(name: str, one: Paper, checks: Sequence[Check]) -> list[str]:
     authors = one.citation.split(". ")[0]
-    shown = "; ".join(f"{check.name}: {check.ours}" for check in checks[:3])
-    counted = f"{sum(check.holds for check in checks)} of {len(checks)} as expected; {shown}"
-    return [f"[{one.title}](#{name}) ({authors})", one.claim, counted, verdict_of(checks)]
+    return [f"[{one.title}](#{name}) ({authors})", one.claim, _ours(checks), verdict_of(checks)]
 
 
 def _section(name: str, one: Paper, checks: Sequence[Check]) -> str:
