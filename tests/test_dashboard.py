@@ -45,7 +45,7 @@ def telemetry(second: int) -> Telemetry:
 
 
 def a_desk(seconds: int = 30) -> Desk:
-    desk = Desk(5.0, time.monotonic)
+    desk = Desk(600.0, time.monotonic)  # no launcher speaks here, and a browser may be slow
     run = RunInfo(name="quickstart", nodes=NAMES, rendezvous="127.0.0.1:1", algorithm="edp", topology="smolcluster",
                   steps=200, map=map_of(load("smolcluster")))  # fmt: skip
     desk.begin(run)

@@ -201,6 +201,7 @@ async def besiege(run: Run, seconds: float, seed: int) -> Besieged:
     """Everybody at every door for *seconds*."""
     found, end_s = Besieged(Tally()), time.monotonic() + seconds
     began_s, members = time.monotonic(), run.members
+    seen = set(members)
 
     async def one(door: Door, kind: str, number: int, visit: Any) -> None:
         chance = random.Random(f"{seed}/{door.kind}/{run.doors.index(door)}/{kind}/{number}")
@@ -224,7 +225,7 @@ async def besiege(run: Run, seconds: float, seed: int) -> Besieged:
         while time.monotonic() < end_s:
             run.look()
             try:
-                await asyncio.to_thread(run.client.get, "/status")
+                seen.update(await asyncio.to_thread(lambda: run.members))
                 found.answered += 1
             except RunError:
                 found.unanswered += 1
@@ -243,7 +244,7 @@ async def besiege(run: Run, seconds: float, seed: int) -> Besieged:
     found.seconds = time.monotonic() - began_s
     if not run.goes_on:
         found.tally.faults.append("the run ended before the siege")
-    elif strangers := run.members - members:
+    if strangers := seen - members:
         found.tally.faults.append(f"the coordinator counts {', '.join(sorted(strangers))} in")
     return found
 
