@@ -7,10 +7,9 @@ bodies. It must not know processes or launchers.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from backends.sockets.endpoints import open_socket
@@ -20,10 +19,9 @@ from backends.sockets.mesh import Mesh
 from backends.sockets.transport import INBOX_BYTES, SocketTransport
 from simcluster.results.record import Recorder
 from simcluster.testing import Crash
+from simcluster.testing.owners import Owners
 
 Body: TypeAlias = Callable[[SocketTransport], Awaitable[Any]]
-
-_owner: contextvars.ContextVar[int] = contextvars.ContextVar("rank that a task belongs to")
 
 
 def run_bodies(
@@ -55,14 +53,14 @@ async def _run(bodies: Sequence[Body], seed: int, inbox_bytes: int) -> list[Any]
         SocketTransport(rank, names, seed, recorders[rank], inbox_bytes=inbox_bytes) for rank in range(len(names))
     ]
     meshes = [Mesh(transport, names, key, run, b"") for transport in transports]
-    tasks: dict[int, list[asyncio.Task[Any]]] = {rank: [] for rank in range(len(names))}
-    asyncio.get_running_loop().set_task_factory(_noting_owners(tasks))
+    owners = Owners(len(names))
+    owners.watch(asyncio.get_running_loop())
     try:
         for mesh in meshes:
             await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
         addresses = [(mesh.listener.host, mesh.listener.port) for mesh in meshes]
         await asyncio.gather(*(mesh.connect(addresses, timeout_s=10.0) for mesh in meshes))
-        lives = [_live(transport, body, tasks) for transport, body in zip(transports, bodies, strict=True)]
+        lives = [_live(transport, body, owners) for transport, body in zip(transports, bodies, strict=True)]
         return await asyncio.gather(*lives, return_exceptions=True)
     finally:
         for mesh in meshes:
@@ -70,11 +68,11 @@ async def _run(bodies: Sequence[Body], seed: int, inbox_bytes: int) -> list[Any]
         await asyncio.gather(*(transport.close() for transport in transports))
 
 
-async def _live(transport: SocketTransport, body: Body, tasks: dict[int, list[asyncio.Task[Any]]]) -> Any:
+async def _live(transport: SocketTransport, body: Body, owners: Owners) -> Any:
     """A node's life: its body, then a goodbye, or none. What it started and did not await ends with it."""
 
     async def own() -> Any:
-        _owner.set(transport.rank)
+        owners.begin(transport.rank)
         return await body(transport)
 
     life = asyncio.create_task(own())
@@ -89,17 +87,4 @@ async def _live(transport: SocketTransport, body: Body, tasks: dict[int, list[as
         await transport.close()
         raise
     finally:
-        for task in tasks[transport.rank]:
-            task.cancel()
-
-
-def _noting_owners(tasks: dict[int, list[asyncio.Task[Any]]]) -> Any:
-    def factory(
-        loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **settings: Any
-    ) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **settings)
-        if (rank := _owner.get(None)) is not None:
-            tasks[rank].append(task)
-        return task
-
-    return factory
+        owners.end(transport.rank)

@@ -13,11 +13,9 @@ from typing import Any, TypeVar
 
 from backends.sockets.counting import counting_loop
 from simcluster.errors import Problem, UsageError
+from simcluster.keeper import finished
 
 T = TypeVar("T")
-
-KEEPER = "keeps the loop running"
-"""The name of a task that whoever ends all tasks must leave alone."""
 
 
 def run_to_its_end(main: Coroutine[Any, Any, T], uvloop: bool | None = None, *, counts: bool = False) -> T:
@@ -29,21 +27,8 @@ def run_to_its_end(main: Coroutine[Any, Any, T], uvloop: bool | None = None, *, 
         task = runner.get_loop().create_task(main)
         while not task.done():
             with contextlib.suppress(SystemExit):
-                runner.run(_finished(task))
+                runner.run(finished(task))
         return task.result()
-
-
-async def _finished(task: asyncio.Task[Any]) -> None:
-    """Returns when *task* is done, however it ends; a Ctrl-C cancels it first."""
-    keeper = asyncio.current_task()
-    assert keeper is not None
-    keeper.set_name(KEEPER)
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        task.cancel("interrupted")
-        await asyncio.wait([task])
-        raise
 
 
 def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:

@@ -47,7 +47,7 @@ from backends.sockets.framing import Limits
 from backends.sockets.holds import Holds
 from backends.sockets.keys import KEY_BYTES
 from backends.sockets.lane import JOIN_S, ControlLane
-from backends.sockets.loops import KEEPER, run_to_its_end
+from backends.sockets.loops import run_to_its_end
 from backends.sockets.mesh import Mesh
 from backends.sockets.noting import NotedChannel
 from backends.sockets.pulse import Pulse
@@ -58,6 +58,7 @@ from simcluster import logs
 from simcluster.checkpoints.keeper import Channel
 from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
 from simcluster.experiment.fault_kinds import cut_off
+from simcluster.keeper import KEEPER
 from simcluster.own_files import look_below
 from simcluster.replaying.notes import Notes
 from simcluster.replaying.order import Kind

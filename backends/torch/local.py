@@ -6,9 +6,8 @@ This file knows groups and bodies. It must not know processes or how a run begin
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -17,10 +16,9 @@ from backends.torch.loops import run_to_its_end
 from backends.torch.transport import INBOX_BYTES, TorchTransport
 from simcluster.results.record import Recorder
 from simcluster.testing import Crash
+from simcluster.testing.owners import Owners
 
 Body: TypeAlias = Callable[[TorchTransport], Awaitable[Any]]
-
-_owner: contextvars.ContextVar[int] = contextvars.ContextVar("rank that a task belongs to")
 
 
 def run_bodies(
@@ -56,20 +54,20 @@ async def _run(bodies: Sequence[Body], groups: Sequence[Group], seed: int, inbox
         )
         for rank, name in enumerate(names)
     ]
-    tasks: dict[int, list[asyncio.Task[Any]]] = {rank: [] for rank in range(len(names))}
-    asyncio.get_running_loop().set_task_factory(_noting_owners(tasks))
+    owners = Owners(len(names))
+    owners.watch(asyncio.get_running_loop())
     try:
-        lives = [_live(transport, body, tasks) for transport, body in zip(transports, bodies, strict=True)]
+        lives = [_live(transport, body, owners) for transport, body in zip(transports, bodies, strict=True)]
         return await asyncio.gather(*lives, return_exceptions=True)
     finally:
         await asyncio.gather(*(transport.close() for transport in transports))
 
 
-async def _live(transport: TorchTransport, body: Body, tasks: dict[int, list[asyncio.Task[Any]]]) -> Any:
+async def _live(transport: TorchTransport, body: Body, owners: Owners) -> Any:
     """A node's life: its body, then its last word, or none. What it started and did not await ends with it."""
 
     async def own() -> Any:
-        _owner.set(transport.rank)
+        owners.begin(transport.rank)
         return await body(transport)
 
     life = asyncio.create_task(own())
@@ -84,17 +82,4 @@ async def _live(transport: TorchTransport, body: Body, tasks: dict[int, list[asy
         await transport.finish(f"failed: {type(error).__name__}")
         raise
     finally:
-        for task in tasks[transport.rank]:
-            task.cancel()
-
-
-def _noting_owners(tasks: dict[int, list[asyncio.Task[Any]]]) -> Any:
-    def factory(
-        loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **settings: Any
-    ) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **settings)
-        if (rank := _owner.get(None)) is not None:
-            tasks[rank].append(task)
-        return task
-
-    return factory
+        owners.end(transport.rank)

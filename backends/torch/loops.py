@@ -12,14 +12,13 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from simcluster.keeper import finished
+
 T = TypeVar("T")
 
 log = logging.getLogger("simcluster.torch")
 
 LEAVE_S = 1.0
-
-KEEPER = "keeps the loop running"
-"""The name of a task that whoever ends all tasks must leave alone."""
 
 
 def run_to_its_end(main: Coroutine[Any, Any, T]) -> T:
@@ -30,7 +29,7 @@ def run_to_its_end(main: Coroutine[Any, Any, T]) -> T:
     try:
         while not task.done():
             with contextlib.suppress(SystemExit):
-                runner.run(_finished(task))
+                runner.run(finished(task))
         return task.result()
     finally:
         stubborn = _cancel_all(loop)
@@ -48,15 +47,3 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
     for task in left:
         task.cancel()
     return loop.run_until_complete(asyncio.wait(left, timeout=LEAVE_S))[1] if left else set()
-
-
-async def _finished(task: asyncio.Task[Any]) -> None:
-    keeper = asyncio.current_task()
-    assert keeper is not None
-    keeper.set_name(KEEPER)
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        task.cancel("interrupted")
-        await asyncio.wait([task])
-        raise

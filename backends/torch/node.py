@@ -16,12 +16,13 @@ import torch
 
 from backends.torch.board import Board, Patience, Pulse, Status
 from backends.torch.group import Group, Place, PrefixStore, Store
-from backends.torch.loops import KEEPER, run_to_its_end
+from backends.torch.loops import run_to_its_end
 from backends.torch.outcome import Failure, conclude, encode, failure_of
 from backends.torch.settings import Options
 from backends.torch.transport import TorchTransport
 from simcluster.errors import LaunchFailed, RunError, SimclusterError
 from simcluster.experiment.job import ClusterJob
+from simcluster.keeper import KEEPER
 from simcluster.results.record import NodeRecord, Recorder, RunRecord, kept_spans
 
 WAITS_SHOWN = 20
