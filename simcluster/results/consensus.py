@@ -15,13 +15,13 @@ import plotly.graph_objects as go
 from simcluster.errors import Problem, UsageError
 from simcluster.results import words
 from simcluster.results.copies import CONSENSUS
-from simcluster.results.figure_style import LINES, log_axis, rgba, styled
+from simcluster.results.figure_style import LINES, log_axis, styled
+from simcluster.results.node_lines import node_lines
 from simcluster.results.x_axis import XAxis, XScale, check_axis
 
 if TYPE_CHECKING:
     from simcluster.results.folder import Run
 
-MAX_NODE_LINES = 12
 RECORDED = "consensus"
 """What algorithms call it that measure it themselves, at the network's cost."""
 
@@ -38,7 +38,7 @@ def consensus(runs: Sequence[Run], x: XAxis = "time") -> go.Figure:
     figure = go.Figure()
     for index, (run, rows) in enumerate(zip(runs, tables, strict=True)):
         if len(runs) == 1:
-            _add_nodes(figure, run, rows, scale)
+            figure.add_traces(node_lines(run, scale, rows, "each node"))
         name = "mean of all nodes" if len(runs) == 1 else escape(run.label)
         means = rows.groupby("step", as_index=False).agg({"time_s": "max", "value": "mean"})
         figure.add_trace(
@@ -81,24 +81,3 @@ def _distances(run: Run) -> pd.DataFrame:
             "`evaluate_consensus: true` in the experiment, or an algorithm with consensus_every",
         )
     )
-
-
-def _add_nodes(figure: go.Figure, run: Run, rows: pd.DataFrame, scale: XScale) -> None:
-    nodes = list(dict.fromkeys(rows["node"]))
-    if len(nodes) > MAX_NODE_LINES:
-        return
-    for index, node in enumerate(nodes):
-        own = rows[rows["node"] == node]
-        figure.add_trace(
-            go.Scatter(
-                x=scale.of(run, own),
-                y=own["value"].to_numpy(),
-                name="each node",
-                legendgroup="nodes",
-                showlegend=index == 0,
-                mode="lines",
-                line={"width": 1, "color": rgba(LINES[0], 0.6)},
-                meta=escape(str(node)),
-                hovertemplate="%{meta}: %{y:.4g}<extra></extra>",
-            )
-        )

@@ -21,8 +21,9 @@ from simcluster.results import timeline as timelines
 from simcluster.results import words
 from simcluster.results.consensus import consensus
 from simcluster.results.faults import bands
-from simcluster.results.figure_style import LINES, SEND, rgba, styled
+from simcluster.results.figure_style import LINES, SEND, styled
 from simcluster.results.link_map import Use, link_map
+from simcluster.results.node_lines import node_lines, thinned
 from simcluster.results.summary import ACCURACY, LOSS, STALENESS
 from simcluster.results.x_axis import XAxis, XScale, check_axis
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 Panel = Literal["loss", "accuracy"]
 
-MAX_POINTS = 1500
-MAX_NODE_LINES = 12
 MAX_LINKS = 40
 FIRST_STEPS = 10
 
@@ -143,7 +142,7 @@ def _curves(runs: Sequence[Run], axis: XScale, panel: Panel) -> list[go.Scatter]
     for index, run in enumerate(runs):
         training, evaluated = _rows(run, "loss"), _rows(run, LOSS)
         if len(runs) == 1:
-            traces += _node_lines(run, axis, training)
+            traces += node_lines(run, axis, training, "training, each node")
         if not evaluated.empty:
             traces += _line(run, axis, evaluated, _name(runs, run, "evaluated at rank 0"), LINES[1], index, runs)
         else:
@@ -162,7 +161,7 @@ def _line(
 ) -> list[go.Scatter]:
     if rows.empty:
         return []
-    rows = _thinned(rows)
+    rows = thinned(rows)
     return [
         go.Scatter(
             x=axis.of(run, rows),
@@ -180,28 +179,6 @@ def _line(
     ]
 
 
-def _node_lines(run: Run, axis: XScale, training: pd.DataFrame) -> list[go.Scatter]:
-    """The training loss of every node, thin and behind; none if the nodes are too many to be told apart."""
-    nodes = list(dict.fromkeys(training["node"]))
-    if len(nodes) > MAX_NODE_LINES:
-        return []
-    return [
-        go.Scatter(
-            x=axis.of(run, rows),
-            y=rows["value"].to_numpy(),
-            name="training, each node",
-            legendgroup="training",
-            showlegend=index == 0,
-            mode="lines",
-            line={"width": 1, "color": rgba(LINES[0], 0.6)},
-            meta=escape(str(node)),
-            hovertemplate="%{meta}: %{y:.4g}<extra></extra>",
-        )
-        for index, node in enumerate(nodes)
-        for rows in [_thinned(training[training["node"] == node])]
-    ]
-
-
 def _rows(run: Run, name: str) -> pd.DataFrame:
     metrics = run.metrics
     return metrics[metrics["name"] == name]
@@ -209,12 +186,6 @@ def _rows(run: Run, name: str) -> pd.DataFrame:
 
 def _mean_by_step(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.groupby("step", as_index=False)[["time_s", "value"]].mean()
-
-
-def _thinned(rows: pd.DataFrame) -> pd.DataFrame:
-    """Every k-th row and the last, so that a long run stays light."""
-    stride = -(-len(rows) // MAX_POINTS)
-    return rows if stride <= 1 else pd.concat([rows.iloc[::stride], rows.iloc[[-1]]])
 
 
 def links(run: Run) -> go.Figure:
