@@ -99,6 +99,7 @@ keys_app = typer.Typer(help="Certificates for runs over TLS.", no_args_is_help=T
 @keys_app.callback()
 def _keys() -> None:
     """Certificates for runs over TLS."""
+    # With nothing but one command below it, typer would call that one `keys` in place of `keys init`.
 
 
 @keys_app.command()

@@ -34,9 +34,9 @@ from simcluster.cli_real import (
     real_options,
 )
 from simcluster.cli_sets import overrides
-from simcluster.cli_show import print_line, print_summary, progress_bar
+from simcluster.cli_show import failure_printed, print_finished, print_line, progress_bar
 from simcluster.cli_watch import Watch, watching
-from simcluster.errors import CheckpointWarning, RunError
+from simcluster.errors import CheckpointWarning
 
 
 def resume(
@@ -77,23 +77,16 @@ def resume(
         with (
             watching(silent=as_json or not watch) as watcher,
             progress_bar(f"{run.name}, resumed", silent=as_json or watch) as progress,
+            failure_printed(as_json=as_json),
         ):
-            try:
-                from simcluster.experiment.resume import resume as resume_run
+            from simcluster.experiment.resume import resume as resume_run
 
-                finished = resume_run(
-                    run, step=step, backend=backend, topology=topology, overrides=overrides(sets or []), out=out,
-                    options=options, report=report, progress=progress, on_output=None if as_json else print_line,
-                    watcher=watcher,
-                )  # fmt: skip
-            except RunError as error:
-                if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
-                    print(summary.read_text(), end="")
-                raise
-    if as_json:
-        print(json.dumps(finished.summary, indent=2))
-    else:
-        print_summary(finished)
+            finished = resume_run(
+                run, step=step, backend=backend, topology=topology, overrides=overrides(sets or []), out=out,
+                options=options, report=report, progress=progress, on_output=None if as_json else print_line,
+                watcher=watcher,
+            )  # fmt: skip
+    print_finished(finished, as_json=as_json)
 
 
 def _list(run: Path, as_json: bool) -> None:

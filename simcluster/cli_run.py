@@ -5,7 +5,6 @@ This file knows the command's options and what it prints. It must not know how a
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -36,10 +35,9 @@ from simcluster.cli_real import (
     real_options,
 )
 from simcluster.cli_sets import overrides
-from simcluster.cli_show import print_line, print_summary, progress_bar
+from simcluster.cli_show import failure_printed, print_finished, print_line, progress_bar
 from simcluster.cli_track import Track, tracked
 from simcluster.cli_watch import Watch, watching
-from simcluster.errors import RunError
 
 
 def run(
@@ -81,21 +79,14 @@ def run(
         tracked(track, silent=as_json) as folders,
         watching(silent=as_json or not watch) as watcher,
         progress_bar(title, silent=as_json or watch) as progress,
+        failure_printed(as_json=as_json),
     ):
-        try:
-            from simcluster.experiment import run as run_experiment
+        from simcluster.experiment import run as run_experiment
 
-            finished = run_experiment(
-                experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=changed,
-                seed=seed, out=out, options=options, report=report, progress=progress,
-                on_output=None if as_json else print_line, watcher=watcher,
-            )  # fmt: skip
-        except RunError as error:
-            if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
-                print(summary.read_text(), end="")
-            raise
+        finished = run_experiment(
+            experiment, backend=backend, topology=topology, algorithm=algorithm, overrides=changed,
+            seed=seed, out=out, options=options, report=report, progress=progress,
+            on_output=None if as_json else print_line, watcher=watcher,
+        )  # fmt: skip
         folders.append(finished.folder)
-    if as_json:
-        print(json.dumps(finished.summary, indent=2))
-    else:
-        print_summary(finished)
+    print_finished(finished, as_json=as_json)

@@ -5,12 +5,16 @@ This file knows terminals. It must not know how the numbers came about.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from simcluster.errors import RunError
 
 if TYPE_CHECKING:
     from simcluster.experiment.run import Progress
@@ -44,6 +48,25 @@ def print_summary(finished: Run) -> None:
         print(f"  {', '.join(part for part in bill if part != words.ABSENT)} for all devices")
     report = finished.folder / "report.html"
     print(f"  {report if report.exists() else finished.folder}")
+
+
+def print_finished(finished: Run, *, as_json: bool) -> None:
+    """What came of a run, in words or as its summary.json."""
+    if as_json:
+        print(json.dumps(finished.summary, indent=2))
+    else:
+        print_summary(finished)
+
+
+@contextmanager
+def failure_printed(*, as_json: bool) -> Iterator[None]:
+    """Prints the summary.json of a run that fails inside, if that is asked for; the error goes on."""
+    try:
+        yield
+    except RunError as error:
+        if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
+            print(summary.read_text(), end="")
+        raise
 
 
 def print_line(name: str, line: str) -> None:
