@@ -102,7 +102,7 @@ class _Resized:
     """A checkpoint of some ranks for *size* others."""
 
     def __init__(self, manifest: Manifest, size: int, read: Callable[[File], bytes]) -> None:
-        self._manifest, self._size = manifest, size
+        self._size = size
         entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
         self._trees = [json.loads(entry.trees) for entry in entries]
         self._tensors = [

@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -203,11 +203,6 @@ def names_of(plan: Experiment) -> list[str]:
 
 def as_json(settings: Mapping[str, Any]) -> str:
     return json.dumps(settings, sort_keys=True)
-
-
-def varied(request: Request, settings: Mapping[str, Any], **fields: Any) -> Request:
-    """*request* with these settings on top of its own."""
-    return replace(request, settings=as_json({**json.loads(request.settings), **settings}), **fields)
 
 
 @contextmanager

@@ -54,11 +54,6 @@ class Layer:
         return f"layer {self.number}" if last == self.number else f"layers {self.number} to {last}"
 
     @property
-    def is_last(self) -> bool:
-        """Whether it has the loss."""
-        return self._loss is not None
-
-    @property
     def stashed(self) -> int:
         """How many micro-batches went forward and not yet backward: their activations are held."""
         return len(self._stash)
