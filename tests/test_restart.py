@@ -210,3 +210,14 @@ def test_a_message_half_sent_by_the_old_one_never_arrives() -> None:
     # 1 s a message: the first dies halfway. The second begins when its receiver sees that somebody is back, at 1.1 s.
     results = run([waits, returns], "kind: restart, node: n1, at: 500 ms, after: 500 ms")
     assert results == [[pytest.approx(2.2, abs=0.011)], None]
+
+
+def test_the_recorder_says_which_life_it_is() -> None:
+    lives = []
+
+    async def body(node: Transport) -> None:
+        lives.append(node.recorder.incarnation)  # type: ignore[attr-defined]
+        await asyncio.sleep(3)
+
+    run([body, idle_for(9)], "kind: restart, node: n0, at: 1 s, after: 500 ms, every: 2 s, times: 2")
+    assert lives == [0, 1, 2]

@@ -177,6 +177,7 @@ class Cluster:
             self._unaccepted.pop(key, None)
         node = self.nodes[rank] = self._living[rank] = self._node(rank, old.device, old.recorder)
         node.on_step = old.on_step
+        node.recorder.incarnation = self.news.incarnation(rank)
         node.knows(self.news.incarnations())
         self.tasks[rank] = self._begin(node)
         self._returns.pop(rank).set_result(None)

@@ -113,7 +113,8 @@ class Recorder:
 
     The first *keep* spans are kept one by one: see `kept_spans`. *on_metrics*, if given, is called after each `metrics`
     with (step, {name: value}), off the clock. *ledger*, if set, tells what became of this node's batches until now.
-    *channel* and *restored* are a backend's: who takes checkpoints, and what this node goes on from.
+    *channel* and *restored* are a backend's: who takes checkpoints, and what this node goes on from. *incarnation* is 0
+    in a first life that began with the run, and higher by one each time that the node comes late or comes back.
     """
 
     def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
@@ -125,6 +126,7 @@ class Recorder:
         self.ledger: Callable[[], dict[str, Any]] | None = None
         self.channel: Channel | None = None
         self.restored: Shard | None = None
+        self.incarnation = 0
 
     @property
     def record(self) -> NodeRecord:
