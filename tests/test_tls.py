@@ -20,12 +20,13 @@ from backends.sockets.certificates import make_certificates
 from backends.sockets.connection import Connection
 from backends.sockets.endpoints import open_socket
 from backends.sockets.frame import Kind, Outgoing, as_octets
+from backends.sockets.frank import ALERT, noting
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import PENDING_LIMIT, Listener, connect
 from backends.sockets.loops import run_to_its_end
 from backends.sockets.settings import read_options
 from backends.sockets.tls import Tls, check_files, names_in, read_tls
-from simcluster.errors import HandshakeRefused, RunError, UsageError
+from simcluster.errors import HandshakeRefused, UsageError
 from simcluster.experiment.job import ClusterJob
 from tests.socket_runs import job
 
@@ -107,7 +108,7 @@ def test_certificates_of_another_authority_are_refused_by_whoever_is_shown_them(
     shutil.copy(folder / "ca.pem", mixed / "ca.pem")
     with pytest.raises(UsageError, match=r"b\.pem: TLS: its certificate is not good: unable to get local issuer"):
         read_tls(mixed, "b")
-    with pytest.raises(RunError, match="closed") as error:
+    with pytest.raises(HandshakeRefused, match="our certificate is of an authority that the peer does not") as error:
         meet(ours, Tls(theirs.server, _trusting(theirs.client, folder)), uvloop=uvloop)
     assert "its certificate is not good: self-signed certificate" in "".join(error.value.__notes__)
 
@@ -117,7 +118,10 @@ def _trusting(context: ssl.SSLContext, folder: Path) -> ssl.SSLContext:
     return context
 
 
-def test_an_expired_certificate_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_an_expired_certificate_is_refused_and_both_ends_know_why(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uvloop: bool
+) -> None:
     old = tmp_path / "old"
     shutil.copytree(folder, old)
     for file in old.glob("b.*"):
@@ -128,8 +132,38 @@ def test_an_expired_certificate_is_refused(folder: Path, tmp_path: Path, monkeyp
     with pytest.raises(UsageError, match=r"b\.pem: TLS: its certificate is not good: certificate has expired"):
         read_tls(old, "b")
     monkeypatch.setattr(tls, "_own_fault", lambda *_: "")  # a node whose clock is wrong
-    with pytest.raises(HandshakeRefused, match="its certificate is not good: certificate has expired"):
-        meet(read_tls(old, "b"), read_tls(folder, "b"))
+    with pytest.raises(HandshakeRefused, match="its certificate is not good: certificate has expired") as error:
+        meet(read_tls(old, "b"), read_tls(folder, "b"), uvloop=uvloop)
+    assert "our certificate has expired" in "".join(error.value.__notes__)
+    with pytest.raises(HandshakeRefused, match="our certificate has expired") as error:
+        meet(read_tls(folder, "a"), read_tls(old, "b"), uvloop=uvloop)
+    assert "its certificate is not good: certificate has expired" in "".join(error.value.__notes__)
+
+
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_whoever_shows_no_certificate_is_told_that_one_is_required(folder: Path, uvloop: bool) -> None:
+    bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # another program's: it has none of what is ours
+    bare.check_hostname = False
+    bare.load_verify_locations(folder / "ca.pem")
+    ours = read_tls(folder, "a")
+    with pytest.raises(HandshakeRefused, match="the peer requires a certificate") as error:
+        meet(ours, Tls(ours.server, bare), uvloop=uvloop)
+    assert "the peer shows no certificate" in "".join(error.value.__notes__)
+
+
+def test_nothing_is_kept_of_what_a_stranger_sends_after_it_was_refused(folder: Path) -> None:
+    context = read_tls(folder, "a").server
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    acceptor = context.wrap_bio(incoming, outgoing, server_side=True)
+    with noting() as refusal:
+        for _ in range(100):
+            incoming.write(b"x" * 100_000)
+            with pytest.raises(ssl.SSLWantReadError):
+                acceptor.do_handshake()
+    assert incoming.pending <= 100_000
+    assert outgoing.read() == ALERT
+    assert refusal.error is not None
+    assert refusal.error.reason == "WRONG_VERSION_NUMBER"
 
 
 def test_a_certificate_in_anothers_place_is_found_before_anything_is_connected(folder: Path, tmp_path: Path) -> None:
@@ -140,13 +174,16 @@ def test_a_certificate_in_anothers_place_is_found_before_anything_is_connected(f
         read_tls(tmp_path / "swapped", "b")
 
 
-def test_whoever_does_not_speak_tls_is_refused_by_who_does_and_the_other_way_round(folder: Path) -> None:
-    with pytest.raises(RunError, match="is one side started with --tls and the other without") as error:
-        meet(read_tls(folder, "a"), None)
+@pytest.mark.parametrize("uvloop", [False, True])
+def test_whoever_does_not_speak_tls_is_refused_at_once_by_who_does_and_the_other_way_round(
+    folder: Path, uvloop: bool
+) -> None:
+    with pytest.raises(HandshakeRefused, match="the peer speaks TLS and this side does not") as error:
+        meet(read_tls(folder, "a"), None, uvloop=uvloop)
     assert "the peer does not speak TLS: is it started with --tls, too?" in "".join(error.value.__notes__)
-    with pytest.raises(RunError, match="is one side started with --tls and the other without") as error:
-        meet(None, read_tls(folder, "b"))
-    assert "not a simcluster peer" in "".join(error.value.__notes__)
+    with pytest.raises(HandshakeRefused, match="the peer does not speak TLS: is it started") as error:
+        meet(None, read_tls(folder, "b"), uvloop=uvloop)
+    assert "the peer speaks TLS and this side does not" in "".join(error.value.__notes__)
 
 
 @pytest.mark.parametrize("uvloop", [False, True])
@@ -184,7 +221,7 @@ def test_only_tls_1_3_is_spoken(folder: Path) -> None:
     old = read_tls(folder, "b")
     old.client.minimum_version = ssl.TLSVersion.TLSv1_2
     old.client.maximum_version = ssl.TLSVersion.TLSv1_2
-    with pytest.raises(RunError) as error:
+    with pytest.raises(HandshakeRefused, match="another version of TLS") as error:
         meet(read_tls(folder, "a"), old)
     assert "the peer speaks another version of TLS than 1.3" in "".join(error.value.__notes__)
 

@@ -35,6 +35,8 @@ from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
 
 READ_AHEAD_BYTES = 64 * 1024
+TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and how a handshake begins
+TLS_RECORD_BYTES = 3
 _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 
 
@@ -152,6 +154,8 @@ class FrameReader:
         """Reads preamble and header, checks both, and prepares the body's memory; False if they are not all here."""
         have = self._end - self._start
         magic = bytes(self._ahead[self._start : self._start + min(have, 4)])
+        if have >= TLS_RECORD_BYTES and magic[:1] in TLS_RECORDS and magic[1:2] == b"\x03":
+            raise OtherVersion("the peer speaks TLS and this side does not: start both with --tls, or neither")
         if not MAGIC.startswith(magic):
             raise ProtocolError(f"not a simcluster peer: a frame begins with {magic!r}, expected {MAGIC!r}")
         if have < PREAMBLE_BYTES:

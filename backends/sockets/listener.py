@@ -18,6 +18,7 @@ from functools import partial
 from backends.sockets.connection import HANDSHAKE_TIMEOUT_S, Connection
 from backends.sockets.endpoints import show_endpoint
 from backends.sockets.framing import Limits
+from backends.sockets.frank import noting
 from backends.sockets.handshake import Handshake
 from backends.sockets.tls import Tls, in_words
 from simcluster.errors import HandshakeRefused, ProtocolError, RunError
@@ -123,13 +124,15 @@ class Listener:
         self, connection: Connection, accepted: socket.socket, address: str, context: ssl.SSLContext
     ) -> None:
         """The handshake of TLS; ours follows in the connection itself."""
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
-            )
-        except OSError as error:
-            words = in_words(error) if isinstance(error, ssl.SSLError) else str(error) or type(error).__name__
-            self._drop(f"dropped {address} before it joined: {words}")
+        with noting() as refusal:
+            try:
+                await self._loop.connect_accepted_socket(
+                    lambda: connection, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+                )
+            except OSError as error:
+                why = refusal.error or error
+                words = in_words(why) if isinstance(why, ssl.SSLError) else str(why) or type(why).__name__
+                self._drop(f"dropped {address} before it joined: {words}")
 
     def _secured(self, connection: Connection, accepted: socket.socket, securing: asyncio.Task[None]) -> None:
         self._securing.discard(securing)
@@ -180,8 +183,6 @@ async def connect(
         except (OSError, TimeoutError) as error:
             if loop.time() + RETRY_S > end_s:
                 reason = str(error) or type(error).__name__
-                if isinstance(error, ConnectionResetError):
-                    reason += " (is one side started with --tls and the other without? its log says more)"
                 raise RunError(f"no answer from {show_endpoint(host, port)} within {timeout_s:g} s: {reason}") from None
         except (HandshakeRefused, ProtocolError) as error:
             raise type(error)(f"{show_endpoint(host, port)}: {error}") from None
@@ -210,8 +211,15 @@ async def _connect_once(
 
     connection = Connection(make_handshake(), on_open=succeed, on_fail=fail, limits=replace(limits) if limits else None)
     try:
-        async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
-            await loop.create_connection(lambda: connection, host, port, ssl=tls.client if tls is not None else None)
+        with noting() as refusal:
+            try:
+                async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                    secure = tls.client if tls is not None else None
+                    await loop.create_connection(lambda: connection, host, port, ssl=secure)
+            except (OSError, TimeoutError):
+                if refusal.error is not None:
+                    raise refusal.error from None
+                raise
         return await opened
     finally:
         if opened.done() and not opened.cancelled():

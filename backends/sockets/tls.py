@@ -11,13 +11,15 @@ from __future__ import annotations
 import ssl
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backends.sockets.frank import FrankContext, noting
 from simcluster.errors import Problem, UsageError
 
-AUTHORITY, LAUNCHER = "ca", "launcher"
+AUTHORITY, LAUNCHER, COORDINATOR = "ca", "launcher", "coordinator"
 URI = "simcluster://node/"
 MADE_BY = "a file of `simcluster keys init`"
 
@@ -86,30 +88,34 @@ def tls_of_launcher(folder: str | None) -> Tls | None:
 def _own_fault(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
     """What others would find wrong with the certificate of *name*, found by talking to oneself in memory.
 
-    Found here it is told at once; a peer that refuses a certificate closes the connection without a word.
+    Found here it is told before anything is connected.
     """
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     connector = client.wrap_bio(back, there, server_side=False)
     acceptor = server.wrap_bio(there, back, server_side=True)
-    for end in (connector, acceptor, connector, acceptor):
-        try:
-            end.do_handshake()
-        except ssl.SSLWantReadError:
-            continue
-        except ssl.SSLError as error:
-            return in_words(error)
+    with noting() as refusal:
+        for end in (connector, acceptor, connector, acceptor):
+            with suppress(ssl.SSLError):
+                end.do_handshake()
+            if refusal.error is not None:
+                return in_words(refusal.error)
     names = names_in(connector.getpeercert())
     return "" if name in names else f"it is that of {', '.join(sorted(names)) or 'nobody'}, not of {name}"
 
 
 def _context(kind: int, folder: Path, name: str) -> ssl.SSLContext:
     authority, certificate, key = files_for(folder, name)
-    context = ssl.SSLContext(kind)
-    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # nodes have names of their own: see names_in
+    context = _bare(kind)
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(authority)
     context.load_cert_chain(certificate, key)
+    return context
+
+
+def _bare(kind: int) -> ssl.SSLContext:
+    context = FrankContext(kind)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # nodes have names of their own: see names_in
     if kind == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0  # no connection is resumed
     return context
@@ -121,8 +127,11 @@ _MEANT = {
     "BAD_CERTIFICATE": "the peer does not take our certificate",
     "CERTIFICATE_EXPIRED": "our certificate has expired",
     "CERTIFICATE_REQUIRED": "the peer requires a certificate",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer shows no certificate",
     "WRONG_VERSION_NUMBER": "the peer does not speak TLS: is it started with --tls, too?",
+    "HTTP_REQUEST": "the peer does not speak TLS, but HTTP",
     "UNSUPPORTED_PROTOCOL": "the peer speaks another version of TLS than 1.3",
+    "ALERT_PROTOCOL_VERSION": "the peer speaks another version of TLS than this side",
 }
 
 
