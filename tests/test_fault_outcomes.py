@@ -49,23 +49,23 @@ FAULTS: dict[str, dict[str, Any]] = {
 }
 
 OUTCOMES: dict[str, tuple[str, str, str]] = {  # sync_ps, edp, all_reduce_dp
-    "crash of a worker": (FAILS, GOES_ON, FAILS),
+    "crash of a worker": (GOES_ON, GOES_ON, FAILS),
     "crash of the server": (FAILS, FAILS, FAILS),
-    "restart of a worker": (FAILS, ALL_END_WELL, FAILS),
+    "restart of a worker": (ALL_END_WELL, ALL_END_WELL, FAILS),
     "restart of the server": (FAILS, FAILS, FAILS),
     "short hang": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
-    "long hang of a worker": (FAILS, GOES_ON, FAILS),
+    "long hang of a worker": (GOES_ON, GOES_ON, FAILS),
     "long hang of the server": (FAILS, FAILS, FAILS),
     "slow-down": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
     "short cut": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
-    "long cut of a worker": (FAILS, GOES_ON, FAILS),
-    "long cut of the server": (FAILS, GOES_ON, FAILS),
+    "long cut of a worker": (GOES_ON, GOES_ON, FAILS),
+    "long cut of the server": (GOES_ON, GOES_ON, FAILS),
     "short cut, one way": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
-    "long cut, towards a worker": (FAILS, GOES_ON, FAILS),
-    "long cut, from a worker": (FAILS, GOES_ON, FAILS),
+    "long cut, towards a worker": (GOES_ON, GOES_ON, FAILS),
+    "long cut, from a worker": (GOES_ON, GOES_ON, FAILS),
     "flap": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
     "short partition": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
-    "long partition": (FAILS, GOES_ON, FAILS),
+    "long partition": (GOES_ON, GOES_ON, FAILS),
     "latency": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
     "bandwidth": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
     "loss": (ALL_END_WELL, ALL_END_WELL, ALL_END_WELL),
@@ -146,7 +146,8 @@ def test_what_is_survived_changes_the_time_but_no_weight_of_a_synchronous_run(tm
         plain = {**experiment(algorithm, "slow-down", "sim"), "faults": []}
         undisturbed = simcluster.run(plain, out=tmp_path / algorithm, report=False).summary
         for fault, outcomes in OUTCOMES.items():
-            if outcomes[ALGORITHMS.index(algorithm)] == ALL_END_WELL:
+            came_back = FAULTS[fault]["kind"] == "restart"  # without the gradients of the time in between
+            if outcomes[ALGORITHMS.index(algorithm)] == ALL_END_WELL and not came_back:
                 summary, _ = run(algorithm, fault, "sim", tmp_path / fault)
                 assert summary["weights_sha256"] == undisturbed["weights_sha256"], fault
                 assert summary["elapsed_s"] > undisturbed["elapsed_s"], fault

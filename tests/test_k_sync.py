@@ -106,8 +106,18 @@ def test_it_goes_on_without_a_rank_that_is_lost_while_enough_are_left(k: int, ba
     assert torch.equal(done.weights[2], done.weights[0])
 
 
-def test_it_ends_when_fewer_than_k_are_left() -> None:
-    done = serve("k_sync", equal(3), 20, bowl(0.1), k=3, faults=(CRASH,), check=False)
+@pytest.mark.parametrize("k", [None, 3])
+def test_where_fewer_than_k_are_left_a_step_takes_one_of_each(k: int | None) -> None:
+    # Steps of 1 s: n1 has pushed four times when it dies.
+    done = serve("k_sync", equal(3), 20, bowl(0.1), k=k, faults=(CRASH,), check=False)
+    assert [done.results[rank] for rank in (0, 2, 3)] == [None, None, None]
+    assert done.last("applied") == 4 * 3 + 16 * 2
+    assert torch.equal(done.weights[2], done.weights[0])
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_it_ends_when_nobody_is_left_that_trains(batch: bool) -> None:
+    done = serve("k_sync", equal(1), 20, bowl(0.1), k=1, batch=batch, faults=(CRASH,), check=False)
     error = done.results[0]
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -164,8 +164,22 @@ def test_backup_workers_replace_a_lost_one(cancel_late: bool, server_trains: boo
 
 
 @pytest.mark.parametrize("settings", [{}, {"wait_for": 3}, {"wait_for": 3, "cancel_late": True}, {"timeout_s": 9.0}])
-def test_it_ends_when_fewer_than_k_are_left(settings: dict[str, Any]) -> None:
+def test_it_goes_on_with_those_that_are_left_and_divides_by_their_number(settings: dict[str, Any]) -> None:
+    # Steps of 1 s from 0 s on: n1 has pushed four times when it dies, and is missing from the fifth step on.
     done = serve("sync_ps", equal(3), 20, bowl(0.1), faults=(CRASH,), check=False, **settings)
+    assert [done.results[rank] for rank in (0, 2, 3)] == [None, None, None]
+    assert done.values("contributions") == [3.0] * 4 + [2.0] * 16
+    assert torch.equal(done.weights[3], done.weights[0])
+
+
+def test_a_server_that_trains_goes_on_alone() -> None:
+    done = serve("sync_ps", equal(1), 20, bowl(0.1), server_trains=True, faults=(CRASH,), check=False)
+    assert done.results[0] is None
+    assert done.values("contributions") == [2.0] * 4 + [1.0] * 16
+
+
+def test_it_ends_when_nobody_is_left_that_trains() -> None:
+    done = serve("sync_ps", equal(1), 20, bowl(0.1), faults=(CRASH,), check=False)
     error = done.results[0]
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -173,10 +187,10 @@ def test_it_ends_when_fewer_than_k_are_left(settings: dict[str, Any]) -> None:
     assert error.rank == 1
 
 
-@pytest.mark.parametrize("cancel_late", [False, True])
-def test_a_worker_that_comes_back_takes_part_again(cancel_late: bool) -> None:
+@pytest.mark.parametrize("settings", [{}, {"wait_for": 2}, {"wait_for": 2, "cancel_late": True}])
+def test_a_worker_that_comes_back_takes_part_again(settings: dict[str, Any]) -> None:
     restart = "kind: restart, node: n1, at: 4.5 s, after: 2 s"
-    done = serve("sync_ps", equal(3), 20, bowl(0.1), wait_for=2, cancel_late=cancel_late, faults=(restart,))
+    done = serve("sync_ps", equal(3), 20, bowl(0.1), faults=(restart,), **settings)
     assert done.results == [None] * 4
     assert any(time_s > 8.0 for time_s in done.times("pushed", 1))
     assert torch.equal(done.weights[1], done.weights[0])

@@ -29,7 +29,8 @@ async def k_sync(
 
     *k*: None is P. *batch*: false is K-sync; true is K-batch-sync, for which *k* may be any number. *server_trains*:
     false for a server that only serves. A gradient behind the K-th is rejected. The run goes on without ranks that are
-    lost while K are left, or, of K-batch-sync, one. A rank that has used up its batches begins them again.
+    lost; where fewer than K are left, a step of K-sync takes one of each. Who comes back takes part again. A rank that
+    has used up its batches begins them again.
     """
     ranks = trainers(node.size, server_trains)
     needed = k if batch and k is not None else most_of(ranks, "k", k)
@@ -38,7 +39,7 @@ async def k_sync(
         await _work(node, replica, batch, loose)
         return
     async with asyncio.TaskGroup() as group:
-        replies = Replies(node, group, "weights", bears_losses=True)
+        replies = Replies(node, group, "weights")
         await _serve(node, replica, group, replies, needed, batch, server_trains, loose)
 
 
@@ -61,16 +62,20 @@ async def _serve(
             if not batch:
                 return
 
+    def left(first: Sequence[Message]) -> set[int]:
+        """Who has pushed already, or still can."""
+        return {*node.peers, *(push.source for push in first), *([SERVER] if server_trains else [])}
+
     async def collect(step: int) -> list[Message]:
-        """The first K gradients of *step*; those of earlier ones are rejected."""
+        """The first K gradients of *step*, or as many as there can be; those of earlier ones are rejected."""
         nonlocal rejected
         first: list[Message] = []
-        while len(first) < k:
+        while len(first) < (k if batch else min(k, len(left(first)))) or not first:
             push = await arrived.get()
             if isinstance(push, Message):
                 replica.ledger.judge(push.source, used=push["step"] == step)
             if isinstance(push, PeerLost):
-                replies.lost(push, enough=_enough(node, first, k, batch, server_trains))
+                replies.lost(push, enough=bool(left(first)))
             elif push["step"] == step:
                 first.append(push)
             else:
@@ -91,9 +96,9 @@ async def _serve(
         # Phase 2, apply: by rank, divided by the number really summed.
         first.sort(key=lambda push: push.source)
         await node.compute(replica.apply, mean([push.tensors for push in first]), cost=replica.apply_cost())
-        applied += k
+        applied += len(first)
         counts = {"applied": applied, "rejected": rejected, "pushed": pushed}
-        node.record(step=step, loss=sum(push["loss"] for push in first) / k, **counts)
+        node.record(step=step, loss=sum(push["loss"] for push in first) / len(first), **counts)
 
         # Phase 3, all go on: whoever is still at work drops it, unless older weights are still on their way there.
         for rank in node.peers:
@@ -109,12 +114,6 @@ async def _serve(
             rejected += 1
     rejected += await replies.see_off("push", replica)
     node.record(step=replica.steps, rejected=rejected, pushed=pushed)
-
-
-def _enough(node: Transport, first: Sequence[Message], k: int, batch: bool, server_trains: bool) -> bool:
-    """Whether those that are left, and what is here of those that are not, can make a step."""
-    left = {*node.peers, *([SERVER] if server_trains else [])}
-    return bool(left) if batch else len(left | {one.source for one in first}) >= k
 
 
 async def _listen(node: Transport, arrived: asyncio.Queue[Message | PeerLost]) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from torch import Tensor
 
-from simcluster.errors import ENDED, PeerLost, Problem, UsageError
+from simcluster.errors import PeerLost, Problem, UsageError
 from simcluster.payload import Message, Payload, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
@@ -92,19 +91,18 @@ async def reply_to(node: Transport, worker: int, tag: str, content: Payload) -> 
 class Replies:
     """Replies under *tag* that leave while the server goes on: a slow link holds up its own worker only.
 
-    Each one says at which *step* its receiver is to work. That a receiver is lost is raised in *group*, unless
-    *bears_losses*: the server's recv is told as well.
+    Each one says at which *step* its receiver is to work. That a receiver is lost the server's recv is told as well.
     """
 
-    def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str, *, bears_losses: bool) -> None:
-        self._node, self._group, self._tag, self._bears_losses = node, group, tag, bears_losses
+    def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str) -> None:
+        self._node, self._group, self._tag = node, group, tag
         self._told: dict[int, int] = {}
         self._under_way: dict[int, asyncio.Task[None]] = {}
 
     def send(self, worker: int, step: int, weights: Sequence[Tensor]) -> None:
-        send = partial(reply_to, self._node) if self._bears_losses else self._node.send
         self._told[worker] = step
-        self._under_way[worker] = self._group.create_task(send(worker, self._tag, pack(*weights, step=step)))
+        reply = reply_to(self._node, worker, self._tag, pack(*weights, step=step))
+        self._under_way[worker] = self._group.create_task(reply)
 
     def newer_than(self, step: int, worker: int) -> bool:
         """Whether *worker*, which has pushed what it did at *step*, has been sent a later one, and need only look."""
@@ -115,11 +113,9 @@ class Replies:
         return worker in self._under_way and not self._under_way[worker].done()
 
     def lost(self, loss: PeerLost, *, enough: bool = True) -> None:
-        """A worker is lost; if it comes back it knows of nothing. Raises *loss* if that is not to be borne, or not
-        *enough* of them are left. One that has ended was done.
-        """
+        """A worker is lost; if it comes back it knows of nothing. Raises *loss* if not *enough* are left."""
         self._told.pop(loss.rank, None)
-        if not enough or not (self._bears_losses or loss.reason == ENDED):
+        if not enough:
             raise loss
 
     async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:

@@ -41,9 +41,9 @@ async def sync_ps(
     (Dean et al. 2012, section 4.1). *polyak*: a pull moves a worker's weights this far towards the server's; 1 replaces
     them. *timeout_s*: seconds that the server waits for gradients once it has its own; those that come later are
     rejected, and their workers are sent the weights of the step under way. None waits for everyone. *wait_for*: K, the
-    first of N gradients, the server's own among them, that make a step; N - K ranks are the backup, and those that are
-    lost are not missed while K are left. *cancel_late*: whoever is late for a step is sent the weights of the next, and
-    drops the work in its hands. *server_trains*: false for a server that only serves.
+    first of N gradients, the server's own among them, that make a step; N - K ranks are the backup. *cancel_late*:
+    whoever is late for a step is sent the weights of the next, and drops the work in its hands. *server_trains*: false
+    for a server that only serves. Where fewer are left, a step takes what those have; who comes back takes part again.
     """
     ranks = trainers(node.size, server_trains)
     needed = most_of(ranks, "wait_for", wait_for) - server_trains
@@ -53,7 +53,7 @@ async def sync_ps(
         return
     async with asyncio.TaskGroup() as group:
         # A reply leaves while the server goes on: a slow link holds up its own worker only.
-        replies = Replies(node, group, "reply", bears_losses=wait_for is not None)
+        replies = Replies(node, group, "reply")
         await _serve(node, replica, replies, pull_interval, timeout_s, needed, cancel_late, server_trains, loose)
 
 
@@ -63,17 +63,18 @@ async def _serve(
 ) -> None:  # fmt: skip
     """*needed*: the gradients of workers that make a step."""
     on_time: dict[int, Message] = {}
+    own: list[tuple[float, list[Tensor]]] = []
     applied, rejected = replica.restored(applied=0, rejected=0)
     batches = replica.batches()
 
     async def collect(step: int, least: int) -> None:
-        """Receives until *least* workers have pushed a gradient of *step*; what is late is rejected."""
+        """Receives until *least* workers, or all that are left, have pushed gradients of *step*; rejects older ones."""
         nonlocal rejected
-        while len(on_time) < least:
+        while len(on_time) < max(min(least, len({*on_time, *node.peers})), 1 - len(own)):
             try:
                 push = await node.recv(ANY, "gradients")
             except PeerLost as lost:
-                replies.lost(lost, enough=len({*on_time, *node.peers}) >= least)
+                replies.lost(lost, enough=bool(own or on_time or node.peers))
                 continue
             replica.ledger.judge(push.source, used=push["step"] == step)
             if push["step"] == step:
@@ -85,7 +86,7 @@ async def _serve(
 
     for step in range(1 + replica.at, replica.steps + 1):
         # Phase 1, compute: the server's own gradient, while the workers' arrive.
-        own: list[tuple[float, list[Tensor]]] = []
+        own = []
         if server_trains:
             batch = next(batches)
             own = [await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))]

@@ -9,7 +9,7 @@ from torch import Tensor
 from simcluster.verify.claim import Claim, Identity, Settings, Variant
 from simcluster.verify.claims import sync_ps
 from simcluster.verify.naive import account
-from simcluster.verify.outcomes import TOGETHER
+from simcluster.verify.outcomes import SERVED
 from simcluster.workloads import Workload
 
 
@@ -45,5 +45,5 @@ CLAIM = Claim(
     payload_bytes=payload_bytes,
     contributions=account,
     replicas_agree=True,
-    outcomes=TOGETHER,
+    outcomes=SERVED,
 )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from simcluster.verify.claim import Claim, Identity, Settings, Variant
 from simcluster.verify.naive import account, born, ended
-from simcluster.verify.outcomes import TOGETHER
+from simcluster.verify.outcomes import SERVED
 from simcluster.workloads import Workload
 
 
@@ -62,5 +62,5 @@ CLAIM = Claim(
     payload_bytes=payload_bytes,
     contributions=account,
     replicas_agree=True,
-    outcomes=TOGETHER,
+    outcomes=SERVED,
 )
