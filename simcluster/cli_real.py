@@ -31,14 +31,14 @@ Restarts = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="sockets: how often a run that lost a node begins again, from its last checkpoint or else from the start.",
+        help="How often a run that lost a node begins again, from its last checkpoint or else from the start.",
     ),
 ]
 Coordinator = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT|URL",
-        help="sockets: tell how far the run is, at HOST:PORT, or to the coordinator at http://HOST:PORT.",
+        help="sockets: tell how far the run is, at HOST:PORT, or to the coordinator at https://HOST:PORT.",
     ),
 ]
 TokenFile = Annotated[
@@ -49,23 +49,31 @@ TlsFolder = Annotated[
     Path | None,
     typer.Option("--tls", metavar="FOLDER", help="sockets: encrypt, with the files of `simcluster keys init`."),
 ]
+PlainHttp = Annotated[
+    bool,
+    typer.Option("--plain-http", help="sockets: let the coordinator's token cross a network unencrypted."),
+]
 
 
 def real_options(backend: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Those of *given* that say something, as options of the backend. Raises UsageError where they have no meaning."""
+    """Those of *given* that say something, as options of the backend. Raises UsageError where they have no meaning.
+
+    The simulator begins again, too, so that what is planned can be seen there first.
+    """
     said = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in given.items()
         if value is not None and value is not (name == "ssh") and value != []
     }
-    if said and backend not in ("sockets", None):
+    meaningless = {name: value for name, value in said.items() if name != "max_restarts" or backend != "sim"}
+    if meaningless and backend not in ("sockets", None):
         written = {"ssh": "--no-ssh", "ssh_options": "--ssh-option"}
         raise UsageError(
             [
                 Problem(
                     written.get(name, f"--{name.replace('_', '-')}"), str(value), "this only with --backend sockets"
                 )
-                for name, value in said.items()
+                for name, value in meaningless.items()
             ]
         )
     return said

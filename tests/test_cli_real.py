@@ -28,7 +28,8 @@ def test_for_the_simulator_they_have_no_meaning_and_each_is_named_as_it_was_writ
     given = NOTHING | {"ssh": False, "ssh_options": ["Port=2"], "max_restarts": 2}
     with pytest.raises(UsageError) as error:
         real_options("sim", given)
-    assert [problem.key for problem in error.value.problems] == ["--no-ssh", "--ssh-option", "--max-restarts"]
+    assert [problem.key for problem in error.value.problems] == ["--no-ssh", "--ssh-option"]
+    assert real_options("sim", NOTHING | {"max_restarts": 2}) == {"max_restarts": 2}, "but it begins again, too"
 
 
 def test_a_wrong_request_is_told_before_anything_is_written(command: Any, tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def restart_of(
             return None
         try:
             found = latest(folder / CHECKPOINTS)
+            keeping.restored = begin_with(found, plan)
         except CheckpointError:
             return None
-        keeping.restored = begin_with(found, plan)
         keeping.gather.begin_again(found.step)
         return config_json, f"the checkpoint of step {found.step}"
 
@@ -97,7 +97,8 @@ def conclude(record: RunRecord, plan: Experiment, keeping: Keeping) -> Samples |
     begun = keeping.restored
     if begun is not None:
         record.begin_at(begun.time_s)
-        for row in record.extra.get("faults", ()):
+        # Those of a run that began again are told in its whole time already: see Restarts.
+        for row in record.extra.get("faults", ()) if "restarts" not in record.extra else ():
             row["spells_s"] = [
                 [None if time_s is None else time_s + begun.time_s for time_s in spell] for spell in row["spells_s"]
             ]
