@@ -7,7 +7,7 @@ these. Exit codes: 2 for the caller's fault (nothing was written), 1 for a run t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_LINES = 12
@@ -88,6 +88,22 @@ class PeerLost(RunError):
         self.rank, self.name, self.reason = rank, name, reason
         label = f"rank {rank}" + (f" ({name})" if name else "")
         super().__init__(f"{label} is lost" + (f": {reason}" if reason else ""))
+
+
+class Left(SimclusterError):
+    """No failure: this node was told to leave, and its algorithm ended where *step* did: see `Progress.checkpoint`."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        super().__init__(f"left at step {step}")
+
+
+class NobodyLeft(RunError):
+    """Every node left the run, or was lost, before its algorithm had ended; *lost* says why, by name."""
+
+    def __init__(self, lost: Mapping[str, str]) -> None:
+        words = "; ".join(f"{name} {reason}" for name, reason in lost.items())
+        super().__init__(f"nobody took part to the end: {words}")
 
 
 class NodeFailed(RunError):

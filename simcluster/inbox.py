@@ -121,6 +121,11 @@ class Inbox:
         self._tell_any()
         return True
 
+    def misses_from_the_start(self, rank: int, reason: str) -> None:
+        """*rank* has never been there: no recv(ANY) is told of that, and it may be `found` at any time."""
+        self.lost[rank] = reason
+        self._told.add(rank)
+
     def has_told(self, rank: int) -> bool:
         """Whether the loss of *rank* has been raised here."""
         return rank in self._told

@@ -46,6 +46,8 @@ def test_every_kind_can_be_planned_and_means_what_the_file_means() -> None:
     with simcluster.faults() as plan:
         plan.crash("mini1", at_s=0.1)
         plan.restart("mini1", at_s=0.1, after_s=1.5)
+        plan.leave("mini1", at_s=0.1, notice_s=2.0)
+        plan.join("mini1", at_s=0.1)
         plan.hang("mini1", at_s=0.1, for_s=1.0)
         plan.slow("mini1", factor=3, at_s=0.1)
         plan.cut("mini1-mini2", at_s=0.1, for_s=1.0, towards="mini2")
@@ -56,12 +58,13 @@ def test_every_kind_can_be_planned_and_means_what_the_file_means() -> None:
         plan.loss("mini1-mini2", probability=0.01, at_s=0.1)
         found = simcluster.experiment.read_experiment(EXPERIMENT, faults=planned()).faults
     assert {fault.kind for fault in found} == set(KINDS)
-    assert all(fault.spells[0][0] == 0.1 for fault in found), "0.1 s is the float 0.1"
+    begun = [fault.spells[0][fault.kind == "join"] for fault in found]  # a join is for how long it is not there
+    assert begun == [0.1] * len(found), "0.1 s is the float 0.1"
     file = [
         {"kind": "restart", "node": "mini1", "at": "0.1 s", "after": "1.5 s"},
         {"kind": "cut", "link": "mini1-mini2", "towards": "mini2", "at": "0.1 s", "for": "1 s"},
     ]
-    assert simcluster.experiment.read_experiment({**EXPERIMENT, "faults": file}).faults == (found[1], found[4])
+    assert simcluster.experiment.read_experiment({**EXPERIMENT, "faults": file}).faults == (found[1], found[6])
 
 
 def test_what_is_wrong_with_a_plan_says_where_it_came_from(tmp_path: Path) -> None:

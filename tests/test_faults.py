@@ -1,4 +1,4 @@
-"""The `faults` of an experiment file: ten kinds, their spells of time, and all errors at once with their lines."""
+"""The `faults` of an experiment file: twelve kinds, their spells of time, and all errors at once with their lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from simcluster.experiment.fault_kinds import (
     Fault,
     Flap,
     Hang,
+    Join,
     Latency,
+    Leave,
     Loss,
     Partition,
     Restart,
@@ -55,6 +57,9 @@ def test_every_kind_is_read_with_its_keys() -> None:
     assert read(
         {"kind": "crash", "node": "b", "at": "1 s"},
         {"kind": "restart", "node": "b", "at": "1 s", "after": "500 ms"},
+        {"kind": "join", "node": "c", "at": "2 s"},
+        {"kind": "leave", "node": "c", "at": "3 s"},
+        {"kind": "leave", "node": "a", "at": "3 s", "notice": "500 ms"},
         {"kind": "hang", "node": "c", "at": "1 s", "for": "2 s"},
         {"kind": "slow", "node": "a", "at": "0 s", "factor": 10},
         {"kind": "cut", "link": "a-b", "at": "2 s", "for": "500 ms"},
@@ -66,6 +71,9 @@ def test_every_kind_is_read_with_its_keys() -> None:
     ) == (
         Crash(spells=((1.0, inf),), rank=1),
         Restart(spells=((1.0, 1.5),), rank=1),
+        Join(spells=((0.0, 2.0),), rank=2),
+        Leave(spells=((3.0, 33.0),), rank=2),
+        Leave(spells=((3.0, 3.5),), rank=0),
         Hang(spells=((1.0, 3.0),), rank=2),
         Slow(spells=((0.0, inf),), rank=0, factor=10),
         Cut(spells=((2.0, 2.5),), link="a-b"),
@@ -161,6 +169,14 @@ def test_a_flap_of_more_periods_than_anybody_means_is_refused() -> None:
     assert "at most 10000" in problem
 
 
+def test_a_node_joins_once() -> None:
+    join = {"kind": "join", "node": "a", "at": "1 s"}
+    (problem,) = problems_of(join, {"kind": "crash", "node": "a", "at": "1 s"}, {**join, "at": "2 s"})
+    assert "faults[2].node" in problem
+    assert "a node that joins once" in problem
+    assert len(read(join, {**join, "node": "b"})) == 2
+
+
 def test_times_and_gaps_go_together() -> None:
     hang = {"kind": "hang", "node": "a", "at": "1 s", "for": "1 s"}
     assert "times: found nothing" in problems_of({**hang, "every": "2 s"})[0]
@@ -174,7 +190,7 @@ def test_times_and_gaps_go_together() -> None:
 def test_a_kind_without_any_of_its_keys_says_what_it_lacks_and_never_fails_otherwise(kind: str) -> None:
     found = problems_of({"kind": kind})
     assert any("faults[0].at" in problem for problem in found)
-    required = {"crash", "restart", "hang", "slow"}
+    required = {"crash", "restart", "join", "leave", "hang", "slow"}
     assert any("faults[0].node" in problem for problem in found) == (kind in required)
 
 

@@ -91,7 +91,7 @@ def test_a_fault_of_a_node_that_has_ended_did_not_happen() -> None:
     )
     assert cluster.run([idle, idle_for(5)]) == [None, None]
     assert cluster.faults.log.rows() == []
-    assert cluster.crashed == {}
+    assert cluster.gone == {}
 
 
 def test_a_run_ends_when_its_nodes_do_not_when_its_faults_do() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from backends.sim.kept import OffTheClock
 from backends.sim.outcome import outcome
 from backends.sim.watching import Teller
 from simcluster.errors import Problem, RunError, UsageError
+from simcluster.experiment.restarts import Restarts
 from simcluster.results.record import RunRecord
 from simcluster.watching.telling import run_info
 
@@ -24,17 +26,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "run_bodies", "run_cluster"]
 
-OPTIONS = {"inbox_bytes": 0, "threads": 1, "dead_s": 0.0}
+OPTIONS = {"inbox_bytes": 0, "threads": 1, "dead_s": 0.0, "max_restarts": 0}
 """Name -> the least that it may be: a whole number, if that is one."""
 
 
 def run_cluster(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None = None) -> RunRecord:
     """Runs *job* in virtual time. The record's error tells why the run failed; a failing node does not raise here.
 
-    *wrap* makes of each node what its program is given in its place.
+    *wrap* makes of each node what its program is given in its place. With the option `max_restarts` a run that lost a
+    node begins again so often, as one on real nodes does.
     """
-    assert job.topology is not None, "the simulator needs a topology"
     _check_options(job.options)
+    options = dict(job.options)
+    restarts = Restarts(replace(job, options=options), most=options.pop("max_restarts", 0))
+    while restarts.again(record := _run_once(restarts.job, wrap)):
+        continue
+    return restarts.told(record)
+
+
+def _run_once(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None) -> RunRecord:
+    assert job.topology is not None, "the simulator needs a topology"
     module, _, function = job.program.partition(":")
     program = getattr(import_module(module), function)
     cluster = Cluster(job.topology, job.seed, faults=job.faults, **{"threads": _cores(), **job.options})
@@ -42,7 +53,7 @@ def run_cluster(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None = No
     if job.keeping is not None:
         for node in cluster.nodes:
             node.recorder.restored = job.keeping.begins_with(node.rank)
-            node.recorder.channel = OffTheClock(job.keeping, cluster.crashed) if job.keeping.keeps else None
+            node.recorder.channel = OffTheClock(job.keeping, cluster.gone) if job.keeping.keeps else None
 
     async def body(node: SimTransport) -> Any:
         return await program(node if wrap is None else wrap(node), node.recorder, job.config_json)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from backends.sim.ahead import Ring
@@ -27,8 +26,9 @@ from backends.sim.stream import INBOX_BYTES, Stream
 from backends.sim.surroundings import PLAIN, Surroundings
 from backends.sim.transport import SimTransport
 from backends.sim.troubled import TroubledStream
-from simcluster.errors import ENDED, Deadlock, NeverFinished
-from simcluster.experiment.fault_kinds import DEAD_S, Fault
+from backends.sim.waiting import waits_of
+from simcluster.errors import ENDED, Deadlock, Left, NeverFinished
+from simcluster.experiment.fault_kinds import ABSENT, DEAD_S, Fault
 from simcluster.results.record import Recorder, kept_spans
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class Cluster:
         self.tasks: list[SimTask[Any]] = []
         self.nodes: list[SimTransport] = []
         self.failures: list[tuple[SimTransport, BaseException]] = []  # what its body raised, in order of time
-        self.crashed: dict[int, str] = {}  # by the fault plan, and why
+        self.gone: dict[int, str] = {}  # by the fault plan, dead, not there yet or told to leave, and why
+        self.has_left = False  # somebody who was told to
         self._bodies: Sequence[Body] = ()
         self._returns: dict[int, asyncio.Future[None]] = {}  # of those who are to come back
         self._retired: list[Stream] = []  # from and to earlier incarnations
@@ -128,10 +129,11 @@ class Cluster:
             check_conservation(self.nodes, [*self._streams.values(), *self._retired])
             return [_outcome(task) for task in self.tasks]
         except Drained:
-            raise Deadlock(f"deadlock at {self.loop.time():g} s: nothing can happen any more", self.waits()) from None
+            waits = waits_of(self)
+            raise Deadlock(f"deadlock at {self.loop.time():g} s: nothing can happen any more", waits) from None
         except Endless:
             raise NeverFinished(
-                f"no work done and nothing recorded for long at {self.loop.time():g} s", self.waits()
+                f"no work done and nothing recorded for long at {self.loop.time():g} s", waits_of(self)
             ) from None
         except KeyboardInterrupt:
             self.loop.workers.close(within_s=1.0)  # work may never end
@@ -154,7 +156,7 @@ class Cluster:
         """
         node = self.nodes[rank]
         node.die(fault)
-        self.crashed[rank] = reason
+        self.gone[rank] = reason
         if returns:
             self._returns[rank] = self.loop.create_future()
         for task in self._tasks_of(node):
@@ -163,12 +165,16 @@ class Cluster:
         node.break_off(asyncio.CancelledError)
         self._announce(node, reason)
 
+    def leave_out(self, rank: int, fault: Fault) -> None:
+        """*rank* is not there from the start on, until `revive`: nobody has begun, and nobody hears of a loss."""
+        self.crash(rank, ABSENT, fault, returns=True)
+        for node in self.nodes:
+            node.inbox.misses_from_the_start(rank, ABSENT)
+
     def revive(self, rank: int) -> None:
-        """*rank*, if it has crashed and is to return, begins from the beginning, as another incarnation."""
-        if rank not in self._returns:
-            return
+        """*rank*, which is to return, begins from the beginning, as another incarnation."""
         old = self.nodes[rank]
-        del self.crashed[rank]
+        del self.gone[rank]
         self.news.returns(rank)
         if self.rendezvous:
             self.rendezvous[rank] = Rendezvous()
@@ -177,8 +183,10 @@ class Cluster:
             self._unaccepted.pop(key, None)
         node = self.nodes[rank] = self._living[rank] = self._node(rank, old.device, old.recorder)
         node.on_step = old.on_step
-        node.recorder.incarnation = self.news.incarnation(rank)
+        node.recorder.incarnation, node.recorder.told_to_leave = self.news.incarnation(rank), False
         node.knows(self.news.incarnations())
+        for absent in self.news.absent():
+            node.inbox.misses_from_the_start(absent, ABSENT)
         self.tasks[rank] = self._begin(node)
         self._returns.pop(rank).set_result(None)
         for peer in self.living():
@@ -202,15 +210,6 @@ class Cluster:
         fault = cause.killed_by if isinstance(cause, SimTransport) else cause
         if isinstance(fault, Fault):
             self.faults.log.drops(fault, message.size_bytes)
-
-    def waits(self) -> list[str]:
-        """One line per rank that has not ended: what it waits for, and where."""
-        lines = []
-        for node, task in zip(self.nodes, self.tasks, strict=True):
-            if not task.done():
-                what = ", ".join(node.waits()) or "something outside the transport"
-                lines.append(f"rank {node.rank} ({node.name}) waits for {what}{_place(task)}")
-        return lines
 
     # inside
 
@@ -241,8 +240,12 @@ class Cluster:
 
     async def _live(self, node: SimTransport, body: Body) -> Any:
         """A node's whole life: its body, then a goodbye; or a crash, which the body asks for by raising Crash."""
+        reason = ENDED
         try:
-            result = await body(node)
+            try:
+                result = await body(node)
+            except Left as left:
+                result, reason = left, str(left)
             if node.buffer is not None:
                 await node.buffer.flush()
         except BaseException as error:
@@ -253,9 +256,18 @@ class Cluster:
                 self._announce(node, f"failed: {type(error).__name__}: {error}")
             raise
         self._cancel_children(node)
-        node.inbox.close()
-        self._announce(node, ENDED)
+        if reason == ENDED:
+            node.inbox.close()
+        else:
+            self._see_off(node, reason)
+        self._announce(node, reason)
         return result
+
+    def _see_off(self, node: SimTransport, reason: str) -> None:
+        """*node* was told to leave, and does."""
+        node.die()
+        self.gone[node.rank], self.has_left = reason, True
+        self.faults.ends_notice_of(node)
 
     def _cancel_children(self, node: SimTransport) -> None:
         current = asyncio.current_task(self.loop)
@@ -309,23 +321,6 @@ def _outcome(task: SimTask[Any]) -> Any:
     if task.cancelled():
         return asyncio.CancelledError("cancelled")
     return task.exception() or task.result()
-
-
-def _place(task: SimTask[Any]) -> str:
-    """' at file:line' of the innermost frame that is the algorithm's own."""
-    place = ""
-    awaited: Any = task.get_coro()
-    while isinstance(awaited, CoroutineType):
-        frame = awaited.cr_frame
-        if frame is not None and not _is_plumbing(frame.f_code.co_filename):
-            place = f" at {frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
-        awaited = awaited.cr_await
-    return place
-
-
-def _is_plumbing(filename: str) -> bool:
-    path = filename.replace("\\", "/")
-    return "/backends/" in path or "asyncio" in path or path.endswith("/simcluster/inbox.py")
 
 
 def run_bodies(bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0) -> list[Any]:

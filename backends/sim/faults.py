@@ -21,7 +21,9 @@ from simcluster.experiment.fault_kinds import (
     Cut,
     Fault,
     Hang,
+    Join,
     Latency,
+    Leave,
     LinkFault,
     Loss,
     NodeFault,
@@ -31,6 +33,7 @@ from simcluster.experiment.fault_kinds import (
     Slow,
     cut_off,
     hung,
+    overdue,
     severed,
 )
 from simcluster.experiment.fault_log import FaultLog
@@ -51,9 +54,11 @@ class Faults:
     def __init__(self, cluster: Cluster, plan: Sequence[Fault], dead_s: float) -> None:
         self._cluster, self._plan, self._dead_s = cluster, plan, dead_s
         self.log = FaultLog(cluster.loop.time, sees_bytes=True)
-        self.troubles_ways = any(not isinstance(fault, (Crash, Slow)) for fault in plan)
+        self.troubles_ways = any(not isinstance(fault, (Crash, Slow, Leave)) for fault in plan)
         self._cuts: dict[int, tuple[Pairs, list[TroubledStream]]] = {}  # those that hold, by number in the plan
         self._hung: dict[int, SimTransport] = {}
+        self._told: dict[int, SimTransport] = {}  # to leave
+        self._away: dict[int, int] = {}  # by rank: the number of the fault at whose end it is there, or back
         self._links: dict[int, LinkFault] = {}
         self._links_by_name = {link.name: link for link in cluster.topology.links}
 
@@ -85,6 +90,12 @@ class Faults:
                     stream.stop()
                     stopped.append(stream)
 
+    def ends_notice_of(self, node: SimTransport) -> None:
+        """*node* has left, as it was told to."""
+        for number in [number for number, told in self._told.items() if told is node]:
+            del self._told[number]
+            self.log.ends(self._plan[number])
+
     # what happens when
 
     def _begin(self, number: int) -> None:
@@ -96,7 +107,14 @@ class Faults:
             case Crash():
                 cluster.crash(fault.rank, CRASHED, fault)
             case Restart():
+                self._away[fault.rank] = number
                 cluster.crash(fault.rank, CRASHED, fault, returns=True)
+            case Join() if fault.spells[0][1] > 0:
+                self._away[fault.rank] = number
+                cluster.leave_out(fault.rank, fault)
+            case Leave():
+                self._told[number] = cluster.nodes[fault.rank]
+                self._told[number].recorder.told_to_leave = True
             case Hang():
                 self._hung[number] = cluster.nodes[fault.rank]
                 self._hung[number].freeze()
@@ -115,9 +133,14 @@ class Faults:
         fault = self._plan[number]
         self.log.ends(fault)
         match fault:
-            case Restart():
+            case Restart() | Join() if self._away.get(fault.rank) == number:
+                del self._away[fault.rank]
                 self._cluster.revive(fault.rank)
                 self._slow_down()
+            case Leave() if number in self._told:
+                node = self._told.pop(number)
+                if node is self._cluster.nodes[fault.rank] and self._cluster.lives(fault.rank):
+                    self._cluster.crash(fault.rank, overdue(fault.notice_s), fault)
             case Hang() if number in self._hung:
                 self._hung.pop(number).thaw()
             case Cut() | Partition():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from simcluster.experiment.fault_kinds import Fault, Pairs
+from simcluster.experiment.fault_kinds import ABSENT, Fault, Pairs
 
 if TYPE_CHECKING:
     from backends.sim.cluster import Cluster
@@ -70,6 +70,14 @@ class News:
     def incarnations(self) -> dict[int, int]:
         """Of all who have."""
         return {rank: len(before) for rank, before in self._before.items()}
+
+    def absent(self) -> list[int]:
+        """Who has never been there until now."""
+        return [rank for rank, departure in self.departed.items() if departure.reason == ABSENT]
+
+    def last_reason(self, rank: int) -> str:
+        """Why the incarnation of *rank* before the present one was not there any more."""
+        return self._before[rank][-1].reason
 
     def suspects(self) -> list[int]:
         """Of whom there may be news, in some fixed order."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING
 
-from simcluster.errors import ENDED, NeedsValues, NodeFailed, PeerLost, RunError
-from simcluster.experiment.fault_kinds import RETURNED
+from simcluster.errors import ENDED, NeedsValues, NobodyLeft, NodeFailed, PeerLost, RunError
+from simcluster.experiment.fault_kinds import too_late
 from simcluster.experiment.fault_log import explained
 
 if TYPE_CHECKING:
@@ -23,14 +23,16 @@ def outcome(cluster: Cluster) -> tuple[RunError | None, dict[str, str]]:
     The error is the cause of the first failure in virtual time; those that it brought about in others are not told.
     Whoever could not go on for a cut, or came back after the others had ended, is lost, if anybody ended well.
     """
-    lost = {cluster.nodes[rank].name: reason for rank, reason in cluster.crashed.items()}
+    lost = {cluster.nodes[rank].name: reason for rank, reason in cluster.gone.items()}
     cut = explained({node.rank: error for node, error in cluster.failures}, cluster.news.cut_off)
     late = {node.rank for node, error in cluster.failures if _came_late(cluster, node, error)}
     rest = [(node, error) for node, error in cluster.failures if node.rank not in cut and node.rank not in late]
     anybody_well = any(departure.reason == ENDED for departure in cluster.news.departed.values())
     if not rest and (anybody_well or not cut):
         lost |= {cluster.nodes[rank].name: str(error) for rank, error in cut.items()}
-        lost |= {cluster.nodes[rank].name: RETURNED for rank in sorted(late)}
+        lost |= {cluster.nodes[rank].name: too_late(cluster.news.last_reason(rank)) for rank in sorted(late)}
+        if cluster.has_left and not anybody_well:
+            return NobodyLeft(lost), lost
         return None, lost
     if cut and all(isinstance(error, PeerLost) for _, error in rest):
         return cut[min(cut)], lost

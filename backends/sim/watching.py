@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simcluster.experiment.fault_kinds import ABSENT
 from simcluster.watching.board import NodeTelemetry, Telemetry
 from simcluster.watching.telling import Noted, link_telemetry, node_telemetry
 
@@ -44,10 +45,12 @@ class Teller:
             compute_s=record.rest.compute_s if record.rest is not None else 0.0,
             computing=node.computing,
             waits=node.waits(),
-            reason=self._cluster.crashed.get(rank, ""),
+            reason=self._cluster.gone.get(rank, ""),
         )
 
     def _state(self, rank: int) -> str:
         if self._cluster.lives(rank):
             return "running"
+        if self._cluster.gone.get(rank) == ABSENT:
+            return "expected"
         return "ended" if self._cluster.nodes[rank].alive else "lost"

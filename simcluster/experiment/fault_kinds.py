@@ -18,7 +18,19 @@ DEAD_S = 5.0
 """A node that has not been heard of for so long is dead, and so is one that cannot be reached, to whoever cannot."""
 
 CRASHED = "crashed by the fault plan"
-RETURNED = "crashed by the fault plan, and came back too late"
+ABSENT = "has not joined yet"
+NOTICE_S = 30.0
+"""How long a node that is told to leave may take to come to the end of its step."""
+
+
+def too_late(reason: str) -> str:
+    """Why a node is lost that came, or came back, when the others had ended; it was not there before for *reason*."""
+    return "joined too late" if reason == ABSENT else f"{reason}, and came back too late"
+
+
+def overdue(notice_s: float) -> str:
+    """Why a node is lost that was told to leave, and did not within *notice_s*."""
+    return f"killed: told to leave, and not at the end of its step within {notice_s:g} s"
 
 
 def hung(dead_s: float) -> str:
@@ -70,6 +82,21 @@ class Crash(NodeFault):
 @dataclass(frozen=True, kw_only=True)
 class Restart(NodeFault):
     """Its process dies, and at the end of the spell another one takes its place and begins from the beginning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join(NodeFault):
+    """It is not there during the spell, from the start of the run on, and begins from the beginning at its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leave(NodeFault):
+    """It is told to leave, and does so at the end of its step; if that is not within the spell, it is killed."""
+
+    @property
+    def notice_s(self) -> float:
+        """How long it may take."""
+        return self.spells[0][1] - self.spells[0][0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,14 @@ class FaultPlan:
         """*node* dies, and begins from the beginning *after_s* later."""
         self._add("restart", node=node, at_s=at_s, after_s=after_s)
 
+    def join(self, node: str, *, at_s: float) -> None:
+        """*node* is not there before, and begins from the beginning then."""
+        self._add("join", node=node, at_s=at_s)
+
+    def leave(self, node: str, *, at_s: float, notice_s: float | None = None) -> None:
+        """*node* is told to go; it does at the end of its step, and is killed if that is not within *notice_s*."""
+        self._add("leave", node=node, at_s=at_s, notice_s=notice_s)
+
     def hang(self, node: str, *, at_s: float, for_s: float | None = None) -> None:
         """*node* does nothing, while its links stay up."""
         self._add("hang", node=node, at_s=at_s, for_s=for_s)

@@ -12,7 +12,7 @@ from typing import Any
 
 from simcluster.errors import nearest
 from simcluster.experiment import fault_kinds as kinds
-from simcluster.experiment.fault_kinds import Fault, Spell, united
+from simcluster.experiment.fault_kinds import NOTICE_S, Fault, Spell, united
 from simcluster.experiment.reading import Reading
 from simcluster.rng import numpy_stream
 from simcluster.topology import Topology
@@ -38,6 +38,11 @@ def read_faults(reading: Reading, cluster: Topology | None, seed: int) -> tuple[
         fault = _Reader(reading, cluster, seed, number, spec).read()
         if fault is not None:
             found.append(fault)
+            twice = isinstance(fault, kinds.Join) and sum(
+                isinstance(other, kinds.Join) and other.rank == fault.rank for other in found
+            )
+            if twice and twice > 1:
+                reading.bad(("faults", number, "node"), "a node that joins once: a restart is what comes back")
     return tuple(found)
 
 
@@ -79,7 +84,7 @@ class _Reader:
 
     def duration(self) -> float | None:
         """How long each one lasts: for ever, if the file does not say."""
-        key = "after" if "after" in self.known.keys else "for"
+        key = next((key for key in ("after", "notice") if key in self.known.keys), "for")
         if key not in self.known.keys:
             return inf
         if key in self.known.required:
@@ -87,7 +92,7 @@ class _Reader:
         elif not self.fields.has(key):
             if any(self.fields.has(other) for other in _REPEATED):
                 self.fields.problem(key, expected="how long each of them lasts, since there are several")
-            return inf
+            return NOTICE_S if key == "notice" else inf
         return self.fields.quantity(key, positive_time)
 
     def starts(self, at_s: float | None) -> list[float] | None:
@@ -239,6 +244,8 @@ _LINK = ("link", "towards", "for", *_REPEATED)
 KINDS = {
     "crash": _Kind(kinds.Crash, _node, ("node",)),
     "restart": _Kind(kinds.Restart, _node, ("node", "after", *_REPEATED), ("after",)),
+    "join": _Kind(kinds.Join, _node, ("node",), spells=lambda _, start_s, lasts_s: [(0.0, start_s)]),
+    "leave": _Kind(kinds.Leave, _node, ("node", "notice")),
     "hang": _Kind(kinds.Hang, _node, ("node", "for", *_REPEATED)),
     "slow": _Kind(kinds.Slow, _slow, ("node", "factor", "for", *_REPEATED)),
     "cut": _Kind(kinds.Cut, _Reader.link, _LINK),

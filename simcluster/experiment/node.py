@@ -115,6 +115,7 @@ def begin(node: Transport, replica: Replica, recorder: Recorder, experiment: Exp
     From then on it is kept, if the experiment says so and the backend has somebody who takes it.
     """
     recorder.ledger = partial(replica.ledger.notes, in_hand=True) if replica.computes else None
+    replica.is_to_leave = lambda: recorder.told_to_leave
     shard, settings, channel = recorder.restored, experiment.checkpoint, recorder.channel
     if shard is not None:
         restore(shard, replica, node.rng)
@@ -123,7 +124,9 @@ def begin(node: Transport, replica: Replica, recorder: Recorder, experiment: Exp
         judges = settings.best is not None
         now = partial(_later, recorder, began_s)
         replica.keeper = Holder(settings.every, replica, node, channel, now, judges=judges)
-    return None if experiment.time_s is None else experiment.time_s - began_s
+    # Whoever comes late, or again, has what is left of the run.
+    late_s = recorder.now() if recorder.incarnation else 0.0
+    return None if experiment.time_s is None else experiment.time_s - began_s - late_s
 
 
 def _later(recorder: Recorder, by_s: float) -> float:

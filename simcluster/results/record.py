@@ -115,6 +115,7 @@ class Recorder:
     with (step, {name: value}), off the clock. *ledger*, if set, tells what became of this node's batches until now.
     *channel* and *restored* are a backend's: who takes checkpoints, and what this node goes on from. *incarnation* is 0
     in a first life that began with the run, and higher by one each time that the node comes late or comes back.
+    *told_to_leave*: its algorithm is to end where its step does.
     """
 
     def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
@@ -127,6 +128,7 @@ class Recorder:
         self.channel: Channel | None = None
         self.restored: Shard | None = None
         self.incarnation = 0
+        self.told_to_leave = False
 
     @property
     def record(self) -> NodeRecord:

@@ -5,10 +5,11 @@ This file knows numbers of batches and whoever keeps checkpoints, by one method.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
+from simcluster.errors import Left
 from simcluster.workloads.ledger import Ledger
 
 
@@ -27,12 +28,14 @@ class Progress:
 
     *done* is how many of its batches are in what it begins with: 0, unless the run goes on from a checkpoint.
     *at* is the step at which that was kept. *everybodys* has *done* of each rank; it is empty at a run's beginning.
+    *is_to_leave* says whether this rank was told to leave the run.
     """
 
     done: int = 0
     at: int = 0
     everybodys: Sequence[int] = ()
     keeper: Keeper | None = None
+    is_to_leave: Callable[[], bool] | None = None
     computes: bool
 
     @cached_property
@@ -77,13 +80,16 @@ class Progress:
         its weights, its optimizer and its generators, by the names that `restored` has them: tensors, numbers, texts,
         lists and dicts of them, codecs. *batches* of this rank are in the weights, by default *step* of them. *places*:
         the only ones of its parameters that this rank is responsible for.
+
+        Raises Left if this rank is to leave the run: here nothing that it began is unfinished.
         """
-        if not self.computes:
-            return  # there is nothing to keep
-        batches = step if batches is None else batches
-        self.ledger.settle(batches)
-        if self.keeper is not None:
-            await self.keeper.keep(step, batches, places, loose, kept)
+        if self.computes:
+            batches = step if batches is None else batches
+            self.ledger.settle(batches)
+            if self.keeper is not None:
+                await self.keeper.keep(step, batches, places, loose, kept)
+        if self.is_to_leave is not None and self.is_to_leave():
+            raise Left(step)
 
 
 def _filled(value: Any, saved: Any) -> Any:
