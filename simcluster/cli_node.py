@@ -14,10 +14,16 @@ from simcluster.errors import Problem, UsageError
 
 Coordinator = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Instead of --join: the coordinator that knows of runs, http://HOST:PORT."),
+    typer.Option(metavar="URL", help="Instead of --join: the coordinator that knows of runs, https://HOST:PORT."),
 ]
 TokenFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The coordinator's token; any file of `simcluster key` will do.")
+]
+PlainHttp = Annotated[
+    bool,
+    typer.Option(
+        "--plain-http", help="Let a coordinator's token cross a network unencrypted; whoever reads it there has it."
+    ),
 ]
 
 
@@ -43,6 +49,7 @@ def node(
         Path | None,
         typer.Option(metavar="FOLDER", help="Speak TLS: this node's files of `simcluster keys init`."),
     ] = None,
+    plain_http: PlainHttp = False,
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long to wait for a coordinator and for a run.")
     ] = 3600.0,
@@ -62,7 +69,7 @@ def node(
         if join is not None or token_file is None:
             expected = "none beside --coordinator" if join is not None else "it: every call of a coordinator needs it"
             raise UsageError(Problem("--join" if join is not None else "--token-file", join or "nothing", expected))
-        raise typer.Exit(attend_run(name, coordinator, token_file, key_file, listen, tls, patience))
+        raise typer.Exit(attend_run(name, coordinator, token_file, key_file, listen, tls, patience, plain_http))
     if join is None or (key_file is None and tls is None):
         missing = [option for option, value in (("--join", join), ("--key-file", key_file or tls)) if value is None]
         raise UsageError([Problem(option, "nothing", "it, or --coordinator and --token-file") for option in missing])
@@ -83,6 +90,11 @@ def coordinator(
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name by which it is called. May be given many times."),
     ] = None,
+    tls: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Answer over https, with the files of `simcluster keys init`."),
+    ] = None,
+    plain_http: PlainHttp = False,
 ) -> None:
     """Run a service at which runs and nodes find each other.
 
@@ -90,7 +102,10 @@ def coordinator(
     """
     from simcluster.experiment.join import coordinate
 
-    coordinate(listen, token_file, dead, allow_host or [], lambda url: print(f"coordinator at {url}", flush=True))
+    def told(url: str) -> None:
+        print(f"coordinator at {url}", flush=True)
+
+    coordinate(listen, token_file, dead, allow_host or [], told, tls, plain_http)
 
 
 keys_app = typer.Typer(help="Certificates for runs over TLS.", no_args_is_help=True, rich_markup_mode=None)
@@ -110,11 +125,19 @@ def init(
         int | None, typer.Option("--nproc-per-node", metavar="N", help="For so many processes on every node.")
     ] = None,
     days: Annotated[int, typer.Option(metavar="N", help="How long they are valid.")] = 365,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name or address by which browsers call the coordinator, apart from localhost. "
+            "May be given many times.",
+        ),
+    ] = None,
 ) -> None:
-    """Make an authority of your own and a certificate for each node."""
+    """Make an authority of your own, and a certificate for each node, the launcher and a coordinator."""
     from simcluster.experiment.join import write_certificates
 
-    for path in write_certificates(folder, topology, nproc_per_node, days):
+    for path in write_certificates(folder, topology, nproc_per_node, days, host or []):
         print(path)
 
 

@@ -24,6 +24,7 @@ from simcluster.cli_options import (
 )
 from simcluster.cli_real import (
     Coordinator,
+    PlainHttp,
     Restarts,
     Ssh,
     SshConfig,
@@ -57,6 +58,7 @@ def resume(
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
     tls: TlsFolder = None,
+    plain_http: PlainHttp = False,
     more_options: BackendOptions = None,
     watch: Watch = False,
     show: Annotated[bool, typer.Option("--list", help="Only list the checkpoints.")] = False,
@@ -66,6 +68,7 @@ def resume(
     given = meeting(rendezvous, key_file) | {
         "ssh": ssh, "ssh_config": ssh_config, "ssh_options": ssh_options, "tmux": tmux, "max_restarts": max_restarts,
         "coordinator": coordinator, "token_file": token_file, "tls": tls,
+        "plain_http": plain_http,
     }  # fmt: skip
     options = overrides(more_options or [], "--option") | real_options(backend, given)
     with warnings.catch_warnings():

@@ -24,6 +24,7 @@ from simcluster.cli_options import (
 )
 from simcluster.cli_real import (
     Coordinator,
+    PlainHttp,
     Processes,
     Restarts,
     Ssh,
@@ -60,6 +61,7 @@ def run(
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
     tls: TlsFolder = None,
+    plain_http: PlainHttp = False,
     more_options: BackendOptions = None,
     track: Track = None,
     watch: Watch = False,
@@ -69,6 +71,7 @@ def run(
     given = meeting(rendezvous, key_file) | {
         "ssh": ssh, "ssh_config": ssh_config, "ssh_options": ssh_options, "tmux": tmux, "max_restarts": max_restarts,
         "coordinator": coordinator, "token_file": token_file, "tls": tls,
+        "plain_http": plain_http,
     }  # fmt: skip
     options = overrides(more_options or [], "--option") | real_options(backend, given)
     changed = overrides(sets or [])

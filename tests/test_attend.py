@@ -112,7 +112,7 @@ def test_a_refused_token_is_no_matter_of_patience() -> None:
     assert world.now_s == 0.0
 
 
-@pytest.mark.parametrize("url", ["https://h:1", "h:1", "http://", "http://h:1/path", "http://me@h:1"])
+@pytest.mark.parametrize("url", ["ftp://h:1", "h:1", "https://", "https://h:1/path", "http://me@h:1"])
 def test_a_coordinator_is_called_by_a_plain_url(url: str) -> None:
-    with pytest.raises(UsageError, match="http://HOST:PORT"):
+    with pytest.raises(UsageError, match="https://HOST:PORT"):
         Client(url, "t" * 32)

@@ -234,7 +234,9 @@ def test_a_run_over_tls_needs_no_other_key(folder: Path) -> None:
 
 def test_keys_are_their_owners_and_what_is_there_stays(folder: Path, tmp_path: Path) -> None:
     made = make_certificates(tmp_path / "new" / "folder", ["x"], 30)
-    assert [path.name for path in made] == ["ca.key", "ca.pem", "launcher.key", "launcher.pem", "x.key", "x.pem"]
+    assert [path.name for path in made] == [
+        f"{name}.{kind}" for name in ("ca", "launcher", "coordinator", "x") for kind in ("key", "pem")
+    ]
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in made if path.suffix == ".key")
     more = make_certificates(tmp_path / "new" / "folder", ["x", "y"], 30)
     assert [path.name for path in more] == ["y.key", "y.pem"]
@@ -245,8 +247,8 @@ def test_keys_are_their_owners_and_what_is_there_stays(folder: Path, tmp_path: P
 def test_everything_that_is_wrong_is_told_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError) as error:
-        make_certificates(tmp_path / "file", ["a", "launcher"], 0)
-    assert [problem.key for problem in error.value.problems] == ["folder", "--days", "topology"]
+        make_certificates(tmp_path / "file", ["a", "launcher", "coordinator"], 0, ["h:1", "[::1]", "::1", "a.b-c"])
+    assert [problem.key for problem in error.value.problems] == ["folder", "--days", *["topology"] * 2, *["--host"] * 2]
     (tmp_path / "half").mkdir()
     make_certificates(tmp_path / "half", [], 1)
     (tmp_path / "half" / "ca.key").unlink()

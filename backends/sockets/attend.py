@@ -28,6 +28,7 @@ def attend_with_files(
     tls: str | None,
     patience_s: float,
     join: Callable[..., int],
+    plain_http: bool = False,
 ) -> int:
     """As `attend`, with what a command line gives. Raises UsageError for what is wrong in it."""
     token = read_token(token_file)
@@ -36,7 +37,7 @@ def attend_with_files(
         parse_endpoint(listen, "listen")
     return attend(
         name,
-        Client(url, token),
+        Client(url, token, tls=tls, plain_http=plain_http),
         listen or "",
         lambda rendezvous: join(name, rendezvous, key, listen_towards(listen or "", rendezvous), tls=tls),
         patience_s=patience_s,

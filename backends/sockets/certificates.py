@@ -1,4 +1,4 @@
-"""An authority of one's own, and a certificate for every node of a cluster: files that `--tls` reads.
+"""An authority of one's own, and a certificate for every node of a cluster and a coordinator: files that `--tls` reads.
 
 This file knows keys, certificates and file modes. It must not know sockets, nor what a certificate is asked for later:
 backends.sockets.tls does.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
+import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backends.sockets.tls import AUTHORITY, LAUNCHER, certificate_file, key_file, uri_of
+from backends.sockets.tls import AUTHORITY, COORDINATOR, LAUNCHER, certificate_file, key_file, uri_of
 from simcluster.errors import Problem, UsageError
 
 if TYPE_CHECKING:
@@ -22,30 +24,33 @@ if TYPE_CHECKING:
 
 VALID_FROM = -datetime.timedelta(hours=1)
 """Of the time at which a certificate is made: not all clocks agree."""
+HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
-def make_certificates(folder: Path, names: Sequence[str], days: int) -> list[Path]:
-    """Makes what *folder* lacks: an authority, and a certificate for each of *names* and for the launcher.
+def make_certificates(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str] = ()) -> list[Path]:
+    """Makes what *folder* lacks: an authority, and a certificate for each of *names*, the launcher and a coordinator.
 
-    Returns the files that are new. Keys have mode 0600. Raises UsageError with all that is wrong, before anything is
-    written.
+    The coordinator's has its *hosts*, too, for browsers. Returns the files that are new. Keys have mode 0600. Raises
+    UsageError with all that is wrong, before anything is written.
     """
-    problems = _problems(folder, names, days)
+    problems = _problems(folder, names, days, hosts)
     if problems:
         raise UsageError(problems)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     made: list[Path] = []
     try:
         authority, key = _authority(folder, days, made)
-        for name in (LAUNCHER, *names):
+        for name in (LAUNCHER, COORDINATOR, *names):
             if not certificate_file(folder, name).exists():
-                _issue(folder, name, authority, key, days, made)
+                called = (*LOCAL, *hosts) if name == COORDINATOR else ()
+                _issue(folder, name, called, authority, key, days, made)
     except (OSError, ValueError) as error:
         raise UsageError(Problem("folder", f"{folder} ({error})", "one with an authority of ours, or none")) from None
     return made
 
 
-def _problems(folder: Path, names: Sequence[str], days: int) -> list[Problem]:
+def _problems(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str]) -> list[Problem]:
     problems = []
     if importlib.util.find_spec("cryptography") is None:
         expected = "it to be installed: pip install 'simcluster[tls]'"
@@ -54,8 +59,14 @@ def _problems(folder: Path, names: Sequence[str], days: int) -> list[Problem]:
         problems.append(Problem("folder", str(folder), "a folder, or none yet"))
     if not 1 <= days <= 3650:
         problems.append(Problem("--days", str(days), "1 to 3650"))
-    if LAUNCHER in names:
-        problems.append(Problem("topology", f"a node called {LAUNCHER}", "another name: the launcher is called so"))
+    for name in (LAUNCHER, COORDINATOR):
+        if name in names:
+            problems.append(Problem("topology", f"a node called {name}", f"another name: the {name} is called so"))
+    for host in hosts:
+        if not HOST.fullmatch(host) and not _is_address(host):
+            problems.append(Problem("--host", repr(host), "a name or an address, without a port"))
+    if hosts and (there := certificate_file(folder, COORDINATOR)).exists():
+        problems.append(Problem("--host", f"{there} already", "none, or that file removed and made again"))
     return problems
 
 
@@ -89,9 +100,15 @@ def _authority(folder: Path, days: int, made: list[Path]) -> tuple[x509.Certific
 
 
 def _issue(
-    folder: Path, name: str, authority: x509.Certificate, key: EllipticCurvePrivateKey, days: int, made: list[Path]
+    folder: Path,
+    name: str,
+    hosts: Sequence[str],
+    authority: x509.Certificate,
+    key: EllipticCurvePrivateKey,
+    days: int,
+    made: list[Path],
 ) -> None:
-    """A certificate that says that its owner is *name*, at either end of a connection."""
+    """A certificate that says that its owner is *name*, at either end of a connection, and reached at *hosts*."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256
@@ -99,17 +116,32 @@ def _issue(
 
     own = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    names = [x509.UniformResourceIdentifier(uri_of(name)), *map(_host, hosts)]
     both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     signed = (
         _builder(subject, authority.subject, own, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri_of(name))]), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=True)
         .add_extension(_usage(signs=True, is_authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(both), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
         .sign(key, SHA256())
     )
     _write(certificate_file(folder, name), key_file(folder, name), signed, own, made)
+
+
+def _host(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    return x509.IPAddress(ipaddress.ip_address(host)) if _is_address(host) else x509.DNSName(host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, own: EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from backends.sockets.endpoints import is_loopback, parse_endpoint
 from backends.sockets.facing import facing
 from backends.sockets.keys import read_token
+from backends.sockets.tls import COORDINATOR, check_files, tls_of_coordinator
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.watching.telling import run_info
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from backends.sockets.settings import Options
     from simcluster.watching.board import RunInfo, Telemetry
 
+IN_CLEAR = "--tls FOLDER, an address on loopback, or --plain-http: anybody on the path could read the token"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 MOST_DEAD_S = 90.0
@@ -46,15 +48,20 @@ def is_elsewhere(coordinator: str) -> bool:
     return "://" in coordinator
 
 
-def check_coordinator(coordinator: str) -> None:
-    """Raises UsageError unless *coordinator* can be one."""
+def check_coordinator(coordinator: str, tls: str | None, plain_http: bool) -> None:
+    """Raises UsageError unless *coordinator* can be one, by whose wire no token is shown unless that is asked for."""
     if is_elsewhere(coordinator):
         from backends.sockets.coordinator.client import Client
 
-        Client(coordinator, "")
+        Client(coordinator, "", tls=tls, plain_http=plain_http)
         return
-    parse_endpoint(coordinator, "coordinator")
-    if problems := missing():
+    host, _ = parse_endpoint(coordinator, "coordinator")
+    problems = missing()
+    if tls is not None:
+        problems += check_files(Path(tls), [COORDINATOR])
+    elif not plain_http and not is_loopback(host):
+        problems.append(Problem("coordinator", coordinator, IN_CLEAR))
+    if problems:
         raise UsageError(problems)
 
 
@@ -172,11 +179,10 @@ async def reporting(job: ClusterJob, options: Options) -> AsyncIterator[Reporter
         return
     token = read_token(Path(options.token_file or ""))
     if is_elsewhere(options.coordinator):
-        from backends.sockets.coordinator.client import Client
-
-        yield Reporter(job, Elsewhere(Client(options.coordinator, token)), options.heartbeat_s)
+        client = await asyncio.to_thread(_caller, options, token)
+        yield Reporter(job, Elsewhere(client), options.heartbeat_s)
         return
-    desk, service = _make(options.coordinator, token, options.dead_s, ())
+    desk, service = _make(options.coordinator, token, options.dead_s, (), options.tls)
     service.start()
     log.info("coordinator at %s", service.url)
     if job.on_output is not None:
@@ -187,19 +193,45 @@ async def reporting(job: ClusterJob, options: Options) -> AsyncIterator[Reporter
         await asyncio.to_thread(service.close)
 
 
+def _caller(options: Options, token: str) -> Any:
+    """A client of the coordinator elsewhere. Raises UsageError at once if that will have none of this run."""
+    from backends.sockets.coordinator.client import Client, NotAllowed
+
+    assert options.coordinator is not None
+    client = Client(options.coordinator, token, tls=options.tls, plain_http=options.plain_http)
+    try:
+        client.get("/training/ready")
+    except NotAllowed as error:
+        raise UsageError(Problem("coordinator", str(error), "its own token, and with --tls its authority")) from None
+    except RunError:
+        pass  # whoever is not there yet is warned of when the run begins
+    return client
+
+
 def coordinate(
-    listen: str, token_file: Path, dead_s: float, hosts: Sequence[str], told: Callable[[str], object]
+    listen: str,
+    token_file: Path,
+    dead_s: float,
+    hosts: Sequence[str],
+    told: Callable[[str], object],
+    tls: str | None = None,
+    plain_http: bool = False,
 ) -> None:
     """Runs a coordinator of its own at *listen* until it is interrupted; *told* is called with its URL.
 
-    It answers to *hosts*, too. Raises UsageError with all that is wrong.
+    It answers to *hosts*, too, over TLS if *tls* is a folder with its certificate. Raises UsageError with all that is
+    wrong.
     """
-    problems = missing()
+    problems = []
+    try:
+        check_coordinator(listen, tls, plain_http)
+    except UsageError as error:
+        problems += error.problems
     if not 0 < dead_s <= MOST_DEAD_S:
         problems.append(Problem("dead_s", f"{dead_s:g}", f"more than 0 and at most {MOST_DEAD_S:g} s"))
     if problems:
         raise UsageError(problems)
-    _, service = _make(listen, read_token(token_file), dead_s, hosts)
+    _, service = _make(listen, read_token(token_file), dead_s, hosts, tls)
     told(service.url)
     try:
         service.run()
@@ -207,10 +239,11 @@ def coordinate(
         service.close()
 
 
-def _make(listen: str, token: str, dead_s: float, hosts: Sequence[str]) -> tuple[Any, Any]:
+def _make(listen: str, token: str, dead_s: float, hosts: Sequence[str], tls: str | None) -> tuple[Any, Any]:
     """(a desk, the service that answers for it)."""
     from backends.sockets.coordinator.desk import Desk
     from backends.sockets.coordinator.service import Service
 
     desk = Desk(dead_s, time.monotonic)
-    return desk, Service(listen, token, desk, hosts)
+    secure = tls_of_coordinator(Path(tls)) if tls is not None else None
+    return desk, Service(listen, token, desk, hosts, secure)

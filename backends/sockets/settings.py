@@ -44,7 +44,8 @@ class Options:
     *tmux* shows what all nodes print. A run that is lost begins again up to *max_restarts* times.
     With *order*, nodes note in which order things happen there, so that the run can be replayed.
     What goes on is told to a *coordinator*: at "host:port" one of this run's own, or another's at "http://...".
-    With *tls*, a folder of certificates, connections are encrypted and those certificates say who may join.
+    With *tls*, a folder of certificates, connections are encrypted and those certificates say who may join. The token
+    leaves this machine unencrypted only with *plain_http*.
     """
 
     rendezvous: str = "127.0.0.1:0"
@@ -67,6 +68,7 @@ class Options:
     coordinator: str | None = None
     token_file: str | None = None
     tls: str | None = None
+    plain_http: bool = False
     order: bool = True
 
     @property
@@ -167,7 +169,7 @@ def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
     if options.coordinator is not None:
         if options.token_file is None:
             problems.append(Problem("token_file", "none", "the token that every call of the coordinator must have"))
-        _collect(problems, lambda: check_coordinator(options.coordinator or ""))
+        _collect(problems, lambda: check_coordinator(options.coordinator or "", options.tls, options.plain_http))
     if options.tls is not None:
         here = [
             name
@@ -196,6 +198,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
         "coordinator": (str, type(None)),
         "token_file": (str, Path, type(None)),
         "tls": (str, Path, type(None)),
+        "plain_http": (bool,),
         "ssh_config": (str, Path, type(None)),
         "ssh_options": (list, tuple),
     }

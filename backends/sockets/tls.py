@@ -21,7 +21,7 @@ from simcluster.errors import Problem, UsageError
 
 AUTHORITY, LAUNCHER, COORDINATOR = "ca", "launcher", "coordinator"
 URI = "simcluster://node/"
-MADE_BY = "a file of `simcluster keys init`"
+MADE_BY = "a file of `simcluster keys init`, which makes what a folder lacks"
 
 
 def certificate_file(folder: Path, name: str) -> Path:
@@ -78,6 +78,32 @@ def read_tls(folder: Path, name: str) -> Tls:
     if wrong := _own_fault(server, client, name):
         raise UsageError(Problem("tls", f"{certificate_file(folder, name)}: {wrong}", MADE_BY))
     return Tls(server, client)
+
+
+def tls_of_coordinator(folder: Path) -> ssl.SSLContext:
+    """What a coordinator shows; browsers have no certificates, so it asks for none. Raises UsageError."""
+    if problems := check_files(folder, [COORDINATOR]):
+        raise UsageError(problems)
+    server = _bare(ssl.PROTOCOL_TLS_SERVER)
+    certificate, key = certificate_file(folder, COORDINATOR), key_file(folder, COORDINATOR)
+    try:
+        server.load_cert_chain(certificate, key)
+    except (ssl.SSLError, OSError) as error:
+        raise UsageError(Problem("tls", f"{certificate} ({error})", MADE_BY)) from None
+    if wrong := _own_fault(server, trust(folder), COORDINATOR):
+        raise UsageError(Problem("tls", f"{certificate}: {wrong}", MADE_BY))
+    return server
+
+
+def trust(folder: Path) -> ssl.SSLContext:
+    """What whoever calls a coordinator believes; it shows nothing. Raises UsageError."""
+    authority = certificate_file(folder, AUTHORITY)
+    context = _bare(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(authority)
+    except (ssl.SSLError, OSError) as error:
+        raise UsageError(Problem("tls", f"{authority} ({error})", MADE_BY)) from None
+    return context
 
 
 def tls_of_launcher(folder: str | None) -> Tls | None:

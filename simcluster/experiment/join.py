@@ -32,21 +32,30 @@ def attend_run(
     listen: str | None,
     tls: Path | None,
     patience_s: float,
+    plain_http: bool = False,
 ) -> int:
     """Runs as node *name* of the next run that the *coordinator* at a URL has for it; returns the exit code."""
     sockets: Any = importlib.import_module("backends.sockets")
     attending: Any = importlib.import_module("backends.sockets.attend")
     certificates = str(tls) if tls is not None else None
     code: int = attending.attend_with_files(
-        name, coordinator, token_file, key_file, listen, certificates, patience_s, sockets.join
+        name, coordinator, token_file, key_file, listen, certificates, patience_s, sockets.join, plain_http
     )
     return code
 
 
-def coordinate(listen: str, token_file: Path, dead_s: float, hosts: list[str], told: Callable[[str], None]) -> None:
+def coordinate(
+    listen: str,
+    token_file: Path,
+    dead_s: float,
+    hosts: list[str],
+    told: Callable[[str], None],
+    tls: Path | None,
+    plain_http: bool,
+) -> None:
     """Runs a coordinator at *listen* until it is interrupted; *told* is called with its URL. Raises UsageError."""
     reporting: Any = importlib.import_module("backends.sockets.reporting")
-    reporting.coordinate(listen, token_file, dead_s, hosts, told)
+    reporting.coordinate(listen, token_file, dead_s, hosts, told, str(tls) if tls is not None else None, plain_http)
 
 
 def write_key(file: Path) -> Path:
@@ -56,10 +65,15 @@ def write_key(file: Path) -> Path:
     return file
 
 
-def write_certificates(folder: Path, topology: str, nproc_per_node: int | None, days: int) -> list[Path]:
-    """Makes in *folder* an authority and a certificate for each worker of *topology*; returns the new files."""
+def write_certificates(
+    folder: Path, topology: str, nproc_per_node: int | None, days: int, hosts: list[str]
+) -> list[Path]:
+    """Makes in *folder* an authority and a certificate for each worker of *topology*; returns the new files.
+
+    *hosts* are what a coordinator is called in a browser, apart from localhost.
+    """
     overrides = {} if nproc_per_node is None else {"launch.nproc_per_node": nproc_per_node}
     names = load(topology, overrides=overrides).workers
     certificates: Any = importlib.import_module("backends.sockets.certificates")
-    made: list[Path] = certificates.make_certificates(folder, names, days)
+    made: list[Path] = certificates.make_certificates(folder, names, days, hosts)
     return made

@@ -1,15 +1,21 @@
 """How long the service listens to somebody who does not come to the point, and how many of them at once.
 
-This file knows uvicorn's connections. It must not know requests: who has the token the guard knows. Uvicorn itself
-waits for ever for a request that is begun, and for a body that nobody wants any more.
+This file knows uvicorn's connections, and their TLS. It must not know requests: who has the token the guard knows.
+Uvicorn itself waits for ever for a request that is begun, and for a body that nobody wants any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
+from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from backends.sockets.endpoints import show_endpoint
+from backends.sockets.frank import noting
+from backends.sockets.tls import in_words
 
 ASK_S = 5.0
 """Until the head of a request is whole: since it connected, or since the last answer."""
@@ -83,13 +89,64 @@ class Patient(H11Protocol):
         if not self._is_answered:
             self.asking[self] = None
             if len(self.asking) > ASKING_LIMIT:
-                next(iter(self.asking)).transport.abort()
+                oldest = next(iter(self.asking))
+                del self.asking[oldest]  # its end is told later, and the next one may come before that
+                oldest.transport.abort()
         self._deadline = self.loop.call_later(ANSWER_S if self._is_answered else ASK_S, self.transport.abort)
 
 
-def patient_protocol() -> type[asyncio.Protocol]:
-    """The class of the connections of one service."""
+class Secured(Patient):
+    """The same over TLS, whose handshake is a part of coming to the point.
+
+    A server that is given a context would begin that handshake with any number of strangers, and wait for a minute.
+    """
+
+    secure: ssl.SSLContext
+    _early = b""  # what came with the end of the handshake
+    _is_secure = False
+    _securing: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        transport.pause_reading()  # what comes is for TLS, which begins in the loop's next turn
+        self._wait()
+        self._securing = self.loop.create_task(self._secure(transport))
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_secure:
+            super().data_received(data)
+        else:
+            self._early += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._securing is not None:
+            self._securing.cancel()
+        super().connection_lost(exc)
+
+    async def _secure(self, transport: asyncio.Transport) -> None:
+        secured: Any = None
+        with noting() as refusal:
+            try:
+                secured = await self.loop.start_tls(
+                    transport, self, self.secure, server_side=True, ssl_handshake_timeout=ASK_S
+                )
+            except OSError as error:
+                why = refusal.error or error
+                words = in_words(why) if isinstance(why, ssl.SSLError) else str(why) or type(why).__name__
+                self.few.warning("dropped %s: %s", show_endpoint(*transport.get_extra_info("peername")[:2]), words)
+        if secured is None:  # gone meanwhile
+            self.asking.pop(self, None)
+            return
+        self._securing, self._is_secure = None, True
+        super().connection_made(secured)
+        if self._early:
+            self.data_received(self._early)
+
+
+def patient_protocol(secure: ssl.SSLContext | None = None) -> type[asyncio.Protocol]:
+    """The class of the connections of one service, which speaks TLS by *secure* if there is one."""
     few = logging.Logger("uvicorn.error", logging.WARNING)
     few.parent = logging.getLogger("uvicorn.error")
     few.addFilter(Few())
-    return type("ServicePatient", (Patient,), {"asking": {}, "few": few})
+    kind = Patient if secure is None else Secured
+    return type("ServicePatient", (kind,), {"asking": {}, "few": few, "secure": secure})

@@ -1,11 +1,12 @@
 """Runs the coordinator: in the foreground as a command, or in a thread beside a run.
 
-This file knows uvicorn, threads and addresses. It must not know what the service answers.
+This file knows uvicorn, threads, and addresses. It must not know what the service answers.
 """
 
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Iterable
@@ -28,10 +29,12 @@ log = logging.getLogger("simcluster.sockets")
 class Service:
     """Answers at *endpoint* ("host:port", port 0 for any) for *desk* to who has *token*; *hosts* are its other names.
 
-    Raises UsageError if that cannot be listened at.
+    Over TLS if it is given what to show. Raises UsageError if that cannot be listened at.
     """
 
-    def __init__(self, endpoint: str, token: str, desk: Desk, hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self, endpoint: str, token: str, desk: Desk, hosts: Iterable[str] = (), secure: ssl.SSLContext | None = None
+    ) -> None:
         host, port = parse_endpoint(endpoint, "coordinator")
         if is_wildcard(host) and not list(hosts):
             found = f"{endpoint}, which has no name of its own"
@@ -45,7 +48,8 @@ class Service:
             log_level="warning",
             access_log=False,  # a path tells what the log of the run tells, and a header has the token
             server_header=False,
-            http=patient_protocol(),
+            loop="asyncio",  # TLS that begins on an open connection loses its first bytes with uvloop
+            http=patient_protocol(secure),
             ws="none",
             lifespan="off",
             limit_concurrency=MOST_CONNECTIONS,
@@ -53,7 +57,7 @@ class Service:
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
-        self.url = f"http://{self.endpoint}"
+        self.url = f"{'http' if secure is None else 'https'}://{self.endpoint}"
 
     def start(self) -> None:
         """Answers from now on, in a thread of its own. Raises RunError."""
