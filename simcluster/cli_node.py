@@ -134,7 +134,10 @@ def init(
         ),
     ] = None,
 ) -> None:
-    """Make an authority of your own, and a certificate for each node, the launcher and a coordinator."""
+    """Make an authority of your own and all certificates.
+
+    There is one for each node, the launcher and a coordinator.
+    """
     from simcluster.experiment.join import write_certificates
 
     for path in write_certificates(folder, topology, nproc_per_node, days, host or []):
