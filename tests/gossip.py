@@ -61,15 +61,19 @@ def run(
     faults: Sequence[str] = (),
     fails: bool = False,
     limit_s: float | None = None,
+    keepers: Sequence[Any] = (),
     **settings: Any,
 ) -> Ran:
-    """On *topology*, or a star of so many, for *limit_s* at most. *apart*: rank r begins with r more than rank 0.
+    """On *topology*, or a star of so many, for *limit_s* at most. *apart*: rank r begins with r more than rank 0;
+    *keepers*, by rank, are handed what an algorithm keeps.
 
     Unless it *fails*, whatever a rank raised is raised here.
     """
     topology = star(topology) if isinstance(topology, int) else topology
     size = len(topology.workers)
     replicas = [workload.replica(rank, size, SEED, steps) for rank in range(size)]
+    for replica, keeper in zip(replicas, keepers, strict=False):
+        replica.keeper = keeper
     if apart:
         for rank, replica in enumerate(replicas):
             replica.load([parameter + rank for parameter in replica.parameters])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from simcluster.errors import PeerLost
 from simcluster.overlays import overlay_of
 from simcluster.verify.claims.sgp import LOPSIDED, reference
 from tests.clusters import star, with_nodes
@@ -69,6 +70,12 @@ def test_those_that_live_go_on_and_agree_within_what_they_had() -> None:
     first = STILL.replica(0, 5, SEED, 1).parameters[0].reshape(-1).numpy()
     assert np.ptp(ran.weights[:4], axis=0).max() <= 1e-9, "they agree"
     assert ((ran.weights[:4] > first) & (ran.weights[:4] < first + 4)).all(), "on a mean of what there was"
+
+
+def test_who_hears_from_nobody_any_more_is_told_so_rather_than_give_all_it_has_away() -> None:
+    one_way = {"kind": "edges", "edges": [[0, 1], [1, 2], [2, 3], [3, 0]], "directed": True}
+    ran = run("sgp", 4, overlay=one_way, faults=("kind: crash, node: n2, at: 1 ms",), fails=True, steps=400)
+    assert all(isinstance(result, (PeerLost, ExceptionGroup)) for rank, result in enumerate(ran.results) if rank != 2)
 
 
 def test_nothing_of_what_those_that_live_hold_is_lost_with_a_dead_rank() -> None:

@@ -57,13 +57,12 @@ async def ad_psgd(
     gone: dict[int, PeerLost] = {}
 
     async def train() -> None:
-        living = list(partners)
         for step, batch in enumerate(replica.batches(), start=1 + replica.done):
             # Phase 1, compute at x^; meanwhile who asks averages with a random neighbour.
             x_hat, before = mine.x, mine.averagings
             async with asyncio.TaskGroup() as both:
                 if asks and partners:
-                    both.create_task(_ask(node, mine, living, gone))
+                    both.create_task(_ask(node, mine, partners, gone))
                 loss, gradients = await node.compute(
                     replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch)
                 )
@@ -91,18 +90,20 @@ async def ad_psgd(
         replica.load(mean)
 
 
-async def _ask(node: Transport, mine: Model, living: list[int], gone: dict[int, PeerLost]) -> None:
-    """One averaging, with whoever of the *living* is drawn; who turns out to be lost is *gone*."""
-    while living:
-        partner = living[int(node.rng.numpy.integers(len(living)))]
+async def _ask(node: Transport, mine: Model, partners: Sequence[int], gone: dict[int, PeerLost]) -> None:
+    """One averaging, with one of those *partners* that live; who turns out to be lost is noted as *gone*."""
+    while True:
+        # Whoever is lost is asked once more, and says so; only then one that came back is dealt with.
+        living = [rank for rank in partners if rank in node.peers or rank not in gone]
+        partner = living[int(node.rng.numpy.integers(len(living)))] if living else partners[0]
         try:
             await node.send(partner, "average", pack(*mine.x))
             mine.take(list((await node.recv(partner, "mean")).tensors))
             return
         except PeerLost as lost:
-            living.remove(partner)
             gone[partner] = lost
-    raise next(iter(gone.values()))
+            if not living:
+                raise
 
 
 async def _answer(node: Transport, mine: Model, partners: Sequence[int], gone: dict[int, PeerLost]) -> None:

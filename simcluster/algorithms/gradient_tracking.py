@@ -4,6 +4,10 @@ DIGing of Nedic, Olshevsky and Shi 2017 (SIAM J. Optim.), section 2: x_i <- sum_
 sum_j W_ij y_j + g_i(new) - g_i(old), so the mean of y is always the mean of g. Where ranks have different data, D-PSGD
 with a constant step ends beside the optimum; this ends in it.
 
+Where W_ij = W_ji, what has flowed from j to i, the sum of W_ij (y_j - y_i) over the rounds, is minus what has flowed
+from i to j. So if j is lost, and each neighbour takes back what has flowed from there, the mean of y over those that
+live is the mean of their g again, and they end in the optimum of their own data.
+
 This file knows neighbours, weights and gradients. It must not know a backend, a file or a clock.
 """
 
@@ -17,6 +21,7 @@ import torch
 from pydantic import NonNegativeInt
 from torch import Tensor
 
+from simcluster.errors import PeerLost
 from simcluster.overlays import (
     BalancedOverlay,
     Overlay,
@@ -45,22 +50,23 @@ async def gradient_tracking(
     *consensus_every* so many steps all ranks work out the mean model, to record the squared distance of their own from
     it; 0: never. *output*: what a rank ends with, its `local` model or the `mean` of all.
 
-    A neighbour that is lost ends it with PeerLost: the estimates of those that live would keep what the lost one had
-    put in or taken out, and would lead them beside their optimum for ever.
+    Where edges go both ways and are the same in every round, a neighbour that is lost leaves the others to go on.
+    PeerLost is raised by whoever has no neighbour left, on other overlays, and where the mean of all is needed.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
     y = [torch.zeros_like(parameter) for parameter in replica.parameters]
-    y, old = replica.restored(y=y, old=y)  # the gradient before the first is 0, and so is its estimate
+    y, old, flows = replica.restored(y=y, old=y, flows={})  # the gradient before the first is 0, and so is its estimate
+    gone: dict[int, PeerLost] = {}
 
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         async with asyncio.TaskGroup() as group:
             # Phase 1, mix weights and estimates, while the gradient is computed.
-            mixing = group.create_task(_mix(node, graph, step, [*replica.parameters, *y]))
+            mixing = group.create_task(_mix(node, graph, step, replica.parameters, y, flows, gone))
             # Phase 2, compute: the gradient at this rank's own weights.
             loss, new = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
         # Phase 3, track: what has changed in this rank's gradient goes into its estimate.
-        x, y = mixing.result()[: len(y)], mixing.result()[len(y) :]
+        x, y = mixing.result()
         y = [estimate + (now - before) for estimate, now, before in zip(y, new, old, strict=True)]
         old = new
 
@@ -71,22 +77,43 @@ async def gradient_tracking(
         # Phase 5, look: how far this rank is from the mean of all.
         consensus = {}
         if consensus_every and step % consensus_every == 0:
-            mean = await everybodys_mean(node, replica.parameters, f"consensus/{step}")
+            mean = await everybodys_mean(node, replica.parameters, f"consensus/{step}", gone)
             consensus = {"consensus": squared_distance(replica.parameters, mean)}
         node.record(step=step, loss=loss, **consensus)
-        await replica.checkpoint(step, y=y, old=old)
+        await replica.checkpoint(step, y=y, old=old, flows=flows)
 
     if output == "mean":
-        mean = await everybodys_mean(node, replica.parameters, "output")
+        mean = await everybodys_mean(node, replica.parameters, "output", gone)
         node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean))
         replica.load(mean)
 
 
-async def _mix(node: Transport, graph: Overlay, step: int, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """sum_j W_ij x_j over this rank and its neighbours."""
+async def _mix(
+    node: Transport, graph: Overlay, step: int, x: Sequence[Tensor], y: Sequence[Tensor],
+    flows: dict[int, list[Tensor]], gone: dict[int, PeerLost],
+) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
+    """(sum_j W_ij x_j, sum_j W_ij y_j) over this rank and those neighbours that are not *gone*, who are noted there.
+
+    *flows*: what has come into y from each of them; of who is lost now it is taken out again.
+    """
     me, number = node.rank, step - 1
-    came = await swap(node, graph.receivers(me, number), graph.senders(me, number), f"weights/{step}", pack(*tensors))
-    if came.losses:
-        raise next(iter(came.losses.values()))
-    models = {me: tensors, **{rank: message.tensors for rank, message in came.messages.items()}}
-    return mix(graph.weights(me, number), models)
+    to = [rank for rank in graph.receivers(me, number) if rank not in gone]
+    sources = [rank for rank in graph.senders(me, number) if rank not in gone]
+    came = await swap(node, to, sources, f"weights/{step}", pack(*x, *y))
+    gone |= came.losses
+    if gone and (not graph.symmetric or graph.changing or gone.keys() >= set(graph.neighbours(me))):
+        raise next(iter(gone.values()))
+    absent = [rank for rank in graph.senders(me, number) if rank not in came.messages]
+    weights = graph.weights(me, number, absent)
+    models: dict[int, Sequence[Tensor]] = {me: [*x, *y]}
+    models |= {rank: message.tensors for rank, message in came.messages.items()}
+    mixed = mix(weights, models)
+    if graph.symmetric and not graph.changing:
+        for rank, message in came.messages.items():
+            flow = flows.setdefault(rank, [torch.zeros_like(tensor) for tensor in y])
+            for into, theirs, mine in zip(flow, message.tensors[len(x) :], y, strict=True):
+                into.add_(theirs - mine, alpha=weights[rank])
+    for rank in came.losses:
+        for into, part in zip(mixed[len(x) :], flows.pop(rank, ()), strict=False):
+            into.sub_(part)
+    return mixed[: len(x)], mixed[len(x) :]

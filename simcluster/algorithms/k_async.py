@@ -74,8 +74,8 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
         await keep(replica, applied, len(ranks), at=None if loose else version, version=version, applied=applied)
 
     async def update_if_due() -> None:
-        """When there are K; when nobody is left to come; of K-async, when all who are left wait."""
-        left = {rank for rank, steps in to_come.items() if steps}
+        """When there are K; when nobody is left to come; of K-async, when all who are there wait."""
+        left = {rank for rank, steps in to_come.items() if steps and rank in (SERVER, *node.peers)}
         waiting = {gradient.rank for gradient in pending}
         if pending and (len(pending) == k or (not left if batch else left <= waiting)):
             await update()

@@ -143,8 +143,10 @@ def _sgp(rank: int, size: int, settings: Settings) -> float:
 
 
 def _gradient_tracking(rank: int, size: int, settings: Settings) -> float:
-    # All of it twice, of weights and estimates; the estimate and the last gradient beside.
-    return 2.0 * (1.0 + _degree(rank, size, settings)) + 2.0
+    # All of it twice, of weights and estimates; the estimate and the last gradient beside, and what came from each.
+    overlay = overlay_of(settings["overlay"], size, seed=0)
+    flows = len(overlay.neighbours(rank)) if overlay.symmetric and not overlay.changing else 0
+    return 2.0 * (1.0 + _degree(rank, size, settings)) + 2.0 + flows
 
 
 def _ad_psgd(rank: int, size: int, settings: Settings) -> float:

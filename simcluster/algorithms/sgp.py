@@ -34,11 +34,12 @@ async def sgp(
     from it; 0: never. *output*: what a rank ends with, its `local` z or the `mean` of all x.
 
     A rank that is lost leaves the others to go on: its share stays with whoever would have sent it. PeerLost is raised
-    by whoever has no neighbour left, and where the mean of all is needed.
+    by whoever nobody is left to send to, or to hear from, and where the mean of all is needed.
     """
     graph, me = overlay_for(overlay, node.size, node.rng.seed), node.rank
     x, w = replica.restored(x=replica.snapshot(), w=1.0)  # the replica itself holds z
     gone: dict[int, PeerLost] = {}
+    out, into = graph.ever(me)
 
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         # Phase 1, compute: the gradient at z.
@@ -55,7 +56,7 @@ async def sgp(
         x_share, w_share = [p * tensor for tensor in replica.parameters], p * w
         came = await swap(node, to, sources, f"push/{step}", pack(*x_share, w=w_share))
         gone |= came.losses
-        if gone and gone.keys() >= set(graph.neighbours(me)):
+        if gone and (gone.keys() >= out or gone.keys() >= into):
             raise next(iter(gone.values()))
 
         # Phase 4, sum, by rank, and correct for what w says.

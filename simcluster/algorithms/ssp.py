@@ -39,7 +39,7 @@ async def ssp(
 
     *staleness*: the bound s; None is infinite. *server_trains*: false for a server that only serves. What was pushed is
     applied when somebody reads: as one step, of the mean over what has come since. The clock of a worker that is lost
-    holds nobody up; one that comes back starts at the slowest one's clock.
+    holds nobody up; one that comes late, or back, starts at the slowest one's clock.
     """
     ranks = trainers(node.size, server_trains)
     if node.rank == SERVER:
@@ -50,7 +50,8 @@ async def ssp(
 
 async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int | None) -> None:
     version, applied = replica.restored(version=0, applied=0)
-    clock = {rank: done for rank in ranks if (done := done_by(replica, rank)) < replica.steps}  # of who has not ended
+    there = [rank for rank in ranks if rank in (SERVER, *node.peers)]
+    clock = {rank: done for rank in there if (done := done_by(replica, rank)) < replica.steps}  # of who has not ended
     unread: dict[int, Update] = {}
     waiting: dict[int, bool] = {}  # who would read, and whether that is the last time
     own_turn, updating = asyncio.Event(), asyncio.Lock()

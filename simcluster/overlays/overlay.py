@@ -87,9 +87,16 @@ class Overlay:
 
     def neighbours(self, rank: int) -> tuple[int, ...]:
         """Whom *rank* ever exchanges anything with."""
+        receivers, senders = self.ever(rank)
+        return tuple(sorted(receivers | senders))
+
+    def ever(self, rank: int) -> tuple[frozenset[int], frozenset[int]]:
+        """(whom *rank* ever sends to, who ever sends to it)."""
         if not self.repeats:
-            return tuple(other for other in range(self.size) if other != rank)
-        return tuple(sorted({other for each in self._first for other in each.senders[rank] + each.receivers[rank]}))
+            others = frozenset(range(self.size)) - {rank}
+            return others, others
+        receivers = frozenset(other for each in self._first for other in each.receivers[rank])
+        return receivers, frozenset(other for each in self._first for other in each.senders[rank])
 
     def weights(self, rank: int, number: int = 0, lost: Collection[int] = ()) -> dict[int, float]:
         """Row *rank* of W in round *number*: what it takes of itself and of each rank that sends to it.
