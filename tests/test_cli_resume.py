@@ -47,7 +47,7 @@ def test_it_has_the_options_of_run_for_real_nodes(run: Path, tmp_path: Path) -> 
     with pytest.raises(UsageError, match="this only with --backend sockets") as error:
         resume(run, backend="sim", ssh=False, coordinator="127.0.0.1:0", plain_http=True, **given)  # type: ignore[arg-type]
     assert {problem.key for problem in error.value.problems} == {
-        "--no-ssh", "--ssh-config", "--token-file", "--max-restarts", "--coordinator", "--plain-http",
+        "--no-ssh", "--ssh-config", "--token-file", "--coordinator", "--plain-http",
     }  # fmt: skip
     with pytest.raises(UsageError, match="max_restarts: found -1") as error:
         resume(run, backend="sockets", step=4, out=tmp_path / "x", **given)  # type: ignore[arg-type]

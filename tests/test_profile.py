@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
+from simcluster.experiment.measured import warn_of_misspelt
+from simcluster.experiment.read import read_experiment
 from simcluster.topology import Profile, loads, profile_block
 from simcluster.topology.stragglers import Pareto
 from tests.clusters import device_of, problems_of, read_device
@@ -42,6 +44,8 @@ def test_what_a_measurement_writes_reads_back_to_the_same_profile() -> None:
         ("{net/gradient: }", "nodes.a.profile.net/gradient: found nothing, expected a time, or times by FLOPs"),
         ("{net/gradient: {}}", "nodes.a.profile.net/gradient: found an empty mapping, expected a time, or times"),
         ("{gradient: 3 ms}", "found 'gradient', expected a kind of work: workload/what"),
+        ("{net/gradeint: 3 ms}", "found 'net/gradeint', expected the work of a replica: did you mean 'gradient'?"),
+        ("{a/b/aply: 3 ms}", "nodes.a.profile.a/b/aply: found 'a/b/aply', expected the work of a replica: did you"),
         ("{net/gradient: {13: 1 ms}}", "net/gradient.13: found '13' without a unit, expected an amount of arithmetic"),
         ("{net/gradient: {13 MFLOP/s: 1 ms}}", "'MFLOP/s' is no unit of amount of arithmetic"),
         ("{net/gradient: {1 MFLOP: 1 ms, 1000 kFLOP: 2 ms}}", "the same amount of arithmetic a second time"),
@@ -65,6 +69,26 @@ def test_overrides_reach_into_a_profile_and_a_straggler() -> None:
     assert device_of(changed).straggler == Pareto(2.0)
     with pytest.raises(UsageError, match="did you mean 'shape'"):
         base.with_overrides({"nodes.a.straggler.shap": 2})
+
+
+def test_own_code_may_call_its_work_otherwise() -> None:
+    device = read_device("device: raspberry-pi-4, profile: {net/encode: 1 ms, net/applied: 2 ms, net/backward: 3 ms}")
+    assert "measured for net/encode, net/applied, net/backward" in str(device)
+
+
+def test_a_run_warns_of_a_profile_of_nearly_its_workload_and_of_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    kinds = ("mnist-mlp/gradient", "mnist_mlp/apply", "quadratic/apply", "mine/gradient")
+    device = {"device": "raspberry-pi-4", "profile": dict.fromkeys(kinds, "3 ms")}
+    topology = {
+        "nodes": {"a": device, "b": {"device": "x86-laptop"}},
+        "links": [{"between": ["a", "b"], "type": "wan"}],
+    }
+    plan = read_experiment(
+        {"name": "n", "topology": topology, "algorithm": "sync_ps", "workload": "mnist_mlp", "stop": {"steps": 1}}
+    )
+    warn_of_misspelt(plan)
+    (record,) = caplog.records
+    assert record.getMessage() == ("nodes.a.profile.mnist-mlp/gradient is not used: did you mean 'mnist_mlp/gradient'?")
 
 
 # reading off

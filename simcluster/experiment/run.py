@@ -23,6 +23,7 @@ from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageErro
 from simcluster.experiment.fault_plan import planned
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.kept import check_nothing_to_resume, conclude, faults_left, keeping_of, restart_of
+from simcluster.experiment.measured import warn_of_misspelt
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.own_code import refuse_while_loading
@@ -108,6 +109,7 @@ def run_plan(
     folder = _folder(plan, out)
     check_folder(folder)
     check_memory(plan)
+    warn_of_misspelt(plan)
     keeping, store = keeping_of(plan, folder, begins_with)
     job = replace(_job(plan, folder, dict(options or {}), progress, on_output, keeping), watcher=watcher)
     remember(job.config_json, plan)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
+from simcluster.errors import nearest
 from simcluster.topology.device import Device
 from simcluster.topology.fields import Fields
 from simcluster.topology.presets import DEVICES
@@ -25,6 +27,9 @@ from simcluster.units import (
     parse_rate,
     parse_size,
 )
+
+_WORK = ("gradient", "apply")
+"""What replicas do; own code may call its work otherwise, but not nearly so."""
 
 _KIND = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)+")
 
@@ -108,6 +113,10 @@ def _read_profile(node: Fields) -> Profile | None:
                 found=repr(kind),
                 expected="a kind of work: workload/what, such as mnist_mlp/gradient",
                 at_key=True,
+            )
+        elif (what := kind.rpartition("/")[2]) not in _WORK and get_close_matches(what, _WORK, cutoff=0.75):
+            fields.problem(
+                kind, found=repr(kind), expected=f"the work of a replica: {nearest(what, _WORK)}", at_key=True
             )
         if isinstance(fields.get(kind), Mapping):
             points = _read_points(fields, kind)
