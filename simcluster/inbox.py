@@ -63,6 +63,9 @@ class Inbox:
         if not fits:
             raise wrong_peer(rank, self._rank, self._names)
 
+    def name_of(self, rank: int) -> str:
+        return self._names[rank]
+
     def died(self, rank: int) -> bool:
         """Whether *rank* is gone without having ended its algorithm."""
         return self.lost.get(rank, ENDED) != ENDED

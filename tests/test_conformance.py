@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.testing import CHECKS, Body, RunBodies, check_transport
+from simcluster.testing import CHECKS, CHECKS_OF_RETURNS, Body, RunBodies, check_transport
 from tests.clusters import star
 from tests.plans import plan
 
@@ -40,6 +40,18 @@ def on_sockets(bodies: Sequence[Body]) -> list[Any]:
     "run_bodies", [on_the_simulator, with_faults_later, on_sockets], ids=["sim", "faults", "sockets"]
 )
 def test_promise(check: Callable[[RunBodies], None], run_bodies: RunBodies) -> None:
+    check(run_bodies)
+
+
+def that_return_on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
+    from backends.sim import run_bodies
+
+    return run_bodies(bodies, star(len(bodies)), comes_back=True)
+
+
+@pytest.mark.parametrize("check", CHECKS_OF_RETURNS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("run_bodies", [that_return_on_the_simulator, on_sockets], ids=["sim", "sockets"])
+def test_promise_of_those_that_come_back(check: Callable[[RunBodies], None], run_bodies: RunBodies) -> None:
     check(run_bodies)
 
 

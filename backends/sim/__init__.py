@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from backends.sim.cluster import Cluster, run_bodies
+from backends.sim.bodies import run_bodies
+from backends.sim.cluster import Cluster
 from backends.sim.kept import OffTheClock
 from backends.sim.outcome import outcome
 from backends.sim.watching import Teller

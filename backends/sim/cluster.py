@@ -149,7 +149,7 @@ class Cluster:
         """Those that live, by rank."""
         return [self._living[rank] for rank in sorted(self._living)]
 
-    def crash(self, rank: int, reason: str, fault: Fault, *, returns: bool = False) -> None:
+    def crash(self, rank: int, reason: str, fault: Fault | None = None, *, returns: bool = False) -> None:
         """*rank*, which lives, dies now, without a goodbye; *returns* is whether `revive` will be called.
 
         Its process's end reaches a peer one latency later, as a FIN does.
@@ -321,12 +321,3 @@ def _outcome(task: SimTask[Any]) -> Any:
     if task.cancelled():
         return asyncio.CancelledError("cancelled")
     return task.exception() or task.result()
-
-
-def run_bodies(bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0) -> list[Any]:
-    """Runs each body as one node, by default on a star of ideal links: for tests and `check_transport`."""
-    if topology is None:
-        from simcluster.topology.generators import star
-
-        topology = star(len(bodies))
-    return Cluster(topology, seed).run(bodies)

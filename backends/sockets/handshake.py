@@ -10,8 +10,8 @@ after.
                                       <-        Welcome, or Refused(reason)
 
 A proof is HMAC-SHA256 under the shared key over the prover's role and both hellos whole: nonces, lane, run,
-versions, names and the configuration's hash, so none of them can be changed on the way, and no proof can be
-used twice or sent back to its maker. Whoever cannot prove the key learns only that: what else may be wrong is
+versions, names, incarnations and the configuration's hash, so none of them can be changed on the way, and no proof
+can be used twice or sent back to its maker. Whoever cannot prove the key learns only that: what else may be wrong is
 said to proven peers, the two versions apart. The frames that follow are numbered and checksummed but not
 signed: the key decides who joins, it does not hide or seal what is sent. For a network that others can write
 to, use a tunnel.
@@ -42,7 +42,8 @@ AUTHENTICATION_FAILED = "authentication failed"
 class Identity:
     """Who speaks, on which *lane* ("control" or "data") of which *run*; the launcher's rank is -1.
 
-    *run* and *config* are b"" where a node cannot know them yet: on its way to the launcher.
+    *run* and *config* are b"" where a node cannot know them yet: on its way to the launcher. *incarnation* is which of
+    its lives in that run this is.
     """
 
     lane: str
@@ -50,6 +51,7 @@ class Identity:
     rank: int = -1
     run: bytes = b""
     config: bytes = b""
+    incarnation: int = 0
 
 
 class Hello(msgspec.Struct, array_like=True, tag=1, frozen=True):
@@ -60,6 +62,7 @@ class Hello(msgspec.Struct, array_like=True, tag=1, frozen=True):
     rank: int
     run: bytes
     config: bytes
+    incarnation: int = 0
 
 
 class Proof(msgspec.Struct, array_like=True, tag=2, frozen=True):
@@ -106,9 +109,8 @@ class Handshake:
         self.done = False
         self.certified: frozenset[str] | None = None  # whose certificate the peer has shown; None without TLS
         self._package = package
-        self._hello = _encoder.encode(
-            Hello(secrets.token_bytes(NONCE_BYTES), package, me.lane, me.name, me.rank, me.run, me.config)
-        )
+        who = me.lane, me.name, me.rank, me.run, me.config, me.incarnation
+        self._hello = _encoder.encode(Hello(secrets.token_bytes(NONCE_BYTES), package, *who))
         self._their_hello = b""
         self._their_identity: Identity | None = None
         self._out: list[bytes] = [] if accepts else [self._hello]
@@ -153,7 +155,7 @@ class Handshake:
         if len(hello.nonce) != NONCE_BYTES or len(hello.name.encode()) > NAME_LIMIT_BYTES:
             raise ProtocolError("a hello with a nonce or name of the wrong length")
         self._their_hello = encoded
-        self._their_identity = Identity(hello.lane, hello.name, hello.rank, hello.run, hello.config)
+        self._their_identity = Identity(hello.lane, hello.name, hello.rank, hello.run, hello.config, hello.incarnation)
         if self._accepts:
             self._out += [self._hello, _encoder.encode(Proof(self._mac(acceptor=True)))]
         self._expects = Proof

@@ -18,7 +18,7 @@ from backends.sockets.loops import run_to_its_end
 from backends.sockets.mesh import Mesh
 from backends.sockets.transport import INBOX_BYTES, SocketTransport
 from simcluster.results.record import Recorder
-from simcluster.testing import Crash
+from simcluster.testing import ComesBack, Crash
 from simcluster.testing.owners import Owners
 
 Body: TypeAlias = Callable[[SocketTransport], Awaitable[Any]]
@@ -34,8 +34,9 @@ def run_bodies(
 ) -> list[Any]:
     """Runs body i as rank i of one cluster; returns each one's result, or the exception that it ended with.
 
-    A body that raises `simcluster.testing.Crash` dies without a goodbye; one that raises anything else dies
-    too, and its peers are told why. Raises TimeoutError if not all have ended after *timeout_s*.
+    A body that raises `simcluster.testing.Crash` dies without a goodbye, and if it raises `ComesBack` begins again; one
+    that raises anything else dies too, and its peers are told why. Raises TimeoutError if not all have ended after
+    *timeout_s*.
     """
 
     async def run() -> list[Any]:
@@ -46,45 +47,92 @@ def run_bodies(
 
 
 async def _run(bodies: Sequence[Body], seed: int, inbox_bytes: int) -> list[Any]:
-    names = [f"node{rank}" for rank in range(len(bodies))]
-    key, run, started_s = generate_key(), secrets.token_bytes(16), time.perf_counter()
-    recorders = [Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(names)]
-    transports = [
-        SocketTransport(rank, names, seed, recorders[rank], inbox_bytes=inbox_bytes) for rank in range(len(names))
-    ]
-    meshes = [Mesh(transport, names, key, run, b"") for transport in transports]
-    owners = Owners(len(names))
-    owners.watch(asyncio.get_running_loop())
+    cluster = _Cluster(len(bodies), seed, inbox_bytes)
     try:
-        for mesh in meshes:
-            await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
-        addresses = [(mesh.listener.host, mesh.listener.port) for mesh in meshes]
-        await asyncio.gather(*(mesh.connect(addresses, timeout_s=10.0) for mesh in meshes))
-        lives = [_live(transport, body, owners) for transport, body in zip(transports, bodies, strict=True)]
+        await cluster.connect()
+        lives = [cluster.live(rank, body) for rank, body in enumerate(bodies)]
         return await asyncio.gather(*lives, return_exceptions=True)
     finally:
-        for mesh in meshes:
+        await cluster.close()
+
+
+class _Cluster:
+    """All nodes, and what becomes of them."""
+
+    def __init__(self, size: int, seed: int, inbox_bytes: int) -> None:
+        self.names = [f"node{rank}" for rank in range(size)]
+        self._seed, self._inbox_bytes = seed, inbox_bytes
+        self._key, self._run, started_s = generate_key(), secrets.token_bytes(16), time.perf_counter()
+        self._recorders = [
+            Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(self.names)
+        ]
+        self._transports: list[SocketTransport] = []
+        self._meshes: list[Mesh] = []
+        self._gone: dict[int, str] = {}
+        self._coming = asyncio.Lock()
+        self._owners = Owners(size)
+        self._owners.watch(asyncio.get_running_loop())
+        for rank in range(size):
+            transport, mesh = self._node(rank)
+            self._transports.append(transport)
+            self._meshes.append(mesh)
+
+    async def connect(self) -> None:
+        """Everybody to everybody."""
+        for mesh in self._meshes:
+            await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
+        await asyncio.gather(*(mesh.connect(self._addresses, timeout_s=10.0) for mesh in self._meshes))
+
+    async def live(self, rank: int, body: Body) -> Any:
+        """A node's lives: its body, then a goodbye, or none. What a life started and did not await ends with it."""
+        while True:
+            try:
+                return await self._live(rank, body)
+            except ComesBack:
+                await self._come_back(rank)
+
+    async def close(self) -> None:
+        for mesh in self._meshes:
             await mesh.close()
-        await asyncio.gather(*(transport.close() for transport in transports))
+        await asyncio.gather(*(transport.close() for transport in self._transports))
 
+    # inside
 
-async def _live(transport: SocketTransport, body: Body, owners: Owners) -> Any:
-    """A node's life: its body, then a goodbye, or none. What it started and did not await ends with it."""
+    @property
+    def _addresses(self) -> list[tuple[str, int]]:
+        return [(mesh.listener.host, mesh.listener.port) for mesh in self._meshes]
 
-    async def own() -> Any:
-        owners.begin(transport.rank)
-        return await body(transport)
+    def _node(self, rank: int) -> tuple[SocketTransport, Mesh]:
+        transport = SocketTransport(rank, self.names, self._seed, self._recorders[rank], inbox_bytes=self._inbox_bytes)
+        return transport, Mesh(transport, self.names, self._key, self._run, b"")
 
-    life = asyncio.create_task(own())
-    try:
-        result = await life
-        transport.finish()
-        return result
-    except Crash:
-        await transport.close(crash=True)
-        raise
-    except BaseException:
-        await transport.close()
-        raise
-    finally:
-        owners.end(transport.rank)
+    async def _come_back(self, rank: int) -> None:
+        """One at a time, so that everybody knows where everybody is."""
+        async with self._coming:
+            await self._meshes[rank].close()
+            self._recorders[rank].incarnation += 1
+            transport, mesh = self._node(rank)
+            await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
+            self._transports[rank], self._meshes[rank] = transport, mesh
+            gone = {other: reason for other, reason in self._gone.items() if other != rank}
+            await mesh.come_late(self._recorders[rank].incarnation, self._addresses, gone, timeout_s=10.0)
+            del self._gone[rank]
+
+    async def _live(self, rank: int, body: Body) -> Any:
+        transport = self._transports[rank]
+
+        async def own() -> Any:
+            self._owners.begin(rank)
+            return await body(transport)
+
+        life = asyncio.create_task(own())
+        try:
+            result = await life
+            transport.finish()
+            return result
+        except BaseException as error:
+            self._gone[rank] = f"{type(error).__name__}: {error}"
+            await transport.close(crash=isinstance(error, Crash))
+            raise
+        finally:
+            self._owners.end(rank)

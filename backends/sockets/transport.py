@@ -17,7 +17,8 @@ import torch
 
 from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, octets
 from backends.sockets.leaving import Leaving
-from simcluster.errors import ENDED, ProtocolError
+from backends.sockets.returning import Returning
+from simcluster.errors import ENDED, PeerLost, ProtocolError
 from simcluster.experiment.fault_kinds import Factors, stretched
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work, name_of
@@ -36,6 +37,7 @@ Outcome: TypeAlias = tuple[Any, BaseException | None]
 """What a piece of work returned, or raised."""
 
 INBOX_BYTES = 64 * 1024**2
+REASON_LIMIT = 200
 LAST_WORDS_S = 1.0
 """How long what a lost peer had sent may still come out of its connection."""
 
@@ -69,9 +71,12 @@ class SocketTransport:
         self._slow = slow  # by the fault plan
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Connection] = {}
-        self.inbox = Inbox(rank, names, self._loop, self._has_room)
+        self._returning = Returning(self)
+        self.inbox = Inbox(rank, names, self._loop, self._has_room, on_told=self._returning.told)
         self.notes = notes
         self._outside = contextvars.copy_context()  # without notes: for callbacks that are not the program's
+        self._goodbye: Outgoing | None = None  # what was said to all peers
+        self._closed = False
         self.putting: Left | None = None  # whose frame the program is putting on its stream just now
         self._sends = self._received = self._pieces = 0
         self._device = ThreadPoolExecutor(1, thread_name_prefix=f"device of {self.name}")
@@ -93,7 +98,7 @@ class SocketTransport:
         frame = Outgoing(Kind.DATA, header, [octets(tensor) for tensor in frozen.tensors])
         left: asyncio.Future[None] = self._loop.create_future()
         self._sends += 1
-        number = self._sends
+        number, link = self._sends, self._links[to]
         sending = self._put(number, to, frame, left)
         self.sending[number] = f"send(to={to}, tag={tag!r}, {frame.body_bytes} B)"
         try:
@@ -101,10 +106,12 @@ class SocketTransport:
                 await asyncio.sleep(0)
             await left
         except asyncio.CancelledError:
-            if self._links[to].withdraw(sending) and self.notes is not None:
+            if link.withdraw(sending) and self.notes is not None:
                 self.notes.answers.withdrawn.append(number)
             raise
         except ConnectionError as error:
+            if self._links[to] is not link:  # that of the incarnation before
+                raise PeerLost(to, self.inbox.name_of(to), str(error)) from None
             self.inbox.lose(to, str(error))
             raise self.inbox.error(to) from None
         finally:
@@ -164,7 +171,21 @@ class SocketTransport:
     # what the node calls
 
     def attach(self, rank: int, connection: Connection) -> None:
-        """*connection* is the stream to and from *rank*; its handshake is done."""
+        """*connection* is the stream to and from *rank*, which may have come back; its handshake is done."""
+        if self._closed:
+            connection.abort("this node's algorithm has failed")
+        elif self._goodbye is not None:
+            connection.put(self._goodbye)
+            self._returning.take_only(connection)
+        elif rank in self._links or rank in self.inbox.lost:
+            self._returning.welcome(rank, connection, self._links.get(rank))
+        else:
+            self.deal_with(rank, connection)
+
+    def deal_with(self, rank: int, connection: Connection) -> None:
+        """*connection* is the only one to and from *rank* from now on."""
+        if rank in self._links:
+            self._returning.retire(self._links[rank])
         self._links[rank] = connection
         connection.on_frame = lambda frame: self._receive(rank, frame)
         connection.on_lost = lambda reason: self.lose(rank, reason)
@@ -188,10 +209,10 @@ class SocketTransport:
                 self.notes.gone(Event.LOST, rank, reason)
         self.inbox.lose(rank, reason)
 
-    def expect_end(self, rank: int, reason: str) -> None:
+    def expect_end(self, rank: int, reason: str, incarnation: int = 0) -> None:
         """Somebody who knows says that *rank* is gone. What it had sent comes first, if it comes soon."""
-        link = self._links.get(rank)
-        if self.inbox.died(rank) or link is None:
+        link = self._returning.link_of(rank, incarnation, self._links.get(rank))
+        if link is None or not link.is_open:
             return
         link.resume_reading()
         self._loop.call_later(LAST_WORDS_S, link.abort, reason)
@@ -200,26 +221,34 @@ class SocketTransport:
         """Calls *callback* soon, as nobody's of the program."""
         self._loop.call_soon(callback, *args, context=self._outside.copy())
 
-    def finish(self) -> None:
-        """The algorithm has ended well: says goodbye to everyone, and from now on drops what arrives."""
-        for link in self._links.values():
+    def finish(self, reason: str = "") -> None:
+        """The algorithm has ended well, or this node leaves for *reason*: a goodbye to all; what comes is dropped."""
+        self._goodbye = Outgoing(Kind.GOODBYE, reason.encode())
+        for link in self.links:
             if link.is_open:
-                link.put(Outgoing(Kind.GOODBYE))
+                link.put(self._goodbye)
         self._stop_receiving()
 
     async def close(self, *, crash: bool = False) -> None:
         """Ends all connections, and waits for the piece of work that may still run. Nothing may follow."""
+        self._closed = True
         self._stop_receiving()
+        links = [*self._links.values(), *self._returning.links()]
         if crash:
-            for link in self._links.values():
+            for link in links:
                 link.abort("this node crashed")
-        await asyncio.gather(*(link.end() for link in self._links.values()))
+        await asyncio.gather(*(link.end() for link in links))
         await self._loop.run_in_executor(None, lambda: self._device.shutdown(wait=True, cancel_futures=True))
+
+    @property
+    def links(self) -> list[Connection]:
+        """Those to peers that are dealt with."""
+        return list(self._links.values())
 
     @property
     def moved(self) -> int:
         """Rises with everything that happens here: a launcher that sees it stand still may worry."""
-        return self.done + self._received + sum(link.bytes_moved for link in self._links.values())
+        return self.done + self._received + sum(link.bytes_moved for link in [*self.links, *self._returning.past])
 
     def waits(self) -> list[str]:
         """What this node's tasks wait for, in words."""
@@ -229,19 +258,19 @@ class SocketTransport:
     def handshake_and_goodbye_bytes(self) -> int:
         """What left on the connections to peers beside messages."""
         data = sum(count[1] for count in self.recorder.record.sent_to.values())
-        return max(0, sum(link.bytes_sent for link in self._links.values()) - data)
+        return max(0, sum(link.bytes_sent for link in [*self.links, *self._returning.past]) - data)
 
     # inside
 
     def _stop_receiving(self) -> None:
         self.inbox.close()
-        for link in self._links.values():
+        for link in self.links:
             link.on_lost = lambda reason: None
             link.resume_reading()
 
     def _receive(self, rank: int, frame: Frame) -> None:
         if frame.kind is Kind.GOODBYE:
-            self.lose(rank, ENDED)
+            self._say_goodbye(rank, frame.header.decode(errors="replace")[:REASON_LIMIT])
             return
         if frame.kind is not Kind.DATA or frame.message is None:
             raise ProtocolError(f"a {frame.kind.name} frame on the data lane")
@@ -254,6 +283,12 @@ class SocketTransport:
         self.inbox.put(message)
         if self.inbox.mailbox.queued_bytes(rank) >= self._inbox_bytes:
             self._links[rank].pause_reading()
+
+    def _say_goodbye(self, rank: int, reason: str) -> None:
+        """*rank* has ended, or left for *reason*: in that case nothing is taken there any more."""
+        self.lose(rank, reason or ENDED)
+        if reason:
+            self._links[rank].abort(reason)
 
     def _has_room(self, source: int) -> None:
         if self.inbox.mailbox.queued_bytes(source) < self._inbox_bytes:

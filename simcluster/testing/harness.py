@@ -22,6 +22,10 @@ class Crash(Exception):
     """Raised by a body to make its node die without a goodbye."""
 
 
+class ComesBack(Crash):
+    """Raised by a body to make its node die without a goodbye, and run its body again as another incarnation."""
+
+
 def run(run_bodies: RunBodies, *bodies: Body) -> list[Any]:
     """Runs *bodies* and lets the first unexpected exception out."""
     results = run_bodies(bodies)

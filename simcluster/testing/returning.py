@@ -1,0 +1,147 @@
+"""Checks of coming back: a node that dies and begins again is another incarnation, told apart from the one before.
+
+This file knows the interface only. It must not know a backend, nor pytest. The bodies of one check run in one process:
+that is how one of them knows which of its lives it is in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from simcluster.errors import ENDED, PeerLost
+from simcluster.testing.harness import A_MOMENT_S, ComesBack, RunBodies, nothing, run
+from simcluster.transport import ANY, Any_, Transport
+
+
+async def is_back(node: Transport, rank: int) -> None:
+    """Returns when *rank* is among the peers."""
+    while rank not in node.peers:  # noqa: ASYNC110 - the interface has nobody who tells
+        await asyncio.sleep(0.01)
+
+
+async def is_told(node: Transport, source: int | Any_, rank: int) -> None:
+    """Receives what never comes, until the loss of *rank* is raised."""
+    try:
+        await node.recv(source, "never")
+    except PeerLost as lost:
+        assert lost.rank == rank, f"the wrong rank is lost: {lost}"
+        assert lost.reason != ENDED, "to die is not to end"
+    else:
+        raise AssertionError("recv returned although the peer has died")
+
+
+def a_peer_that_comes_back_is_lost_first_and_then_there_again(run_bodies: RunBodies) -> None:
+    lives: list[int] = []
+
+    async def returns(node: Transport) -> None:
+        lives.append(len(lives) + 1)
+        await node.send(0, "hello", lives[-1])
+        if len(lives) < 3:
+            await node.recv(0, "go")
+            raise ComesBack
+        assert (await node.recv(0, "t"))["value"] == "for the last"
+
+    async def waits(node: Transport) -> None:
+        assert (await node.recv(1, "hello"))["value"] == 1
+        for life in (2, 3):
+            await node.send(1, "go", None)
+            await is_told(node, 1 if life == 2 else ANY, 1)
+            await is_back(node, 1)
+            message = await node.recv(ANY, "hello")
+            assert (message.source, message["value"]) == (1, life), f"of life {life}: {message['value']}"
+        await node.send(1, "t", "for the last")
+
+    # Rank 2 has ended when rank 1 comes back, which minds that as little as anybody else.
+    run(run_bodies, waits, returns, nothing)
+    assert lives == [1, 2, 3]
+
+
+def nothing_of_one_incarnation_is_taken_for_anothers(run_bodies: RunBodies) -> None:
+    lives: list[int] = []
+
+    async def returns(node: Transport) -> None:
+        lives.append(len(lives) + 1)
+        await node.send(0, "unread", lives[-1])
+        if len(lives) == 1:
+            await node.recv(0, "go")
+            raise ComesBack
+        got = (await node.recv(0, "t"))["value"]
+        assert got == "for the new one", f"the new incarnation has received what was {got}"
+        await node.send(0, "done", None)
+
+    async def peer(node: Transport) -> None:
+        await node.send(1, "t", "for the old one")
+        await node.send(1, "go", None)
+        await is_told(node, 1, 1)
+        await is_back(node, 1)
+        await node.send(1, "t", "for the new one")
+        await node.recv(1, "done")
+        value = (await node.recv(1, "unread"))["value"]
+        assert value == 2, f"what life {value} had sent is received as that of life 2"
+
+    run(run_bodies, peer, returns)
+
+
+def whoever_looks_away_meanwhile_is_told_before_anything_new_arrives(run_bodies: RunBodies) -> None:
+    lives: list[int] = []
+
+    async def returns(node: Transport) -> None:
+        lives.append(len(lives) + 1)
+        await node.send(0, "hello", lives[-1])
+        if len(lives) == 1:
+            await node.recv(0, "go")
+            raise ComesBack
+        await node.recv(0, "done")
+
+    async def busy(node: Transport) -> None:
+        await node.recv(1, "hello")
+        await node.send(1, "go", None)
+        while len(lives) == 1:  # noqa: ASYNC110 - the same
+            await asyncio.sleep(A_MOMENT_S)
+        await asyncio.sleep(A_MOMENT_S)  # what the new one says is here, if anything may be
+        try:
+            message = await node.recv(ANY, "hello")
+        except PeerLost as lost:
+            assert lost.rank == 1
+        else:
+            raise AssertionError(f"received from life {message['value']} before the loss of the one before was told")
+        assert (await node.recv(ANY, "hello"))["value"] == 2
+        await node.send(1, "done", None)
+
+    run(run_bodies, busy, returns)
+
+
+def whoever_comes_back_deals_with_all_that_are_there(run_bodies: RunBodies) -> None:
+    lives: list[int] = []
+
+    async def returns(node: Transport) -> None:
+        lives.append(node.rank)
+        if lives.count(node.rank) == 1:
+            await node.recv(0, "go")
+            raise ComesBack
+        other = 3 - node.rank
+        if node.rank == 1:  # back before the other one has died
+            await is_told(node, other, other)
+        await is_back(node, other)
+        await node.send(other, "hello", node.rank)
+        assert (await node.recv(other, "hello"))["value"] == other
+        await node.send(0, "all there", None)
+
+    async def leads(node: Transport) -> None:
+        for rank in range(1, node.size):
+            await node.send(rank, "go", None)
+            await is_told(node, rank, rank)
+            await is_back(node, rank)
+        for rank in range(1, node.size):
+            await node.recv(rank, "all there")
+
+    run(run_bodies, leads, returns, returns)
+    assert lives == [1, 2, 1, 2] or lives == [2, 1, 1, 2], f"lives of ranks: {lives}"
+
+
+CHECKS = [
+    a_peer_that_comes_back_is_lost_first_and_then_there_again,
+    nothing_of_one_incarnation_is_taken_for_anothers,
+    whoever_looks_away_meanwhile_is_told_before_anything_new_arrives,
+    whoever_comes_back_deals_with_all_that_are_there,
+]
