@@ -185,7 +185,7 @@ def test_a_one_way_cut_stops_one_direction_alone() -> None:
 def test_after_a_long_one_way_cut_the_deaf_one_gives_up_and_the_other_is_told_one_latency_later() -> None:
     results = run([waits_long, waits_long], "kind: cut, link: n1-sw, towards: n1, at: 1 s", dead_s=DEAD_S)
     assert [(told_s, lost.reason) for told_s, lost, _ in results] == [
-        (pytest.approx(6.1), "the connection was closed by the peer"),
+        (pytest.approx(6.1), "out of reach: it has given this node up"),
         (6.0, "out of reach for 5 s: cut off by the fault plan"),
     ]
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from simcluster.experiment.fault_kinds import ABSENT, Fault, Pairs
+from simcluster.experiment.fault_kinds import ABSENT, GIVEN_UP, Fault, Pairs
 
 if TYPE_CHECKING:
     from backends.sim.cluster import Cluster
     from backends.sim.transport import SimTransport
-
-CLOSED = "the connection was closed by the peer"
 
 
 class Departure(NamedTuple):
@@ -106,7 +104,7 @@ class News:
         if severance.pairs(rank, hearer):
             return Item(severance.time_s, severance.reason, severance.fault)
         if severance.pairs(hearer, rank):
-            return Item(severance.time_s + self._latency_s(rank, hearer), CLOSED, severance.fault)
+            return Item(severance.time_s + self._latency_s(rank, hearer), GIVEN_UP, severance.fault)
         return None
 
     def _latency_s(self, source: int, to: int) -> float:

@@ -23,6 +23,7 @@ from torch import Tensor
 from simcluster.algorithms.buckets import cut_into_buckets, mean_gradient
 from simcluster.collectives import all_reduce, broadcast
 from simcluster.compression import Compression, Mean
+from simcluster.regroup.declared import in_step
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -41,6 +42,7 @@ class Step:
         return [self.batches, self.loss, self.lead, [await mean for mean in self.reducing]]
 
 
+@in_step
 async def all_reduce_dp(
     node: Transport,
     replica: Replica,
@@ -80,7 +82,7 @@ async def all_reduce_dp(
     under_way = deque(map(_again, kept))
     batches, leads = replica.batches(), list[int]()
 
-    async def update() -> None:
+    async def update() -> int:
         # Phase 4, apply: the mean, the same bits everywhere, in the order of steps, so the replicas never part.
         step = under_way.popleft()
         mean: dict[int, Tensor] = {}
@@ -88,6 +90,7 @@ async def all_reduce_dp(
             mean |= zip(bucket.places, await reducing, strict=True)
         await node.compute(replica.apply, [mean[place] for place in sorted(mean)], cost=replica.apply_cost())
         node.record(step=step.batches, loss=step.loss, **({"lead": step.lead} if staleness else {}))
+        return step.batches
 
     async with asyncio.TaskGroup() as reductions:
         for number in range(1 + replica.done // accumulate, -(-replica.steps // accumulate) + 1):
@@ -103,10 +106,9 @@ async def all_reduce_dp(
             loss = await mean_gradient(node, replica, list(islice(batches, accumulate)), buckets, leave)
             done = min(number * accumulate, replica.steps)
             under_way.append(Step(done, loss, leads[-1], reducing))
-            if len(under_way) > staleness:
-                await update()
+            landed = await update() if len(under_way) > staleness else 0
             kept = [await step.arrived() for step in under_way] if replica.is_due(done) else []
-            await replica.checkpoint(done, means=means, under_way=kept)
+            await replica.checkpoint(done, landed=landed, apart=staleness, means=means, under_way=kept)
         while under_way:
             await update()
     if staleness:

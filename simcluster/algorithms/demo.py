@@ -22,10 +22,12 @@ from torch import Tensor
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.payload import pack
+from simcluster.regroup.declared import in_step
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@in_step
 async def demo(
     node: Transport,
     replica: Replica,

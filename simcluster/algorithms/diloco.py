@@ -20,10 +20,12 @@ from simcluster.algorithms.outer import adopt, nesterov, outer_gradient
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import all_reduce, flatten, unflatten
 from simcluster.compression import Compression, Mean
+from simcluster.regroup.declared import in_step
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@in_step
 async def diloco(
     node: Transport,
     replica: Replica,

@@ -24,10 +24,12 @@ from simcluster.algorithms.outer import adopt
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import all_reduce, flatten, unflatten
 from simcluster.compression import Compression, Mean
+from simcluster.regroup.declared import in_step
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@in_step
 async def local_sgd(
     node: Transport,
     replica: Replica,

@@ -19,10 +19,12 @@ from torch import Tensor
 from simcluster.algorithms.outer import adopt
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, ring_all_reduce
+from simcluster.regroup.declared import in_step
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@in_step
 async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float, Gt(0), Le(1)] = 0.05) -> None:
     """One step of each rank's own optimizer per batch, then a mean of the share *fraction* (p) of the coordinates."""
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):

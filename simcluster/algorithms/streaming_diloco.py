@@ -22,10 +22,12 @@ from simcluster.algorithms.outer import adopt, nesterov
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import all_reduce, flatten
 from simcluster.compression import Compression, Mean
+from simcluster.regroup.declared import in_step
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@in_step
 async def streaming_diloco(
     node: Transport,
     replica: Replica,
@@ -75,7 +77,8 @@ async def streaming_diloco(
             # Phase 2, outer: fragments end what they began tau steps ago, and begin when their turn comes.
             last = step == replica.steps
             due = [p for p in range(fragments) if last or (step + p * interval // fragments) % interval == 0]
-            for p in [p for p, (until, _) in under_way.items() if step >= until or p in due]:
+            over = [p for p, (until, _) in under_way.items() if step >= until or p in due]
+            for p in over:
                 await end(p, blend)
             for p in due:
                 await begin(p, step)
@@ -85,7 +88,9 @@ async def streaming_diloco(
             node.record(step=step, loss=loss)
             keeping = replica.is_due(step)  # only then are those under way waited for
             kept = {p: (until, await delta) for p, (until, delta) in under_way.items()} if keeping else {}
-            await replica.checkpoint(step, theta=theta, m=m, mean=mean, under_way=kept)
+            # In a group that is formed anew nothing is under way: a fragment is averaged in its next turn.
+            landed, apart = step if over or (due and not under_way) else 0, -(-overlap * fragments // interval)
+            await replica.checkpoint(step, landed=landed, apart=apart, theta=theta, m=m, mean=mean, under_way=kept)
 
 
 def _moved(theta: Tensor, parameters: list[Tensor], fragments: int, p: int) -> Tensor:

@@ -27,10 +27,16 @@ class Gather:
         self._last: dict[int, RankEntry] = {}
         self._failed: dict[int, str] = {}
         self._due = False
+        self._group, self._first_size = 0, size
         self.written: list[int] = []
 
     def add(self, shard: Shard, lost: Container[int] = ()) -> None:
         """*shard* was handed in, by when the ranks *lost* are no more. What cannot be written is warned of."""
+        if shard.group < self._group:
+            return  # of a group of ranks that is no more
+        if shard.group > self._group:
+            self._forget(shard.step - 1)
+            self._group, self._size = shard.group, shard.size
         if shard.step in self._failed or (self.written and shard.step <= self.written[-1] and not shard.loose):
             return  # the others' parts could not be written, or a rank that came back goes through it again
         try:
@@ -41,12 +47,17 @@ class Gather:
             if shard.loose:
                 self._loosely(shard.rank)
             else:
-                self._together(shard.step, entry, lost)
+                self._together(shard.step, entry, lost if not self._group else ())
         except OSError as error:
             self._give_up(shard.step, error)
 
     def begin_again(self, step: int) -> None:
         """The run goes on from the checkpoint of *step*: what was handed in since is of no use."""
+        self._group, self._size = 0, self._first_size
+        self._forget(step)
+
+    def _forget(self, step: int) -> None:
+        """What was handed in, and that anything after *step* was written."""
         self._steps.clear()
         self._judged.clear()
         self._last.clear()

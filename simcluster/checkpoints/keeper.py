@@ -28,13 +28,22 @@ class Channel(Protocol):
 class Holder:
     """Keeps every *every*-th step of *replica*, and the last; *judges*: rank 0's weights are evaluated each time.
 
-    *now* tells the time of the run.
+    *now* tells the time of the run, *group* is the number of the group of ranks that *node* shows.
     """
 
     def __init__(
-        self, every: int, replica: Replica, node: Transport, channel: Channel, now: Callable[[], float], *, judges: bool
+        self,
+        every: int,
+        replica: Replica,
+        node: Transport,
+        channel: Channel,
+        now: Callable[[], float],
+        *,
+        judges: bool,
+        group: int = 0,
     ) -> None:
         self._every, self._replica, self._node, self._channel = every, replica, node, channel
+        self._place = group, node.size
         self._now, self._judges = now, judges and node.rank == 0
         self._kept_at = replica.done
         self._next = self._after(replica.done)
@@ -56,7 +65,8 @@ class Holder:
             judged = await self._channel.aside(lambda: replica.evaluate_weights(weights))
 
         def make() -> Shard:
-            return Shard(self._node.rank, step, batches, time_s, loose, captured.trees, captured.files(), judged)
+            trees, files = captured.trees, captured.files()
+            return Shard(self._node.rank, step, batches, time_s, loose, trees, files, judged, [], *self._place)
 
         await self._channel.hand_in(make)
 

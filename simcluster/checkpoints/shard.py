@@ -31,7 +31,8 @@ class Shard(msgspec.Struct):
 
     *trees* is JSON: of each part its values, where a tensor is named that is in the file of that part. *files* are
     safetensors. *loose*: ranks do not go in step. *judged* has loss and accuracy, if they were asked for. *everybodys*
-    is filled in on the way back: the batches of each rank.
+    is filled in on the way back: the batches of each rank. The rank is one of *size*, in the group of ranks of that
+    number: the first, 0, is all that the run began with.
     """
 
     rank: int
@@ -43,6 +44,8 @@ class Shard(msgspec.Struct):
     files: dict[str, bytes]
     judged: dict[str, float] = msgspec.field(default_factory=dict)
     everybodys: list[int] = msgspec.field(default_factory=list)
+    group: int = 0
+    size: int = 0
 
 
 class Captured:

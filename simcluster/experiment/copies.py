@@ -19,14 +19,16 @@ class Copies:
     """
 
     def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
-        self._every, self._replica, self._recorder = every, replica, recorder
-        self._next_step = (replica.done // every + 1) * every
-        self._others = recorder.on_metrics
-        recorder.on_metrics = self._on_metrics
+        self._every, self._recorder = every, recorder
+        self.go_on(replica)
 
-    def _on_metrics(self, step: int, values: dict[str, float]) -> None:
-        if self._others is not None:
-            self._others(step, values)
+    def go_on(self, replica: Replica) -> None:
+        """From now on it is *replica* that is copied."""
+        self._replica = replica
+        self._next_step = (replica.done // self._every + 1) * self._every
+
+    def note(self, step: int) -> None:
+        """*step* is recorded."""
         if step >= self._next_step:
             self._next_step = (step // self._every + 1) * self._every
             numbers = torch.cat([tensor.reshape(-1) for tensor in self._replica.snapshot()])
@@ -34,7 +36,3 @@ class Copies:
             vector = (numbers if exact else numbers.float()).numpy()
             copy = Copy(self._recorder.now(), step, vector.dtype.str, vector.nbytes, vector.tobytes())
             self._recorder.record.copies.append(copy)
-
-    def finish(self) -> None:
-        """What is recorded from now on is off the clock, and copied no more."""
-        self._recorder.on_metrics = self._others

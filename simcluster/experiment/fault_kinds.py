@@ -38,9 +38,19 @@ def hung(dead_s: float) -> str:
     return f"silent for {dead_s:g} s: hung by the fault plan"
 
 
+_OUT_OF_REACH = "out of reach"
+GIVEN_UP = f"{_OUT_OF_REACH}: it has given this node up"
+"""Why a node loses a peer that hears nothing from it, after a cut of one direction."""
+
+
 def cut_off(dead_s: float) -> str:
     """Why two nodes lose each other after a cut of *dead_s*."""
-    return f"out of reach for {dead_s:g} s: cut off by the fault plan"
+    return f"{_OUT_OF_REACH} for {dead_s:g} s: cut off by the fault plan"
+
+
+def is_cut(reason: str) -> bool:
+    """Whether a peer that was lost for *reason* may live on, out of reach."""
+    return reason.startswith(_OUT_OF_REACH)
 
 
 Spell: TypeAlias = tuple[float, float]
@@ -159,6 +169,11 @@ class Partition(Fault):
     """Nodes of different *groups*, of ranks, cannot reach each other."""
 
     groups: tuple[tuple[int, ...], ...]
+
+
+def may_lose(fault: Fault) -> bool:
+    """Whether *fault* may take a node, or a way between two, away from those who wait for it."""
+    return not isinstance(fault, (Slow, Latency, Bandwidth, Loss))
 
 
 Pairs: TypeAlias = Callable[[int, int], bool]

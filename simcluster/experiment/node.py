@@ -1,4 +1,4 @@
-"""What one node does in a run, on any backend: make its replica, run the algorithm, note what came of it.
+"""What one node does in a run, on any backend: take its part, note what came of it, say why it ended.
 
 This file knows experiments, replicas and records. It must not know which backend it runs on.
 """
@@ -8,29 +8,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-from functools import partial
 
 import pydantic
-from torch import Tensor
 
-from simcluster.checkpoints.keeper import Holder
-from simcluster.checkpoints.shard import restore
 from simcluster.errors import ENDED, PeerLost
-from simcluster.experiment.copies import Copies
-from simcluster.experiment.observed import observed
+from simcluster.experiment.part import Part
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.values import missing_values
 from simcluster.results.record import NodeRecord, Recorder
-from simcluster.results.summary import ACCURACY, LOSS
 from simcluster.results.weights import to_safetensors
 from simcluster.transport import Transport
-from simcluster.workloads import Replica
 
 CLOCKS_APART_S = 1.0
 """How far the clocks of real nodes may be apart: each starts when it hears that the run begins."""
-
-OBSERVED_RANK = 0
-"""Whose replica is evaluated: a parameter server's, or any one of equals."""
 
 
 # pydantic's validators import for a while when the first of them is made. It is made here, so that the process which
@@ -62,18 +52,12 @@ async def run_node(
     what happened until then.
     """
     experiment = _experiment(config_json)
-    workload, numerics = experiment.workload, experiment.numerics
-    replica = workload.replica(node.rank, node.size, experiment.seed, steps=experiment.steps, numerics=numerics)
-    time_s = begin(node, replica, recorder, experiment)
-    evaluations = Evaluations(experiment, replica, recorder) if evaluate and node.rank == OBSERVED_RANK else None
-    copies = (
-        Copies(experiment.evaluate_every, replica, recorder) if evaluate and experiment.evaluate_consensus else None
-    )
+    part = Part(node, recorder, experiment, evaluate=evaluate)
+    time_s = part.time_left_s
     try:
         async with asyncio.timeout(time_s) as limit:
-            seen = observed(node, replica, recorder) if experiment.gradient_norms else node
-            await experiment.algorithm(seen, replica, **experiment.algorithm_settings)
-        replica.ledger.end(well=True)
+            await part.run()
+        part.replica.ledger.end(well=True)
     except TimeoutError:
         if not limit.expired():
             raise
@@ -92,45 +76,17 @@ async def run_node(
             raise
         raise explained from error
     except KeyboardInterrupt:
-        evaluations = None  # whoever interrupts a simulation does not wait for it to be judged
+        part.evaluations = None  # whoever interrupts a simulation does not wait for it to be judged
         raise
     finally:
-        finished_s = recorder.end_algorithm()
-        _note_samples(replica, recorder)
-        if copies is not None:
-            copies.finish()
+        finished_s = part.end()
         try:
-            if evaluations is not None:
-                await evaluations.finish(finished_s)
+            await part.judge(finished_s)
         finally:
-            record = recorder.finish(replica.weights_sha256(), finished_s)
-            if (keep_weights or node.rank == OBSERVED_RANK) and experiment.numerics == "real":
-                record.weights = to_safetensors(replica.names, replica.parameters)
+            record = recorder.finish(part.replica.weights_sha256(), finished_s)
+            if (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":
+                record.weights = to_safetensors(part.replica.names, part.replica.parameters)
     return recorder.record
-
-
-def begin(node: Transport, replica: Replica, recorder: Recorder, experiment: Experiment) -> float | None:
-    """Makes *replica* what it was in the checkpoint that the run goes on from, if it does; returns the time left.
-
-    From then on it is kept, if the experiment says so and the backend has somebody who takes it.
-    """
-    recorder.ledger = partial(replica.ledger.notes, in_hand=True) if replica.computes else None
-    replica.is_to_leave = lambda: recorder.told_to_leave
-    shard, settings, channel = recorder.restored, experiment.checkpoint, recorder.channel
-    if shard is not None:
-        restore(shard, replica, node.rng)
-    began_s = shard.time_s if shard is not None else 0.0
-    if settings is not None and channel is not None:
-        judges = settings.best is not None
-        now = partial(_later, recorder, began_s)
-        replica.keeper = Holder(settings.every, replica, node, channel, now, judges=judges)
-    # Whoever comes late, or again, has what is left of the run.
-    late_s = recorder.now() if recorder.incarnation else 0.0
-    return None if experiment.time_s is None else experiment.time_s - began_s - late_s
-
-
-def _later(recorder: Recorder, by_s: float) -> float:
-    return recorder.now() + by_s
 
 
 def _explained(error: BaseException, experiment: Experiment) -> BaseException:
@@ -138,49 +94,10 @@ def _explained(error: BaseException, experiment: Experiment) -> BaseException:
     return (missing_values(error) if experiment.numerics == "none" else None) or error
 
 
-def _note_samples(replica: Replica, recorder: Recorder) -> None:
-    """What became of its batches; those still in its hands are lost, unless it ended well."""
-    if replica.computes:
-        replica.ledger.end(well=False)
-        recorder.ledger = None
-        recorder.record.samples.append(replica.ledger.notes())
-
-
 def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) -> bool:
     """Whether a peer is missed only because its clock reached the run's last moment a little earlier."""
     ended = isinstance(error, PeerLost) and error.reason == ENDED
     return ended and time_s is not None and recorder.now() > time_s - CLOCKS_APART_S
-
-
-class Evaluations:
-    """Held-out loss and accuracy of one replica, off the clock: weights are kept at the time, and judged at the end.
-
-    The time and step of an evaluation are those at which its weights were held.
-    """
-
-    def __init__(self, experiment: Experiment, replica: Replica, recorder: Recorder) -> None:
-        self._every = experiment.evaluate_every
-        self._replica, self._recorder = replica, recorder
-        self._kept: list[tuple[float, int, list[Tensor]]] = []
-        self._next_step = (replica.done // self._every + 1) * self._every
-        recorder.on_metrics = self._on_metrics
-
-    def _on_metrics(self, step: int, _: dict[str, float]) -> None:
-        if step >= self._next_step:
-            self._next_step = (step // self._every + 1) * self._every
-            self._kept.append((self._recorder.now(), step, self._replica.snapshot()))
-
-    async def finish(self, finished_s: float) -> None:
-        """Judges what was kept, and the final weights; lets heartbeats through in between."""
-        self._recorder.on_metrics = None
-        last_step = self._recorder.record.steps
-        for time_s, step, weights in [*self._kept, (finished_s, last_step, self._replica.parameters)]:
-            await asyncio.sleep(0)
-            for name, value in self._replica.evaluate_weights(weights).items():
-                self._recorder.metric_at(time_s, step, _NAMES[name], value)
-
-
-_NAMES = {"loss": LOSS, "accuracy": ACCURACY}
 
 
 _known: dict[str, Experiment] = {}

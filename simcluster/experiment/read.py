@@ -43,6 +43,7 @@ KEYS = (
     "check_memory",
     "checkpoint",
     "observe",
+    "regroup",
     "backend",
 )
 BACKENDS = ("sim", "sockets", "torch")
@@ -69,6 +70,7 @@ class Experiment:
     check_memory: bool
     checkpoint: CheckpointSettings | None
     gradient_norms: bool
+    regroup: bool
     backend: str
     document: dict[str, Any] = field(repr=False)
 
@@ -141,6 +143,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     evaluate_consensus = _evaluate_consensus(reading, numerics)
     checkpoint = read_checkpoint(reading, algorithm_block, numerics)
     gradient_norms = read_observe(reading, algorithm_block, numerics)
+    regroup = _true_or_false(reading, "regroup", default=True) is not False
     check_cut(reading, algorithm_block, settings, workload, cluster, numerics)
     if reading.problems:
         raise UsageError(reading.problems)
@@ -161,6 +164,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         "check_memory": check_memory,
         **({"checkpoint": checkpoint.block} if checkpoint is not None else {}),
         **({"observe": {"gradient_norms": True}} if gradient_norms else {}),
+        **({"regroup": False} if not regroup else {}),
         "backend": backend,
     }
     return Experiment(
@@ -179,6 +183,7 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         check_memory=check_memory,
         checkpoint=checkpoint,
         gradient_norms=gradient_norms,
+        regroup=regroup,
         backend=backend,
         document=resolved,
     )

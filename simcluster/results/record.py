@@ -6,7 +6,7 @@ This file knows names and numbers. It must not know a backend, a file or a plot.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simcluster.checkpoints.keeper import Channel
     from simcluster.checkpoints.shard import Shard
 
-__all__ = ["Metric", "NodeRecord", "Recorder", "Rest", "RunRecord", "Span", "SpanKind", "kept_spans"]
+__all__ = ["Metric", "NodeRecord", "Recorder", "Rest", "RunRecord", "Span", "SpanKind", "kept_spans", "standing"]
 
 
 class Metric(NamedTuple):
@@ -57,7 +57,8 @@ class NodeRecord:
     (simcluster.results.weights); those of one node are enough for a run. *samples* says what became of its batches, as
     simcluster.workloads.ledger has it: one entry for each life that it had. *copies* are of its weights on the way, if
     the experiment asks for them: no part of the digest, as looking changes nothing. *order* is in which order things
-    happened there, packed by simcluster.replay: none in the simulator.
+    happened there, packed by simcluster.replay: none in the simulator. *regroups* has a row for each group of ranks
+    that was formed anew with it in it, the last of *group_number*, in which it has *group_rank*.
     """
 
     rank: int
@@ -75,6 +76,9 @@ class NodeRecord:
     samples: list[dict[str, Any]] = field(default_factory=list, repr=False)
     copies: list[Copy] = field(default_factory=list, repr=False)
     order: list[bytes] = field(default_factory=list, repr=False)
+    regroups: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    group_number: int = 0
+    group_rank: int | None = None
     began_s: float = 0.0
 
     @property
@@ -223,9 +227,24 @@ class RunRecord:
                 span._replace(start_s=span.start_s + time_s, end_s=span.end_s + time_s) for span in node.spans
             ]
             node.rest = node.rest and node.rest.later(time_s)
+            node.regroups = [row | {"time_s": row["time_s"] + time_s} for row in node.regroups]
             node.finished_s = None if node.finished_s is None else node.finished_s + time_s
+
+    @property
+    def standing(self) -> NodeRecord:
+        """Of the node that stands for the run: the first one of the last group of ranks."""
+        return standing(self.nodes)
 
     @property
     def trace_sha256(self) -> str:
         """One hash over all that every node did."""
         return hashlib.sha256("".join(node.digest for node in self.nodes).encode()).hexdigest()
+
+
+def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
+    """The node of *nodes* that stands for the run: the first one of the last group of ranks."""
+
+    def place(node: NodeRecord) -> tuple[int, int]:
+        return -node.group_number, node.rank if node.group_rank is None else node.group_rank
+
+    return min(nodes, key=place)

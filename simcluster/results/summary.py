@@ -73,14 +73,14 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         "status": "done" if record.error is None else "failed",
         "elapsed_s": record.elapsed_s,
         "wall_s": record.wall_s,
-        "steps": max((node.steps for node in record.nodes), default=0),
+        "steps": _steps(record),
         "loss": _last(metrics, LOSS),
         "accuracy": _last(metrics, ACCURACY),
         "messages_sent": sum(node.messages_sent for node in record.nodes),
         "bytes_sent": sum(node.bytes_sent for node in record.nodes),
         "control_bytes": sum(node.control_bytes for node in record.nodes),
         **total(of_nodes.values())._asdict(),
-        "weights_sha256": record.nodes[0].weights_sha256 if record.nodes else None,
+        "weights_sha256": record.standing.weights_sha256 if record.nodes else None,
         "trace_sha256": record.trace_sha256,
         "version": version,
         "versions": _versions(),
@@ -101,6 +101,11 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["faults"] = record.extra["faults"]
     if record.extra.get("restarts"):
         summary["restarts"] = record.extra["restarts"]
+    if record.nodes and record.standing.regroups:
+        summary["regroups"] = [
+            {key: row[key] for key in ("time_s", "step", "lost", "joined", "members")}
+            for row in record.standing.regroups
+        ]
     summary["nodes"] = {node.name: _node(node, of_nodes[node.name]) for node in record.nodes}
     summary["links"] = {
         name: {"bytes": use.bytes, "busy_fraction": use.busy_fraction}
@@ -129,6 +134,12 @@ def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
         "weights_sha256": node.weights_sha256,
         "finished_s": node.finished_s,
     }
+
+
+def _steps(record: RunRecord) -> int:
+    """The last step that anybody recorded; where ranks were lost, that whoever stands for the run did."""
+    nodes = [record.standing] if record.nodes and record.standing.regroups else record.nodes
+    return max((node.steps for node in nodes), default=0)
 
 
 def _last(metrics: list[Metric], name: str) -> float | None:

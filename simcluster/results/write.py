@@ -79,7 +79,7 @@ def write_run(
         METRICS: partial(_write_metrics, record),
         TRACE: partial(_write_trace, record, _description(summary)),
         **({SAMPLES: partial(_write_samples, samples)} if samples is not None else {}),
-        **({FINAL_PATH: partial(_write_weights, record)} if record.nodes and record.nodes[0].weights else {}),
+        **({FINAL_PATH: partial(_write_weights, record)} if record.nodes and record.standing.weights else {}),
         **({ORDER: partial(_write_order, record)} if any(node.order for node in record.nodes) else {}),
         SUMMARY: partial(_write_json, summary),
     }
@@ -175,8 +175,8 @@ def _write_metrics(record: RunRecord, path: Path) -> None:
 
 
 def _write_weights(record: RunRecord, path: Path) -> None:
-    assert record.nodes[0].weights is not None
-    path.write_bytes(record.nodes[0].weights)
+    assert record.standing.weights is not None
+    path.write_bytes(record.standing.weights)
 
 
 def _write_order(record: RunRecord, path: Path) -> None:

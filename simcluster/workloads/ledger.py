@@ -15,10 +15,14 @@ class Ledger:
     A group is what an algorithm settles at once: a step, or a round. Of a server *judged* says what became of others'
     groups: rank -> [how many have come, the numbers of those that it did not take]. *again* are [rank, first group,
     groups] of others that a server has taken and that are trained on once more, as a resumed run may.
+    *place* is [number of the group, rank, size] if samples are dealt out as in a group that was formed anew, and
+    *earlier* has the notes of the groups before.
     """
 
     def __init__(self) -> None:
         self.runs: list[list[int]] = []
+        self.place: list[int] = []
+        self.earlier: list[dict[str, Any]] = []
         self.judged: dict[int, tuple[int, list[int]]] = {}
         self.again: list[list[int]] = []
         self.joined = False
@@ -66,7 +70,14 @@ class Ledger:
         runs = [list(run) for run in self.runs]
         if in_hand and self._drawn > self._settled:
             runs.append([self._settled, 1, self._drawn - self._settled, 0])
-        return {"runs": runs, "judged": judged, "again": [list(part) for part in self.again], "joined": self.joined}
+        again = [list(part) for part in self.again]
+        found: dict[str, Any] = {"runs": runs, "judged": judged, "again": again, "joined": self.joined}
+        return found | ({"place": list(self.place), "earlier": list(self.earlier)} if self.place else {})
+
+    def follow(self, before: Ledger, place: list[int]) -> None:
+        """Begins at *place*, where *before* ends: what was in hand there is lost."""
+        own = before.notes(in_hand=True)
+        self.place, self.earlier = place, [*own.pop("earlier", []), own]
 
     def load(self, notes: dict[str, Any]) -> None:
         """Goes on from *notes*."""
@@ -74,6 +85,7 @@ class Ledger:
         self.judged = {rank: (come, list(rejected)) for rank, come, rejected in notes["judged"]}
         self.again = [list(part) for part in notes["again"]]
         self.joined = bool(notes["joined"])
+        self.place, self.earlier = list(notes.get("place", [])), list(notes.get("earlier", []))
 
     def _note(self, end: int, used: bool) -> None:
         first, width = self._settled, end - self._settled

@@ -23,6 +23,14 @@ class Keeper(Protocol):
     ) -> None: ...
 
 
+class Memory(Protocol):
+    """Keeps the last steps of a replica in memory: see simcluster.regroup."""
+
+    def remember(self, step: int, batches: int, apart: int, kept: Mapping[str, Any]) -> None: ...
+
+    async def reached(self, step: int) -> None: ...
+
+
 class Progress:
     """The part of a Replica that a resumed run begins with.
 
@@ -35,6 +43,7 @@ class Progress:
     at: int = 0
     everybodys: Sequence[int] = ()
     keeper: Keeper | None = None
+    memory: Memory | None = None
     is_to_leave: Callable[[], bool] | None = None
     computes: bool
 
@@ -71,6 +80,9 @@ class Progress:
         batches: int | None = None,
         places: Sequence[int] | None = None,
         loose: bool = False,
+        landed: int | None = None,
+        apart: int = 0,
+        under_way: Any = None,
         **kept: Any,
     ) -> None:
         """*step* is over: this is a moment at which the run may be kept, and go on from. At most of them nothing is.
@@ -81,13 +93,22 @@ class Progress:
         lists and dicts of them, codecs. *batches* of this rank are in the weights, by default *step* of them. *places*:
         the only ones of its parameters that this rank is responsible for.
 
+        *under_way* is kept like *kept*, but not in memory, where a group that loses a rank goes on from without waiting
+        (simcluster.regroup): there all is as if the run had ended with step *landed*, by default *step*, and nothing is
+        remembered if that is none since the last. *apart*: so many more of them than one a rank may be ahead of others.
+
         Raises Left if this rank is to leave the run: here nothing that it began is unfinished.
         """
+        batches = step if batches is None else batches
         if self.computes:
-            batches = step if batches is None else batches
             self.ledger.settle(batches)
-            if self.keeper is not None:
-                await self.keeper.keep(step, batches, places, loose, kept)
+        if self.memory is not None:
+            self.memory.remember(*((step, batches) if landed is None else (landed, landed)), apart, kept)
+        if self.computes and self.keeper is not None:
+            whole = kept if under_way is None else {**kept, "under_way": under_way}
+            await self.keeper.keep(step, batches, places, loose, whole)
+        if self.memory is not None:
+            await self.memory.reached(step)
         if self.is_to_leave is not None and self.is_to_leave():
             raise Left(step)
 

@@ -58,7 +58,7 @@ class TimingReplica(Replica):
         return 0
 
     def batches(self, first: int | None = None) -> Iterator[Batch]:
-        for step in range(first or 0, self.steps):
+        for step in range(self.done if first is None else first, self.steps):
             yield Batch(self._inputs, self._targets, step)
 
     def joined_batches(self) -> Iterator[Batch]:

@@ -1,0 +1,174 @@
+"""A node's part in a run: its replica, whoever looks at that, and the algorithm; in one group of ranks or several.
+
+This file knows experiments, replicas and recorders. It must not know a backend, nor how groups come about.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from simcluster.algorithms.resuming import why_it_stays
+from simcluster.checkpoints.keeper import Holder
+from simcluster.checkpoints.shard import restore
+from simcluster.experiment.copies import Copies
+from simcluster.experiment.evaluations import Evaluations
+from simcluster.experiment.fault_kinds import may_lose
+from simcluster.experiment.observed import observed
+from simcluster.experiment.read import Experiment
+from simcluster.regroup.declared import goes_in_step
+from simcluster.regroup.memory import Capture, Memory, put_back
+from simcluster.regroup.supervisor import Regrouped, Supervisor
+from simcluster.results.record import Recorder
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+OBSERVED_RANK = 0
+"""Whose replica in a group is evaluated, and stands for the run: a parameter server's, or any one of equals."""
+
+
+class Part:
+    """*node*'s. With *evaluate* the replica that stands for the run is judged."""
+
+    replica: Replica
+
+    def __init__(self, node: Transport, recorder: Recorder, experiment: Experiment, *, evaluate: bool) -> None:
+        self._whole, self._recorder, self._experiment, self._evaluate = node, recorder, experiment, evaluate
+        self._names = experiment.topology.workers
+        self.evaluations: Evaluations | None = None
+        self._copies: Copies | None = None
+        self._has_ended = False
+        self._make(node, None)
+        if recorder.restored is not None:
+            restore(recorder.restored, self.replica, node.rng)
+        self._keep(node, 0)
+
+    @property
+    def time_left_s(self) -> float | None:
+        """Of the run, if it is to end at a time: whoever comes late, or again, has what is left."""
+        if self._experiment.time_s is None:
+            return None
+        return self._experiment.time_s - self._began_s - (self._recorder.now() if self._recorder.incarnation else 0.0)
+
+    @property
+    def stands_for_the_run(self) -> bool:
+        return self._node.rank == OBSERVED_RANK
+
+    async def run(self) -> None:
+        """The algorithm, to its end: again with other ranks, if some are lost and that can be done."""
+        if can_regroup(self._experiment):
+            await Supervisor(self._whole, self._names, self, self._recorder.incarnation).run()
+        else:
+            self._look()
+            await self.train()
+
+    def end(self) -> float:
+        """The algorithm is over, however it ended: what follows is off the clock; returns when that was."""
+        finished_s = self._recorder.record.finished_s if self._has_ended else None
+        finished_s = self._recorder.end_algorithm() if finished_s is None else finished_s
+        self._recorder.on_metrics = None
+        if self.replica.computes:
+            self.replica.ledger.end(well=False)  # what is still in hand is lost, unless it has ended well
+            self._recorder.ledger = None
+            self._recorder.record.samples.append(self.replica.ledger.notes())
+        return finished_s
+
+    async def judge(self, finished_s: float) -> None:
+        """Evaluates what was to be."""
+        if self.evaluations is not None and self.stands_for_the_run:
+            await self.evaluations.finish(finished_s)
+
+    # what a supervisor calls: see simcluster.regroup.supervisor.Trainee
+
+    def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:
+        record = self._recorder.record
+        record.group_number, record.group_rank = number, node.rank
+        if node is not self._node:
+            before = self.replica
+            self._make(node, capture)
+            if before.computes:
+                self.replica.ledger.follow(before.ledger, [number, node.rank, node.size])
+            self._keep(node, number)
+        self._has_ended, record.finished_s = False, None
+        memory.begin(self.replica, node.rng, node.size)
+        self._look()
+
+    async def train(self) -> None:
+        experiment, node = self._experiment, self._node
+        is_over = node is not self._whole and self.replica.done >= self.replica.steps  # before the group was formed
+        if not is_over:
+            seen = observed(node, self.replica, self._recorder) if experiment.gradient_norms else node
+            await experiment.algorithm(seen, self.replica, **experiment.algorithm_settings)
+        self._has_ended = True
+        self._recorder.end_algorithm()
+
+    def regrouped(self, change: Regrouped) -> None:
+        decision, record = change.decision, self._recorder.record
+        row: dict[str, Any] = {"time_s": self._recorder.now(), "step": change.step}
+        for kind in ("lost", "joined", "members"):
+            row[kind] = [self._names[rank] for rank in getattr(decision, kind)]
+        row["group"], row["after"] = decision.number, [decision.capture.number, change.batches]
+        record.regroups.append(row)
+
+    # inside
+
+    def _make(self, node: Transport, capture: Capture | None) -> None:
+        """A replica for the place of *node*, as it was in *capture*, dealt out to other ranks as a checkpoint is."""
+        experiment, self._node = self._experiment, node
+        epochs = experiment.document["stop"].get("epochs") if node is not self._whole else None
+        length: dict[str, Any] = {"steps": experiment.steps} if epochs is None else {"epochs": epochs}
+        make = partial(experiment.workload.replica, node.rank, node.size, experiment.seed)
+        self.replica = replica = make(**length, numerics=experiment.numerics)
+        replica.is_to_leave = lambda: self._recorder.told_to_leave
+        self._recorder.ledger = partial(replica.ledger.notes, in_hand=True) if replica.computes else None
+        if capture is not None:
+            by_epochs = "epochs" in experiment.document["stop"]
+            batches = capture.batches * capture.size // node.size if by_epochs else capture.batches
+            put_back(capture, replica, node.rng, batches)
+            replica.everybodys = [batches] * node.size if batches else []
+
+    def _keep(self, node: Transport, number: int) -> None:
+        """From now on it is kept, if the experiment says so and the backend has somebody who takes it."""
+        settings, channel = self._experiment.checkpoint, self._recorder.channel
+        if settings is not None and channel is not None:
+            judges = settings.best is not None
+            self.replica.keeper = Holder(
+                settings.every, self.replica, node, channel, self._now, judges=judges, group=number
+            )
+
+    def _look(self) -> None:
+        """Whoever stands for the run is evaluated; everybody is copied, if the experiment asks for that."""
+        if not self._evaluate:
+            return
+        every = self._experiment.evaluate_every
+        if self.evaluations is not None:
+            self.evaluations.go_on(self.replica)
+        elif self.stands_for_the_run:
+            self.evaluations = Evaluations(every, self.replica, self._recorder)
+        if self._copies is not None:
+            self._copies.go_on(self.replica)
+        elif self._experiment.evaluate_consensus:
+            self._copies = Copies(every, self.replica, self._recorder)
+        self._recorder.on_metrics = self._on_metrics
+
+    def _on_metrics(self, step: int, _: dict[str, float]) -> None:
+        if self.evaluations is not None and self.stands_for_the_run:
+            self.evaluations.note(step)
+        if self._copies is not None:
+            self._copies.note(step)
+
+    @property
+    def _began_s(self) -> float:
+        restored = self._recorder.restored
+        return restored.time_s if restored is not None else 0.0
+
+    def _now(self) -> float:
+        return self._recorder.now() + self._began_s
+
+
+def can_regroup(experiment: Experiment) -> bool:
+    """Whether a loss may happen that *experiment*'s algorithm can bear by going on in a group that is formed anew."""
+    possible = experiment.regroup and goes_in_step(experiment.algorithm)
+    if not possible or why_it_stays(experiment.document["algorithm"]):
+        return False
+    return experiment.backend != "sim" or any(map(may_lose, experiment.faults))

@@ -1,0 +1,315 @@
+"""How ranks agree on the next group: all stop, and say to the lowest of them what they hold and whom they have lost.
+
+Who leads calls, hears every member that it knows to live, and decides; another loss meanwhile, its own included, only
+means another round. This file knows words and facts, and in which order they come. It must not know what is trained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from simcluster.errors import ENDED, PeerLost
+from simcluster.regroup.choice import form, newest
+from simcluster.regroup.facts import Facts
+from simcluster.regroup.words import (
+    MARK,
+    TAG,
+    Call,
+    Decision,
+    Held,
+    Join,
+    Out,
+    Propose,
+    Word,
+    spoken,
+    understood,
+)
+from simcluster.transport import ANY, Transport
+
+NOBODY = "nobody is left who remembers anything of the run"
+
+
+class Council:
+    """This node's part in it. *unrest* is whether the present group is to be formed anew."""
+
+    def __init__(self, node: Transport, names: Sequence[str], members: Sequence[int], incarnation: int) -> None:
+        self._node, self._names = node, names
+        self.facts = Facts(node.rank, node.size, incarnation)
+        self.members = sorted(members)
+        self.number, self.leader_of_group = 0, -1
+        self.unrest = False
+        self.is_done = False  # this rank's algorithm has ended in the present group
+        self.leaves_at: int | None = None  # a member leaves at the end of this step: it is everybody's
+        self._news = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._draining: dict[int, asyncio.Task[None]] = {}
+        self._round = 0
+        self._caller: int | None = None
+        self._calls: dict[int, int] = {}  # by who called: the round
+        self._answers: dict[int, Propose] = {}
+        self._decided: dict[int, Decision | Out] = {}  # by who decided
+        self._marks: dict[int, str] = {}  # by whose stream they stand in: the last one
+
+    # listening
+
+    def watch(self) -> None:
+        """From now on words are heard. With nobody there, there is nothing to hear, until somebody comes."""
+        if (self._watching is None or self._watching.done()) and self._node.peers:
+            self._watching = asyncio.create_task(self._watch())
+
+    def lose(self, lost: PeerLost) -> None:
+        """What a PeerLost says, whoever it was raised at."""
+        rank, step = lost.rank, _step_of_leave(lost.reason)
+        if not self.facts.lose(rank, lost.reason):
+            return
+        if rank in self.members and lost.reason != ENDED:
+            self._stir(step)
+        self._news.set()
+
+    def disturb(self) -> None:
+        """The present group cannot go on."""
+        self.unrest = True
+        self._news.set()
+
+    def _stir(self, leaves_at: int | None) -> None:
+        """It is to be formed anew: at once, or at the end of the step at which a member has left."""
+        if leaves_at is None:
+            self.unrest = True
+        else:
+            self.leaves_at = max(leaves_at, self.leaves_at or 0)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Returns when *condition* holds, of which every change is news."""
+        while not condition():
+            self._news.clear()
+            await self._news.wait()
+
+    def notify(self, _: object = None) -> None:
+        """Something has changed that `until` may wait for."""
+        self._news.set()
+
+    def drain(self, ranks: Sequence[int]) -> None:
+        """Takes all that these have sent to the group that is over: it must not hold up what comes behind it."""
+        for rank in ranks:
+            task = self._draining.get(rank)
+            if rank != self.facts.rank and (task is None or task.done()) and rank in self._node.peers:
+                self._draining[rank] = asyncio.create_task(self._drain(rank))
+
+    def stop_draining(self) -> None:
+        for task in self._draining.values():
+            task.cancel()
+        self._draining = {}
+
+    def close(self) -> None:
+        """Nothing is heard or said any more."""
+        self.stop_draining()
+        for task in [*self._tasks, *([self._watching] if self._watching is not None else [])]:
+            task.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                message = await self._node.recv(ANY, TAG)
+            except PeerLost as lost:
+                told_again = lost.reason == ENDED or self.facts.is_lost(lost.rank)
+                self.lose(lost)
+                if told_again:
+                    return  # nobody is left
+            else:
+                self._hear(message.source, understood(message))
+
+    async def _drain(self, rank: int) -> None:
+        try:
+            while True:
+                message = await self._node.recv(rank, ANY)
+                if message.tag == TAG:
+                    self._hear(rank, understood(message))
+                elif message.tag.startswith(MARK):
+                    self._marks[rank] = message.tag
+                    return
+        except PeerLost as lost:
+            self.lose(lost)
+        finally:
+            self._news.set()
+
+    def _hear(self, source: int, word: Word) -> None:
+        match word:
+            case Join() if source not in self.members or word.incarnation > self.facts.lives[source]:
+                self.facts.comes(source, word.incarnation)
+                self.unrest = self.unrest or (self._leads and not self.is_done)
+            case Call():
+                self._calls[source], self._caller = word.round, source
+                self._decided.pop(source, None)
+                if source == self._leader:
+                    self._stir(word.leaves_at)
+            case Propose():
+                is_news = self.facts.merge(word.dead, word.cuts)
+                if self._round and word.round == self._round:
+                    self._answers[source] = word
+                elif word.number >= self.number or is_news:
+                    self._stir(word.leaves_at)
+            case Decision() | Out():
+                self._decided[source] = word
+        self._news.set()
+
+    # agreeing
+
+    async def ask_in(self) -> None:
+        """Says to everybody that this node is here, in another life. Raises PeerLost if nobody is."""
+        if not self._node.peers:
+            await self._node.recv(ANY, TAG)
+        for rank in self._node.peers:
+            self._say(rank, Join(self.facts.lives[self.facts.rank]))
+
+    async def agree(self, held: Sequence[Held]) -> Decision | None:
+        """The next group, when it is agreed on; None if this node is the only one that has not ended.
+
+        *held* names this rank's captures. Raises PeerLost if it belongs to none any more.
+        """
+        self._answers, self._round, decision = {}, self._round + 1, None
+        while decision is None:
+            leader = self._leader
+            self.drain(self._node.peers)
+            if leader == self.facts.rank:
+                decided, decision = await self._lead(held)
+                if decided and decision is None:
+                    return None
+            else:
+                decision = await self._follow(leader, held)
+        return self._take(decision)
+
+    @property
+    def _leader(self) -> int | None:
+        """The lowest member that lives; of who asks to be let in, whoever called last."""
+        if not self.members:
+            return self._caller
+        away = self.facts.finished | self.facts.asking
+        return min(rank for rank in self.members if not self.facts.is_dead(rank) and rank not in away)
+
+    @property
+    def _leads(self) -> bool:
+        return self._leader == self.facts.rank
+
+    async def _lead(self, held: Sequence[Held]) -> tuple[bool, Decision | None]:
+        """One round: (whether it came to a decision, the decision)."""
+        self._round += 1
+        self._answers, count = {}, self.facts.count
+        included, excluded = form(self.facts, self.members)
+        others = [rank for rank in included if rank != self.facts.rank]
+        for rank in [*others, *excluded]:
+            self._say(rank, Call(self._round, self.leaves_at))
+        await self.until(lambda: self.facts.count > count or all(rank in self._answers for rank in others))
+        if self.facts.count > count:
+            return False, None
+        for rank, because in excluded.items():
+            self._say(rank, Out(because))
+        if self.is_done and not others:
+            return True, None
+        decision = self._decide(included, held)
+        for rank in others:
+            self._say(rank, decision)
+        return True, decision
+
+    def _decide(self, included: list[int], held: Sequence[Held]) -> Decision:
+        answers = {rank: self._answers[rank] for rank in included if rank != self.facts.rank}
+        found = newest({self.facts.rank: held, **{rank: answer.held for rank, answer in answers.items()}})
+        assert found is not None, "who leads holds something"
+        capture, holders = found
+        return Decision(
+            number=max([self.number, *(answer.number for answer in answers.values())]) + 1,
+            leader=self.facts.rank,
+            members=included,
+            capture=capture,
+            source=holders[0],
+            receivers=[rank for rank in included if rank not in holders],
+            lives=self.facts.lives,
+            lost=[rank for rank in self.members if rank not in included or rank in self.facts.asking],
+            joined=[rank for rank in included if rank not in self.members or rank in self.facts.asking],
+        )
+
+    async def _follow(self, leader: int | None, held: Sequence[Held]) -> Decision | None:
+        """What *leader* decides; None if it does not lead any more."""
+        said: tuple[int, int] | None = None
+        while True:
+            if self._leader != leader:
+                return None
+            if leader is not None:
+                if self.facts.parted(self.facts.rank, leader):
+                    raise self._lost(leader)  # of two that are cut off from each other the higher one leaves
+                now = self.facts.count, self._calls.get(leader, 0)
+                if now != said:
+                    said = now
+                    known = self.facts.dead, self.facts.cuts
+                    self._say(leader, Propose(now[1], self.number, list(held), *known, self.leaves_at))
+                decided = self._decided.get(leader)
+                if isinstance(decided, Out):
+                    raise self._lost(decided.because)
+                if decided is not None and decided.number > self.number:
+                    return decided
+            self._check_hope()
+            self._news.clear()
+            await self._news.wait()
+
+    def _check_hope(self) -> None:
+        """Who asks to be let in, and finds nobody but others who ask, or nobody at all, does not wait for ever."""
+        if self.members:
+            return
+        left = [rank for rank in self._node.peers if rank not in self.facts.asking]
+        if not left:
+            gone = min(self.facts.finished or self.facts.asking or set(range(len(self._names))) - {self.facts.rank})
+            raise PeerLost(gone, self._names[gone], ENDED if self.facts.finished else NOBODY)
+
+    def _take(self, decision: Decision) -> Decision:
+        """From now on this node belongs to that group."""
+        self.number, self.leader_of_group, self.members = decision.number, decision.leader, decision.members
+        self.facts.learn(decision.lives)
+        self.facts.asking -= set(decision.members)
+        self.unrest, self.leaves_at, self.is_done = False, None, False
+        self._decided.clear()
+        return decision
+
+    def _lost(self, rank: int) -> PeerLost:
+        return PeerLost(rank, self._names[rank], self.facts.reasons.get(rank, NOBODY))
+
+    # the border between two groups
+
+    async def cross(self) -> None:
+        """Returns when nothing of an earlier group is left in any member's stream to this one, or there is unrest."""
+        mark = f"{MARK}{self.number}.{self.leader_of_group}"
+        others = [rank for rank in self.members if rank != self.facts.rank]
+        for rank in others:
+            self._post(rank, mark, None)
+
+        def over() -> bool:
+            behind = [rank for rank in others if self._marks.get(rank) != mark]
+            if not self.unrest:
+                self.drain(behind)
+            return self.unrest or not behind
+
+        await self.until(over)
+        self.stop_draining()
+
+    # saying
+
+    def _say(self, to: int, word: Word) -> None:
+        self._post(to, TAG, spoken(word))
+
+    def _post(self, to: int, tag: str, content: dict[str, str] | None) -> None:
+        """Sends in its turn, and waits for nobody: a way may be cut, and that of others open."""
+        task = asyncio.create_task(self._send(to, tag, content))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, to: int, tag: str, content: dict[str, str] | None) -> None:
+        try:
+            await self._node.send(to, tag, content)
+        except PeerLost as lost:
+            self.lose(lost)
+
+
+def _step_of_leave(reason: str) -> int | None:
+    """The step in "left at step 7"."""
+    words = reason.rpartition("left at step ")
+    return int(words[2]) if words[1] and words[2].isdigit() else None

@@ -1,0 +1,116 @@
+"""The last steps of one rank, in memory: copies of its replica, its generators and what the algorithm remembers.
+
+This file knows replicas and names of captures. It must not know other ranks, messages or files. Copies go into the
+buffers of those that are not needed any more, so that a step costs copying and no memory is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from simcluster.regroup.words import Held
+from simcluster.rng import NodeRandom
+from simcluster.workloads import Replica
+from simcluster.workloads.saved import Sharded
+
+
+@dataclass
+class Capture:
+    """One step's: *batches* of this rank, in a group of *size*. *state* is None where nothing is computed."""
+
+    name: Held
+    batches: int
+    size: int
+    state: dict[str, Any] | None
+
+
+class Memory:
+    """The captures of one rank. *on_step* is called at the end of a step, and may wait."""
+
+    def __init__(self) -> None:
+        self.captures: list[Capture] = []
+        self.step = 0
+        self.on_step: Callable[[int], Awaitable[None]] | None = None
+        self._group = (0, -1)
+        self._replica: Replica
+        self._rng: NodeRandom
+        self._size = 1
+        self._captured = -1  # the batches in the last capture of this group
+
+    @property
+    def held(self) -> list[Held]:
+        return [capture.name for capture in self.captures]
+
+    def find(self, name: Held) -> Capture | None:
+        return next((capture for capture in self.captures if capture.name == name), None)
+
+    def begin(self, replica: Replica, rng: NodeRandom, size: int) -> None:
+        """From now on captures are of *replica*, in a group of *size*."""
+        self._replica, self._rng, self._size = replica, rng, size
+        self.step, self._captured = replica.at, replica.done
+        replica.memory = self
+        if not self.captures:
+            self._capture(replica.at, replica.done, replica.kept, keep=2)
+
+    def adopt(self, capture: Capture, group: tuple[int, int]) -> None:
+        """The *group* of this number and leader goes on from *capture*; no other one is of any use."""
+        self.captures, self._group = [capture], group
+
+    def remember(self, step: int, batches: int, apart: int, kept: Mapping[str, Any]) -> None:
+        """All of *step*, and of so many batches of this rank, is there: see `Progress.checkpoint`."""
+        if batches > self._captured:
+            self._captured = batches
+            self._capture(step, batches, kept, keep=2 + apart)
+
+    async def reached(self, step: int) -> None:
+        """*step* is over."""
+        self.step = step
+        if self.on_step is not None:
+            await self.on_step(step)
+
+    def _capture(self, step: int, batches: int, kept: Mapping[str, Any], keep: int) -> None:
+        old = self.captures.pop(0) if len(self.captures) >= keep else None
+        state = None
+        if self._replica.computes:
+            found = {**self._replica.checkpoint_state(), "generators": self._rng.checkpoint_state(), "kept": kept}
+            state = copied(found, old.state if old is not None else None)
+        self.captures.append(Capture(Held(*self._group, step), batches, self._size, state))
+
+
+def put_back(capture: Capture, replica: Replica, rng: NodeRandom, batches: int) -> None:
+    """Makes *replica* and *rng*, which are new, what they were in *capture*: at batch *batches* of each rank."""
+    if capture.state is not None:
+        state = copied(capture.state)
+        if state["generators"] is not None:
+            rng.load_checkpoint_state(state["generators"])
+        replica.load_checkpoint_state({part: state[part] for part in ("model", "optimizer", "layers")})
+        replica.kept.update(state["kept"])
+        replica.ledger.begin(batches)
+    replica.done = replica.at = batches
+
+
+def copied(value: Any, into: Any = None) -> Any:
+    """*value* and all tensors in it, of which those in *into* that have the right shape are overwritten.
+
+    What keeps its own state is asked for it; a tuple becomes a list, as in a checkpoint.
+    """
+    if isinstance(value, Sharded):
+        value = value.tensor
+    if isinstance(value, Tensor):
+        value = value.detach()
+        if isinstance(into, Tensor) and into.shape == value.shape and into.dtype == value.dtype:
+            return into.copy_(value)
+        return value.clone()
+    if isinstance(value, Mapping):
+        old = into if isinstance(into, dict) else {}
+        return {key: copied(part, old.get(key)) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        places = into if isinstance(into, list) and len(into) == len(value) else [None] * len(value)
+        return [copied(part, place) for part, place in zip(value, places, strict=True)]
+    if hasattr(value, "checkpoint_state"):
+        return copied(value.checkpoint_state(), into)
+    return value

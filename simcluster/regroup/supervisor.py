@@ -1,0 +1,179 @@
+"""Runs an algorithm in one group after the other: stops it when a rank is lost, leaves or joins, and begins again.
+
+As long as nothing happens the algorithm has the node itself, and nothing is sent. This file knows the order in which a
+rank lives through groups. It must not know how ranks agree, or what is trained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from simcluster.errors import ENDED, PeerLost
+from simcluster.regroup.council import Council
+from simcluster.regroup.group import Group
+from simcluster.regroup.handing import hand_over, take_over
+from simcluster.regroup.memory import Capture, Memory
+from simcluster.regroup.words import Decision
+from simcluster.rng import NodeRandom
+from simcluster.transport import Transport
+
+
+@dataclass(frozen=True)
+class Regrouped:
+    """A group was formed anew by *decision* and goes on from *step*: *batches* of each rank in the group before."""
+
+    decision: Decision
+    step: int
+    batches: int
+
+
+class Trainee(Protocol):
+    """What is run, group after group."""
+
+    def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:
+        """A replica for the place of *node* in the group *number*, from *capture* or from the beginning."""
+
+    def train(self) -> Coroutine[Any, Any, object]:
+        """The algorithm, with that replica."""
+
+    def regrouped(self, change: Regrouped) -> None:
+        """Another group begins, and this node is in it."""
+
+
+class Supervisor:
+    """*names* are of all nodes; *incarnation* says which life of the node this is."""
+
+    def __init__(self, node: Transport, names: Sequence[str], trainee: Trainee, incarnation: int = 0) -> None:
+        self._node, self._trainee = node, trainee
+        self._comes_late = incarnation > 0
+        present = [] if self._comes_late else [node.rank, *node.peers]
+        self._council = Council(node, names, present, incarnation)
+        self._memory = Memory()
+        self._memory.on_step = self._on_step
+
+    async def run(self) -> None:
+        """To the end of the algorithm. Raises what that does; PeerLost if this node is in no group any more."""
+        council = self._council
+        council.watch()
+        try:
+            if self._comes_late:
+                await council.ask_in()
+            elif not await self._begin():
+                return
+            while await self._regroup():
+                pass
+        finally:
+            council.close()
+
+    async def _begin(self) -> bool:
+        """The group that the run begins with; whether another is to follow."""
+        whole = len(self._council.members) == self._node.size
+        node = self._node if whole else Group(self._node, self._council.members, "0")
+        self._trainee.begin(node, 0, self._memory, None)
+        return await self._train()
+
+    async def _regroup(self) -> bool:
+        """The next group, until it is disturbed or its algorithm ends; whether another is to follow."""
+        council = self._council
+        decision = await council.agree(self._memory.held)
+        if decision is None:
+            return False
+        await council.cross()
+        if council.unrest:
+            return True
+        name = f"{decision.number}.{decision.leader}"
+        rng = NodeRandom(self._node.rng.seed, self._node.rng.node)
+        group = Group(self._node, decision.members, name, rng)
+        taken = await self._undisturbed(self._take(decision))
+        if taken is None:
+            return True
+        self._memory.adopt(taken, (decision.number, decision.leader))
+        self._trainee.begin(group, decision.number, self._memory, taken)
+        self._trainee.regrouped(Regrouped(decision, self._memory.step, taken.batches))
+        return await self._train()
+
+    async def _take(self, decision: Decision) -> Capture:
+        """The capture that the group goes on from: this rank's own, or who holds it hands it over."""
+        me = self._node.rank
+        if me in decision.receivers:
+            return await take_over(self._node, decision.source)
+        capture = self._memory.find(decision.capture)
+        assert capture is not None, f"{decision.capture} was said to be held"
+        if me == decision.source:
+            for receiver in decision.receivers:
+                await hand_over(self._node, receiver, capture)
+        return capture
+
+    async def _train(self) -> bool:
+        """The algorithm in the present group; whether another is to follow."""
+        if await self._undisturbed(self._ended(self._trainee.train())) is None:
+            return True
+        council, me = self._council, self._node.rank
+        council.is_done = True
+        if me != min(council.members):
+            return False
+        # The lowest rank stands for the run: it stays until all others are through, or need it once more.
+        others = [rank for rank in council.members if rank != me]
+        council.drain(others)
+        await council.until(lambda: council.unrest or not set(others) & set(self._node.peers))
+        council.stop_draining()
+        return council.unrest
+
+    async def _ended(self, algorithm: Coroutine[Any, Any, object]) -> bool:
+        await algorithm
+        return True
+
+    async def _undisturbed(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What *work* returns; None if it was given up, since the group is to be formed anew."""
+        council = self._council
+        task = asyncio.create_task(_caught(work))
+        task.add_done_callback(council.notify)
+        try:
+            await council.until(lambda: task.done() or council.unrest or self._step_of_leave_is_over)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if task.cancelled():
+            return None
+        result, error = task.result()
+        if error is None:
+            return result
+        losses = [leaf for leaf in _leaves(error) if isinstance(leaf, PeerLost)]
+        if len(losses) < len(_leaves(error)) or any(lost.reason == ENDED for lost in losses):
+            raise error
+        for lost in losses:
+            council.lose(lost)
+        council.disturb()
+        return None
+
+    async def _on_step(self, step: int) -> None:
+        """If a member left at the end of this step, nothing of the next one begins in this group."""
+        self._council.watch()
+        if self._step_of_leave_is_over:
+            self._council.notify()
+            await asyncio.get_running_loop().create_future()
+
+    @property
+    def _step_of_leave_is_over(self) -> bool:
+        leaves_at = self._council.leaves_at
+        return leaves_at is not None and self._memory.step >= leaves_at
+
+
+async def _caught(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    """(what *work* returns, what it raises): as a value, since a SystemExit of a task would end the loop."""
+    try:
+        return await work, None
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        return None, error
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+    return [error]
