@@ -21,7 +21,18 @@ if TYPE_CHECKING:
     from simcluster.checkpoints.keeper import Channel
     from simcluster.checkpoints.shard import Shard
 
-__all__ = ["Metric", "NodeRecord", "Recorder", "Rest", "RunRecord", "Span", "SpanKind", "kept_spans", "standing"]
+__all__ = [
+    "Metric",
+    "NodeRecord",
+    "Recorder",
+    "Rest",
+    "RunRecord",
+    "Span",
+    "SpanKind",
+    "kept_spans",
+    "regroups",
+    "standing",
+]
 
 
 class Metric(NamedTuple):
@@ -58,7 +69,8 @@ class NodeRecord:
     simcluster.workloads.ledger has it: one entry for each life that it had. *copies* are of its weights on the way, if
     the experiment asks for them: no part of the digest, as looking changes nothing. *order* is in which order things
     happened there, packed by simcluster.replay: none in the simulator. *regroups* has a row for each group of ranks
-    that was formed anew with it in it, the last of *group_number*, in which it has *group_rank*.
+    that was formed anew with it in it, the last of *group_number*, in which it has *group_rank*. *incarnation* is which
+    of its lives ended last: see Recorder.
     """
 
     rank: int
@@ -80,6 +92,7 @@ class NodeRecord:
     group_number: int = 0
     group_rank: int | None = None
     began_s: float = 0.0
+    incarnation: int = 0
 
     @property
     def digest(self) -> str:
@@ -131,8 +144,15 @@ class Recorder:
         self.ledger: Callable[[], dict[str, Any]] | None = None
         self.channel: Channel | None = None
         self.restored: Shard | None = None
-        self.incarnation = 0
         self.told_to_leave = False
+
+    @property
+    def incarnation(self) -> int:
+        return self._record.incarnation
+
+    @incarnation.setter
+    def incarnation(self, number: int) -> None:
+        self._record.incarnation = number
 
     @property
     def record(self) -> NodeRecord:
@@ -248,3 +268,9 @@ def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
         return -node.group_number, node.rank if node.group_rank is None else node.group_rank
 
     return min(nodes, key=place)
+
+
+def regroups(nodes: Sequence[NodeRecord]) -> list[dict[str, Any]]:
+    """A row for each group of ranks that was formed anew, in order, as its first node noted it: nobody was in all."""
+    found = {row["group"]: row for node in reversed(nodes) for row in node.regroups}
+    return [found[number] for number in sorted(found)]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcluster.results.record import NodeRecord
+from simcluster.results.record import NodeRecord, regroups
 from simcluster.rng import numpy_stream
 from simcluster.workloads import Workload
 
@@ -22,17 +23,32 @@ Counts = NDArray[np.int64]
 @dataclass(frozen=True)
 class Samples:
     """A row for each sample of each epoch that was drawn: how often its gradient went into the weights, how often it
-    was drawn in vain. An epoch is a pass of a rank over its shard.
+    was drawn in vain. An epoch is a pass of a rank over its shard. *dealt_again*: there were several groups of ranks;
+    a sample has a row for each in which it was drawn.
     """
 
     columns: Mapping[str, Any]
+    dealt_again: bool = False
 
     @property
     def totals(self) -> dict[str, int]:
         """*used* and *lost*, each use counted; *repeated*: uses beyond the first of a sample in an epoch."""
         used, lost = self.columns["used"], self.columns["lost"]
-        repeated = int(np.maximum(used - 1, 0).sum())
+        repeated = int(np.maximum(self._uses() - 1, 0).sum())
         return {"used": int(used.sum()), "lost": int(lost.sum()), "repeated": repeated}
+
+    def _uses(self) -> Counts:
+        """How often each was used, by whatever ranks: a group that was formed anew has other shards."""
+        if not self.dealt_again:
+            found: Counts = self.columns["used"]
+            return found
+        of_epoch = np.stack([self.columns["epoch"], self.columns["sample"]])
+        _, places = np.unique(of_epoch, axis=1, return_inverse=True)
+        return np.bincount(places.reshape(-1), weights=self.columns["used"]).astype(np.int64)
+
+
+Place = tuple[int, int, int]
+"""(number of the group, rank in it, its size): who has which samples."""
 
 
 def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Samples:
@@ -41,35 +57,85 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
     batches = [_batches(node, nodes) for node in nodes]
     if any(notes["joined"] for notes in nodes[0].samples):
         batches = [batches[0]] * size  # every batch was that of all ranks, and they trained one model
-    shards = workload.shards(size, seed)
-    parts = [
-        _positions(nodes[rank].name, shards[rank], batches[rank], workload.batch_size, seed, rank)
-        for rank in range(size)
+    dealt: list[tuple[str, Place, tuple[Counts, Counts]]] = [
+        (node.name, (0, node.rank, size), counts) for node, counts in zip(nodes, batches, strict=True)
     ]
+    dealt += [(node.name, place, counts) for node in nodes for place, counts in _of_groups(node, nodes).items()]
+    parts = []
+    for name, (_, rank, of_size), counts in dealt:
+        shard = workload.shards(of_size, seed)[rank]
+        parts.append(_positions(name, shard, counts, workload.batch_size, seed, rank))
     names = ("epoch", "sample", "node", "used", "lost")
-    return Samples({name: np.concatenate([part[name] for part in parts]) for name in names})
+    return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, len(dealt) > size)
+
+
+def _of_groups(node: NodeRecord, nodes: Sequence[NodeRecord]) -> dict[Place, tuple[Counts, Counts]]:
+    """Of each place that *node* has had in a group other than the first: how often each batch was used, was lost."""
+    found: dict[Place, list[tuple[int, int, bool]]] = {}
+    for notes in flattened(node):
+        if notes.get("place"):
+            number, rank, size = notes["place"]
+            end = _end_of(number, nodes)
+            found.setdefault((number, rank, size), []).extend(_cut(_groups_in(notes), end))
+    return {place: _counted(groups) for place, groups in found.items()}
+
+
+def flattened(node: NodeRecord) -> list[dict[str, Any]]:
+    """What *node* noted in each of its lives and groups, one behind the other."""
+    return [part for notes in node.samples for part in (*notes.get("earlier", ()), notes)]
+
+
+def _end_of(number: int, nodes: Sequence[NodeRecord]) -> float:
+    """The batches of the group *number* that are in the weights, where others followed it."""
+    ends = [inf]
+    for row in regroups(nodes):
+        after, batches = row["after"]
+        if row["group"] > number:
+            ends.append(batches if after == number else 0 if after < number else inf)
+    return min(ends)
+
+
+def _groups_in(notes: Mapping[str, Any]) -> list[tuple[int, int, bool]]:
+    """(first batch, batches, whether they are in the weights) of each that was settled at once."""
+    runs = notes["runs"]
+    return [
+        (start, width, bool(used))
+        for first, count, width, used in runs
+        for start in range(first, first + count * width, width)
+    ]
+
+
+def _cut(groups: Sequence[tuple[int, int, bool]], end: float) -> list[tuple[int, int, bool]]:
+    """What came after batch *end* was lost."""
+    return [(first, width, used and first + width <= end) for first, width, used in groups]
 
 
 def _batches(node: NodeRecord, nodes: Sequence[NodeRecord]) -> tuple[Counts, Counts]:
     """(how often each batch of *node* was used, was lost), by number."""
     judged = {rank: (come, set(rejected)) for notes in nodes[0].samples for rank, come, rejected in notes["judged"]}
     come, rejected = judged.get(node.rank, (None, set()))
-    groups: list[tuple[int, int, bool]] = []  # first batch, batches, whether they are in the weights
+    groups: list[tuple[int, int, bool]] = []
     settled: list[tuple[int, int]] = []  # those that were not given up here: they are judged in this order
-    for notes in node.samples:
-        for first, count, width, used in notes["runs"]:
-            for start in range(first, first + count * width, width):
-                taken = bool(used) and len(settled) not in rejected and (come is None or len(settled) < come)
-                groups.append((start, width, taken))
-                settled += [(start, width)] * used
-    last = max((first + width for first, width, _ in groups), default=0)
-    counts = np.zeros((2, last), dtype=np.int64)
-    for first, width, taken in groups:
-        counts[0 if taken else 1, first : first + width] += 1
+    end = _end_of(0, nodes)
+    for notes in flattened(node):
+        for start, width, used in _groups_in(notes) if not notes.get("place") else ():
+            taken = used and len(settled) not in rejected and (come is None or len(settled) < come)
+            groups.append((start, width, taken))
+            settled += [(start, width)] * used
+    counts = _counted(_cut(groups, end))
     for rank, group, number in (part for notes in nodes[0].samples for part in notes["again"]):
         if rank == node.rank:
             for first, width in settled[group : group + number]:
-                counts[0, first : first + width] += 1
+                counts[0][first : first + width] += 1
+    return counts
+
+
+def _counted(groups: Sequence[tuple[int, int, bool]]) -> tuple[Counts, Counts]:
+    """(how often each batch was used, was lost), by number."""
+    last = max((first + width for first, width, _ in groups), default=0)
+    counts = np.zeros((2, last), dtype=np.int64)
+    for first, width, used in groups:
+        counts[0 if used else 1, first : first + width] += 1
     return counts[0], counts[1]
 
 

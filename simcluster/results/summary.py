@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import NodeFailed
 from simcluster.results.energy import Bill, bills, total
-from simcluster.results.record import Metric, NodeRecord, RunRecord
+from simcluster.results.record import Metric, NodeRecord, RunRecord, regroups
 
 if TYPE_CHECKING:
     from simcluster.topology import Topology
 
 LOSS, ACCURACY, STALENESS = "eval_loss", "eval_accuracy", "staleness"
 """Names of metrics that mean something here; algorithms may record others."""
+
+REGROUPED = ("time_s", "step", "lost", "joined", "members")
+"""What is told of a group of ranks that was formed anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +104,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["faults"] = record.extra["faults"]
     if record.extra.get("restarts"):
         summary["restarts"] = record.extra["restarts"]
-    if record.nodes and record.standing.regroups:
-        summary["regroups"] = [
-            {key: row[key] for key in ("time_s", "step", "lost", "joined", "members")}
-            for row in record.standing.regroups
-        ]
+    if formed := regroups(record.nodes):
+        summary["regroups"] = [{key: row[key] for key in REGROUPED} for row in formed]
     summary["nodes"] = {node.name: _node(node, of_nodes[node.name]) for node in record.nodes}
     summary["links"] = {
         name: {"bytes": use.bytes, "busy_fraction": use.busy_fraction}
@@ -133,12 +133,13 @@ def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
         **bill._asdict(),
         "weights_sha256": node.weights_sha256,
         "finished_s": node.finished_s,
+        **({"incarnation": node.incarnation} if node.incarnation else {}),
     }
 
 
 def _steps(record: RunRecord) -> int:
     """The last step that anybody recorded; where ranks were lost, that whoever stands for the run did."""
-    nodes = [record.standing] if record.nodes and record.standing.regroups else record.nodes
+    nodes = [record.standing] if regroups(record.nodes) else record.nodes
     return max((node.steps for node in nodes), default=0)
 
 

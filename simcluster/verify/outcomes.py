@@ -1,4 +1,4 @@
-"""What becomes of a run by each fault, for the two kinds of algorithms that most are of.
+"""What becomes of a run by each fault, for the kinds of algorithms that most are of.
 
 This file knows names of faults. It must not know algorithms.
 """
@@ -26,6 +26,13 @@ _PASSING: Final = (
 
 TOGETHER: Final[Mapping[str, Outcome]] = {name: "ends well" if name in _PASSING else "fails" for name in faults.NAMES}
 """Everybody needs everybody."""
+
+REFORMED: Final[Mapping[str, Outcome]] = {
+    **{name: "ends well" if name in _PASSING else "goes on" for name in faults.NAMES},
+    "restart of a worker": "ends well",
+    "restart of the server": "ends well",
+}
+"""Everybody needs everybody of the group, which is formed anew without whoever is lost, and with who comes back."""
 
 SERVED: Final[Mapping[str, Outcome]] = {
     **{name: "ends well" if name in _PASSING else "goes on" for name in faults.NAMES},

@@ -9,6 +9,7 @@ from itertools import islice
 from torch import Tensor
 
 from simcluster.verify.claim import Claim, Identity, Settings, Variant
+from simcluster.verify.outcomes import REFORMED
 from simcluster.workloads import Workload
 
 
@@ -79,19 +80,5 @@ CLAIM = Claim(
     ),
     payload_bytes=payload_bytes,
     replicas_agree=True,
-    outcomes={
-        "crash of a worker": "fails",
-        "restart of a worker": "fails",
-        "short hang": "ends well",
-        "long hang of a worker": "fails",
-        "slow-down": "ends well",
-        "short cut": "ends well",
-        "long cut of a worker": "fails",
-        "flap": "ends well",
-        "short partition": "ends well",
-        "long partition": "fails",
-        "latency": "ends well",
-        "bandwidth": "ends well",
-        "loss": "ends well",
-    },
+    outcomes=REFORMED,
 )

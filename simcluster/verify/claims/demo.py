@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simcluster.verify.claim import Claim, Identity, Settings
 from simcluster.verify.naive import born, ended
-from simcluster.verify.outcomes import TOGETHER
+from simcluster.verify.outcomes import REFORMED
 from simcluster.workloads import Workload
 
 
@@ -66,5 +66,5 @@ CLAIM = Claim(
         Identity({"top_k": 64, "update": "mean"}, "one process", why="with k = s momentum keeps nothing back"),
     ),
     replicas_agree=True,
-    outcomes=TOGETHER,
+    outcomes=REFORMED,
 )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from simcluster.verify.claim import Claim, Identity, Settings
 from simcluster.verify.naive import born, descend, ended, models_sent, outer_sgd, overwrite, rounds, vector, walk
-from simcluster.verify.outcomes import TOGETHER
+from simcluster.verify.outcomes import REFORMED
 from simcluster.workloads import Workload
 
 
@@ -60,5 +60,5 @@ CLAIM = Claim(
     ),
     payload_bytes=_bytes,
     replicas_agree=True,
-    outcomes=TOGETHER,
+    outcomes=REFORMED,
 )

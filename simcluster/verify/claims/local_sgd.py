@@ -10,7 +10,7 @@ from torch import Tensor
 from simcluster.rng import numpy_stream
 from simcluster.verify.claim import Claim, Identity, Settings
 from simcluster.verify.naive import born, ended, models_sent, overwrite, rounds, vector, walk
-from simcluster.verify.outcomes import TOGETHER
+from simcluster.verify.outcomes import REFORMED
 from simcluster.workloads import Workload
 
 
@@ -64,5 +64,5 @@ CLAIM = Claim(
     ),
     payload_bytes=_bytes,
     replicas_agree=True,
-    outcomes=TOGETHER,
+    outcomes=REFORMED,
 )

@@ -11,7 +11,7 @@ from torch import Tensor
 from simcluster.rng import numpy_stream
 from simcluster.verify.claim import Claim, Identity, Settings
 from simcluster.verify.naive import born, ended, overwrite, vector, walk
-from simcluster.verify.outcomes import TOGETHER
+from simcluster.verify.outcomes import REFORMED
 from simcluster.workloads import Workload
 
 
@@ -48,5 +48,5 @@ CLAIM = Claim(
         Identity({"fraction": 1.0}, "local_sgd", {"interval": 1}, why="with p = 1 all is averaged every step"),
         Identity({"fraction": 1.0}, "one process", why="plain steps, averaged one by one"),
     ),
-    outcomes=TOGETHER,
+    outcomes=REFORMED,
 )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from simcluster.verify.claim import Claim, Identity, Settings
 from simcluster.verify.naive import born, descend, ended, models_sent, outer_sgd, overwrite, vector, walk
-from simcluster.verify.outcomes import TOGETHER
+from simcluster.verify.outcomes import REFORMED
 from simcluster.workloads import Workload
 
 
@@ -91,5 +91,5 @@ CLAIM = Claim(
     ),
     payload_bytes=_bytes,
     replicas_agree=True,
-    outcomes=TOGETHER,
+    outcomes=REFORMED,
 )
