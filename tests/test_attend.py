@@ -104,7 +104,7 @@ def test_a_refused_token_is_no_matter_of_patience() -> None:
     world = World({})
 
     def refuse(path: str, content: Any = None) -> Any:
-        raise NotAllowed("401")
+        raise NotAllowed("http://h:1", "which does not take this token", "its own")
 
     world.post = refuse  # type: ignore[method-assign]
     with pytest.raises(NotAllowed):

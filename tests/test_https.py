@@ -134,7 +134,7 @@ def test_nobody_else_is_told_the_token_whatever_it_shows(
     for where, name, words in (
         (tmp_path / "other", "coordinator", "its certificate is not good: "),
         (old, "coordinator", "its certificate is not good: certificate has expired"),
-        (folder, "a", "shows the certificate of a, not of a coordinator"),
+        (folder, "a", "which shows the certificate of a, expected that of a coordinator"),
     ):
         server = Overheard(where, name)
         with pytest.raises(NotAllowed, match=words):
@@ -148,7 +148,7 @@ def test_nobody_else_is_told_the_token_whatever_it_shows(
 
 
 def test_http_at_a_port_of_https_and_the_other_way_round_is_told_at_once(service: Service, folder: Path) -> None:
-    with pytest.raises(NotAllowed, match="says 426: use https://"):
+    with pytest.raises(NotAllowed, match="which does not speak plain HTTP"):
         Client(service.url.replace("https", "http"), TOKEN).get("/status")
     plain = Service("127.0.0.1:0", TOKEN, Desk(5.0, time.monotonic))
     plain.start()
@@ -252,7 +252,7 @@ def test_a_run_whose_coordinator_refuses_it_ends_before_it_starts(
 ) -> None:
     token_file.write_text("x" * 40)
     options = {"coordinator": service.url, "token_file": str(token_file), "tls": str(folder)}
-    with pytest.raises(UsageError, match="says 401"):
+    with pytest.raises(UsageError, match="which does not take this token"):
         run_cluster(job("ring", "ab", options=options))
     make_certificates(tmp_path / "other", ["a", "b"], 1)
     with pytest.raises(UsageError, match="its certificate is not good"):

@@ -58,7 +58,7 @@ def test_a_run_serves_its_own_state_and_ends_with_it(tmp_path: Path, token_file:
     run = wait_for(status)
     assert (run["name"], run["steps"], run["world_size"]) == ("told", 10, 2)
     assert [(node["name"], node["rank"]) for node in run["nodes"]] == [("a", 0), ("b", 1)]
-    with pytest.raises(NotAllowed, match="401"):
+    with pytest.raises(NotAllowed, match="which does not take this token"):
         Client(f"http://127.0.0.1:{port}", "x" * 32).get("/status")
     (tmp_path / "go").touch()
     assert running.result().error is None
@@ -103,6 +103,23 @@ def test_a_coordinator_that_is_not_there_is_warned_of_once_and_the_run_goes_on(
     with caplog.at_level(logging.WARNING):
         assert run_cluster(job("ring", "ab", options=options)).error is None
     assert len([record for record in caplog.records if "no answer from the coordinator" in record.message]) == 1
+
+
+def test_a_coordinator_that_comes_after_the_run_or_comes_back_is_told_what_it_missed(
+    tmp_path: Path, token_file: Path
+) -> None:
+    where = f"127.0.0.1:{free_port()}"
+    options = {"coordinator": f"http://{where}", "token_file": str(token_file), "heartbeat_s": 0.1}
+    running = Running(job("goes_on_when_told", "ab", tmp_path, options=options, about={"name": "early"}))
+    for _ in range(2):
+        desk = Desk(5.0, time.monotonic)
+        service = Service(where, TOKEN, desk)
+        service.start()
+        run = wait_for(lambda: (found := desk.status()["run"]) and found["nodes"] and found)  # noqa: B023
+        assert (run["name"], [node["name"] for node in run["nodes"]]) == ("early", ["a", "b"])
+        service.close()
+    (tmp_path / "go").touch()
+    assert running.result().error is None
 
 
 def test_a_run_that_failed_is_told_as_that(token_file: Path) -> None:

@@ -32,7 +32,10 @@ def write_key(path: Path, key: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise UsageError(Problem("key_file", str(path), f"a file that can be made ({error.strerror})")) from None
+        expected = (
+            "a new file: no key is written over" if path.exists() else f"a file that can be made ({error.strerror})"
+        )
+        raise UsageError(Problem("key_file", str(path), expected)) from None
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(key.hex() + "\n")

@@ -80,7 +80,9 @@ class Coordinator(Protocol):
 
     async def begin(self, run: RunInfo) -> None: ...
 
-    async def telemetry(self, telemetry: Telemetry) -> None: ...
+    async def telemetry(self, telemetry: Telemetry) -> bool:
+        """Whether it knows of the run."""
+        ...
 
     async def end(self, error: str) -> None: ...
 
@@ -94,8 +96,8 @@ class Here:
     async def begin(self, run: RunInfo) -> None:
         self._desk.begin(run)
 
-    async def telemetry(self, telemetry: Telemetry) -> None:
-        self._desk.telemetry(telemetry)
+    async def telemetry(self, telemetry: Telemetry) -> bool:
+        return bool(self._desk.telemetry(telemetry)["running"])
 
     async def end(self, error: str) -> None:
         self._desk.end(error)
@@ -110,10 +112,11 @@ class Elsewhere:
     async def begin(self, run: RunInfo) -> None:
         await asyncio.to_thread(self._client.post, "/runs", run.model_dump())
 
-    async def telemetry(self, telemetry: Telemetry) -> None:
+    async def telemetry(self, telemetry: Telemetry) -> bool:
         from simcluster.watching.board import plain
 
-        await asyncio.to_thread(self._client.post, "/telemetry", plain(telemetry.model_dump()))
+        answer = await asyncio.to_thread(self._client.post, "/telemetry", plain(telemetry.model_dump()))
+        return bool(answer["running"])
 
     async def end(self, error: str) -> None:
         await asyncio.to_thread(self._client.post, "/runs/end", {"error": error[:10_000]})
@@ -126,7 +129,8 @@ class Reporter:
         self._job, self._coordinator, self._interval_s = job, coordinator, interval_s
         self._watcher = job.watcher
         self._attempt = 0
-        self._warned = False
+        self._warned = self._known = False
+        self._run: RunInfo | None = None
         self._last: Telemetry | None = None
 
     async def begin(self, rendezvous: str) -> None:
@@ -136,8 +140,9 @@ class Reporter:
         run = run_info(self._job, "sockets", rendezvous, self._attempt, drawn=drawn)
         if self._watcher is not None:
             self._watcher.begin(run)
+        self._run, self._known = run, False
         if self._coordinator is not None:
-            await self._tell(self._coordinator.begin(run))
+            await self._tell(self._begin(self._coordinator))
 
     async def run(self, telemetry: Callable[[], Telemetry]) -> None:
         """Tells again and again, until it is cancelled."""
@@ -145,14 +150,14 @@ class Reporter:
             if self._watcher is not None:
                 self._watcher.look(telemetry)
             if self._coordinator is not None:
-                await self._tell(self._coordinator.telemetry(telemetry()))
+                await self._tell(self._telemetry(self._coordinator, telemetry()))
             await asyncio.sleep(self._interval_s)
 
     async def last(self, telemetry: Callable[[], Telemetry]) -> None:
         """Tells once more."""
         self._last = telemetry()
         if self._coordinator is not None:
-            await self._tell(self._coordinator.telemetry(self._last))
+            await self._tell(self._telemetry(self._coordinator, self._last))
 
     async def end(self, error: str) -> None:
         """Nothing follows."""
@@ -160,6 +165,17 @@ class Reporter:
             self._watcher.end(self._last, error)
         if self._coordinator is not None:
             await self._tell(self._coordinator.end(error))
+
+    async def _begin(self, coordinator: Coordinator) -> None:
+        if self._run is not None:
+            await coordinator.begin(self._run)
+            self._known = True
+
+    async def _telemetry(self, coordinator: Coordinator, telemetry: Telemetry) -> None:
+        """A coordinator that came later than the run, or was started again, is told what it missed."""
+        if not self._known:
+            await self._begin(coordinator)
+        self._known = await coordinator.telemetry(telemetry)
 
     async def _tell(self, call: Any) -> None:
         try:
@@ -202,7 +218,7 @@ def _caller(options: Options, token: str) -> Any:
     try:
         client.get("/training/ready")
     except NotAllowed as error:
-        raise UsageError(Problem("coordinator", str(error), "its own token, and with --tls its authority")) from None
+        raise UsageError(Problem("coordinator", error.found, error.expected)) from None
     except RunError:
         pass  # whoever is not there yet is warned of when the run begins
     return client

@@ -28,6 +28,17 @@ class NoAnswer(RunError):
 class NotAllowed(RunError):
     """No call will be answered: another token, name or kind of HTTP, or no certificate of a coordinator."""
 
+    def __init__(self, url: str, found: str, expected: str) -> None:
+        self.found, self.expected = f"{url}, {found}", expected
+        super().__init__(f"the coordinator: found {self.found}, expected {expected}")
+
+
+REFUSALS = {
+    401: ("which does not take this token", "the token that it was started with"),
+    421: ("which has another name", "a name of its own, or --allow-host with this one where it is started"),
+    426: ("which does not speak plain HTTP", "https:// and --tls FOLDER"),
+}
+
 
 class Client:
     """A coordinator at *url* ("https://host:port" or "http://host:port"), called with *token*.
@@ -66,14 +77,15 @@ class Client:
             answer = connection.getresponse()
             content = answer.read(ANSWER_LIMIT_BYTES)
         except ssl.SSLError as error:
-            raise NotAllowed(f"the coordinator at {self.url}: {in_words(error)}") from None
+            expected = "a coordinator with --tls and a certificate of the authority in --tls FOLDER here"
+            raise NotAllowed(self.url, in_words(error), expected) from None
         except (OSError, http.client.HTTPException) as error:
             raise NoAnswer(f"no answer from the coordinator at {self.url}: {error or type(error).__name__}") from None
         finally:
             connection.close()
         words = content[:500].decode(errors="replace").strip()
-        if answer.status in (401, 421, 426):
-            raise NotAllowed(f"the coordinator at {self.url} says {answer.status}: {words}")
+        if answer.status in REFUSALS:
+            raise NotAllowed(self.url, *REFUSALS[answer.status])
         if answer.status != 200:
             raise RunError(f"the coordinator at {self.url} says {answer.status} to {method} {path}: {words}")
         try:
@@ -91,5 +103,5 @@ class Client:
         if isinstance(connection.sock, ssl.SSLSocket) and COORDINATOR not in (
             names := names_in(connection.sock.getpeercert())
         ):
-            found = ", ".join(sorted(names)) or "nobody"
-            raise NotAllowed(f"the coordinator at {self.url} shows the certificate of {found}, not of a coordinator")
+            found = f"which shows the certificate of {', '.join(sorted(names)) or 'nobody'}"
+            raise NotAllowed(self.url, found, "that of a coordinator")
