@@ -19,7 +19,7 @@ from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, octe
 from backends.sockets.leaving import Leaving
 from backends.sockets.returning import Returning
 from simcluster.errors import ENDED, PeerLost, ProtocolError
-from simcluster.experiment.fault_kinds import Factors, stretched
+from simcluster.experiment.fault_kinds import GIVEN_UP, Factors, stretched
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work, name_of
 from simcluster.payload import Message, Payload, Sendable, as_payload, body_bytes, encode_header, freeze
@@ -69,6 +69,7 @@ class SocketTransport:
         self.sending: dict[int, str] = {}  # number -> words, for the report of a run that stands still
         self._inbox_bytes, self._body_limit_bytes = inbox_bytes, body_limit_bytes
         self._slow = slow  # by the fault plan
+        self._unheard: set[int] = set()  # by it: who closes, does so for having heard nothing from this node
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Connection] = {}
         self._returning = Returning(self)
@@ -188,12 +189,13 @@ class SocketTransport:
             self._returning.retire(self._links[rank])
         self._links[rank] = connection
         connection.on_frame = lambda frame: self._receive(rank, frame)
-        connection.on_lost = lambda reason: self.lose(rank, reason)
+        connection.on_lost = lambda reason: self.lose(rank, GIVEN_UP if rank in self._unheard else reason)
 
     def hold(self, rank: int, writing: bool, reading: bool) -> None:
         """A fault: nothing is written to *rank* for now, or nothing read from it."""
         if rank in self._links:
             self._links[rank].hold(writing=writing, reading=reading)
+        (self._unheard.add if writing and not reading else self._unheard.discard)(rank)
 
     def give_up(self, rank: int, reason: str) -> None:
         """*rank* has been out of reach for too long: it is lost here, and so is what it had sent."""
@@ -211,6 +213,7 @@ class SocketTransport:
 
     def expect_end(self, rank: int, reason: str, incarnation: int = 0) -> None:
         """Somebody who knows says that *rank* is gone. What it had sent comes first, if it comes soon."""
+        self._unheard.discard(rank)
         link = self._returning.link_of(rank, incarnation, self._links.get(rank))
         if link is None or not link.is_open:
             return
