@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, blended, check_push, done_by, keep, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, Expected, blended, check_push, done_by, keep, trainers
 from simcluster.compression import Codec, Compression
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
@@ -97,17 +97,17 @@ async def _serve(
                 await keep_all()
 
     pushes = -(-replica.steps // a_push)
-    to_come = {rank: pushes - -(-done_by(replica, rank) // a_push) for rank in range(node.size) if rank != SERVER}
+    left = {rank: pushes - -(-done_by(replica, rank) // a_push) for rank in range(node.size) if rank != SERVER}
+    expected = Expected(node, left, pushes)
     async with asyncio.TaskGroup() as group:
         if ranks == node.size:
             group.create_task(train())
-        while sum(to_come.values()):
+        while expected:
             # Push: in order of arrival, which is what asynchronous means.
             try:
                 push = await node.recv(ANY, "push")
-            except PeerLost:
-                # All that came is taken; whoever is gone, also well and therefore not told one by one, pushes no more.
-                to_come = {rank: left for rank, left in to_come.items() if rank in node.peers}
+            except PeerLost as lost:
+                expected.lost(lost)
                 continue
             async with updating:
                 tensors = await codec.restore(node, push.tensors)
@@ -115,9 +115,9 @@ async def _serve(
                 # Pull: the weights as they are now, sent while the next push is judged.
                 if push["pull"]:
                     weights = pack(*replica.snapshot(), version=version)
-                    group.create_task(reply_to(node, push.source, "weights", weights))
+                    group.create_task(expected.reply(push.source, "weights", weights))
                 await keep_all()
-            to_come[push.source] = to_come.get(push.source, pushes) - 1  # one that was lost and is back begins again
+            expected.came(push.source)
 
 
 async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: int, blend: bool) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, done_by, keep, mean, most_of, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, Expected, done_by, keep, mean, most_of, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
@@ -32,7 +32,7 @@ class Gradient(NamedTuple):
     tensors: Sequence[Tensor]
     taken_at: int
     loss: float
-    answer: Callable[[], None]
+    answer: Callable[[], object]
 
 
 async def k_async(
@@ -55,7 +55,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
     version, applied = replica.restored(version=0, applied=0)
     loose, updating = batch or k < len(ranks), asyncio.Lock()  # loose: ranks may be at different steps
     pending: list[Gradient] = []
-    to_come = {rank: replica.steps - done_by(replica, rank) for rank in ranks}
+    expected = Expected(node, {rank: replica.steps - done_by(replica, rank) for rank in ranks}, replica.steps)
 
     async def update() -> None:
         """One step with the mean of what is there: by rank, divided by the number really summed."""
@@ -75,15 +75,14 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
 
     async def update_if_due() -> None:
         """When there are K; when nobody is left to come; of K-async, when all who are there wait."""
-        left = {rank for rank, steps in to_come.items() if steps and rank in (SERVER, *node.peers)}
+        left = expected.left()
         waiting = {gradient.rank for gradient in pending}
         if pending and (len(pending) == k or (not left if batch else left <= waiting)):
             await update()
 
     async def take(gradient: Gradient) -> None:
-        """A push. One that came back begins with all of its batches."""
         pending.append(gradient)
-        to_come[gradient.rank] = to_come.get(gradient.rank, replica.steps) - 1
+        expected.came(gradient.rank)
         await update_if_due()
         if batch:
             gradient.answer()
@@ -103,18 +102,19 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
 
         def answer(worker: int, taken_at: int) -> None:
             weights = replica.snapshot() if version > taken_at else ()
-            group.create_task(reply_to(node, worker, "weights", pack(*weights, version=version)))
+            group.create_task(expected.reply(worker, "weights", pack(*weights, version=version)))
 
         if SERVER in ranks:
             group.create_task(train())
-        while any(steps for rank, steps in to_come.items() if rank != SERVER):
+        while expected:
             # Push: in order of arrival.
             try:
                 push = await node.recv(ANY, "push")
-            except PeerLost:
+            except PeerLost as lost:
                 async with updating:
-                    for rank in [rank for rank in to_come if rank != SERVER and rank not in node.peers]:
-                        del to_come[rank]
+                    expected.lost(lost)
+                    # One that comes back asks anew: its old self is not answered, what that had pushed counts.
+                    pending[:] = [one._replace(answer=int) if one.rank == lost.rank else one for one in pending]
                     await update_if_due()
                 continue
             reply = partial(answer, push.source, push["version"])

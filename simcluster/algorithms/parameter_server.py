@@ -7,7 +7,7 @@ way. It must not know which pushes are applied, or when.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -81,11 +81,44 @@ async def keep(replica: Replica, dealt_with: int, training: int, *, at: int | No
 
 
 async def reply_to(node: Transport, worker: int, tag: str, content: Payload) -> None:
-    """Sends *content*; that a worker is lost is told to the server's recv as well, where it is dealt with."""
+    """Sends *content*, if *worker* is there to take it."""
     try:
         await node.send(worker, tag, content)
     except PeerLost:
         return
+
+
+class Expected:
+    """Of which ranks how many pushes are still to come, at a server that answers each: *left* of them, of who begins
+    from the beginning, late or once more, *each*.
+    """
+
+    def __init__(self, node: Transport, left: Mapping[int, int], each: int) -> None:
+        self._node, self._left, self._each = node, dict(left), each
+
+    def __bool__(self) -> bool:
+        """Whether any are to come from workers."""
+        return any(left for rank, left in self._left.items() if rank != SERVER)
+
+    def left(self) -> set[int]:
+        """Who is there, and has not pushed all."""
+        return {rank for rank, left in self._left.items() if left and rank in (SERVER, *self._node.peers)}
+
+    def came(self, rank: int) -> None:
+        """One of *rank* has."""
+        self._left[rank] = self._left.get(rank, self._each) - 1
+
+    def lost(self, loss: PeerLost) -> None:
+        """*loss* was told, behind all that had come. Who ended well is not told of one by one."""
+        there = (SERVER, *self._node.peers)
+        self._left = {rank: left for rank, left in self._left.items() if rank in there and rank != loss.rank}
+
+    async def reply(self, worker: int, tag: str, content: Payload) -> None:
+        """Sends *content*. Whoever turns out to be lost here may be back before the server's recv is told."""
+        try:
+            await self._node.send(worker, tag, content)
+        except PeerLost:
+            self._left.pop(worker, None)
 
 
 class Replies:
@@ -101,8 +134,7 @@ class Replies:
 
     def send(self, worker: int, step: int, weights: Sequence[Tensor]) -> None:
         self._told[worker] = step
-        reply = reply_to(self._node, worker, self._tag, pack(*weights, step=step))
-        self._under_way[worker] = self._group.create_task(reply)
+        self._under_way[worker] = self._group.create_task(self._send(worker, pack(*weights, step=step)))
 
     def newer_than(self, step: int, worker: int) -> bool:
         """Whether *worker*, which has pushed what it did at *step*, has been sent a later one, and need only look."""
@@ -117,6 +149,13 @@ class Replies:
         self._told.pop(loss.rank, None)
         if not enough:
             raise loss
+
+    async def _send(self, worker: int, content: Payload) -> None:
+        """Whoever turns out to be lost here may be back, and push, before the server's recv is told."""
+        try:
+            await self._node.send(worker, self._tag, content)
+        except PeerLost:
+            self._told.pop(worker, None)
 
     async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:
         """After the last step: what workers still push, until they end, is received and counted; it is too late.

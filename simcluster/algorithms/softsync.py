@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, done_by, keep, mean, most_of, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, Expected, done_by, keep, mean, most_of, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
@@ -93,24 +93,25 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
                 replica.ledger.settle(step)
                 await take(Gradient(SERVER, own, taken_at, loss))
 
-    to_come = {rank: replica.steps - done_by(replica, rank) for rank in ranks if rank != SERVER}
+    left = {rank: replica.steps - done_by(replica, rank) for rank in ranks if rank != SERVER}
+    expected = Expected(node, left, replica.steps)
     async with asyncio.TaskGroup() as group:
         if SERVER in ranks:
             group.create_task(train())
-        while sum(to_come.values()):
+        while expected:
             # Push: in order of arrival.
             try:
                 push = await node.recv(ANY, "push")
-            except PeerLost:
-                to_come = {rank: left for rank, left in to_come.items() if rank in node.peers}
+            except PeerLost as lost:
+                expected.lost(lost)
                 continue
             async with updating:
                 replica.ledger.judge(push.source, used=True)
                 await take(Gradient(push.source, push.tensors, push["version"], push["loss"]))
                 # Pull: the weights, if they are others than those that the gradient was taken at.
                 weights = replica.snapshot() if version > push["version"] else ()
-                group.create_task(reply_to(node, push.source, "weights", pack(*weights, version=version)))
-            to_come[push.source] = to_come.get(push.source, replica.steps) - 1  # one that came back begins again
+                group.create_task(expected.reply(push.source, "weights", pack(*weights, version=version)))
+            expected.came(push.source)
     if pending:
         await update()
 

@@ -108,9 +108,9 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
             # Push: in order of arrival.
             try:
                 push = await node.recv(ANY, "push")
-            except PeerLost:
+            except PeerLost as lost:  # it may be back already
                 async with updating:
-                    for rank in [rank for rank in clock if rank != SERVER and rank not in node.peers]:
+                    for rank in [rank for rank in clock if rank == lost.rank or rank not in (SERVER, *node.peers)]:
                         del clock[rank]
                         waiting.pop(rank, None)
                     await release()

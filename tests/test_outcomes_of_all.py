@@ -1,0 +1,89 @@
+"""Every algorithm, every way of losing or gaining a node: what the table of docs/faults.md says comes to pass.
+
+Runs of 16 steps, in the simulator; `make outcomes` does the same with real processes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simcluster
+from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.resuming import RESUMING
+from simcluster.errors import RunError
+from simcluster.results.folder import load_run
+from tests.outcomes.cases import COLUMNS, DEAD, STEPS, experiment, fault, size_of, table
+from tests.outcomes.held import WORDS, wrong, wrong_failure
+
+TABLE = table()
+
+
+def run(
+    algorithm: str, plan: dict[str, Any] | None = None, *, keep_every: int = 0, **options: Any
+) -> tuple[dict[str, Any], Exception | None]:
+    """(summary, error) of a run, whether it failed or not."""
+    keys = experiment(algorithm, {"steps": STEPS}, keep_every) | ({} if plan is None else {"faults": [plan]})
+    error = None
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            simcluster.run(keys, out=folder, options=options, report=False)
+        except RunError as failed:
+            error = failed
+        return load_run(Path(folder)).summary, error
+
+
+@cache
+def undisturbed(algorithm: str) -> dict[str, Any]:
+    return run(algorithm)[0]
+
+
+def agree(algorithm: str) -> bool:
+    """Whether all ranks are claimed to end with the same weights."""
+    return bool(importlib.import_module(f"simcluster.verify.claims.{algorithm}").CLAIM.replicas_agree)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_what_the_table_says_comes_to_pass(algorithm: str, column: str) -> None:
+    word, whole = TABLE[algorithm][column], undisturbed(algorithm)
+    plan, options = fault(column, whole["elapsed_s"]), {"dead_s": DEAD * whole["elapsed_s"]}
+    if word == "restored":
+        assert not list(wrong_failure(plan, *run(algorithm, plan, **options)))
+        options |= {"max_restarts": 1, "keep_every": 2}
+    summary, error = run(algorithm, plan, **options)
+    assert not list(wrong(word, plan, summary, error))
+    assert summary["steps"] >= STEPS
+    exact = RESUMING[algorithm].exact({})
+    if exact and (word == "restored" or column == "short hang"):
+        assert summary["weights_sha256"] == whole["weights_sha256"]
+    # Whoever comes late to k_async has batches left when the others have none.
+    if agree(algorithm) and not (algorithm == "k_async" and plan["kind"] in ("restart", "join")):
+        ended = {
+            node["weights_sha256"] for name, node in summary["nodes"].items() if name not in summary.get("lost", {})
+        }
+        assert len(ended) == 1
+    samples = summary["samples"]
+    if word == "goes on" and column != "restart":
+        assert_all_but_the_lost_ones_are_used(algorithm, plan, samples)
+
+
+def assert_all_but_the_lost_ones_are_used(algorithm: str, plan: dict[str, Any], samples: dict[str, int]) -> None:
+    """Nobody else loses anything; of the lost one what it had in its hands is lost, a round at the most."""
+    batch, rounds = 8, 4
+    others = (size_of(algorithm) - 1) * STEPS * batch
+    assert others <= samples["used"] < others + STEPS * batch
+    assert samples["lost"] <= rounds * batch
+    assert samples["repeated"] == 0
+
+
+def test_the_table_is_of_all_algorithms_and_columns_in_its_own_words() -> None:
+    assert set(TABLE) == set(ALGORITHMS)
+    for algorithm, row in TABLE.items():
+        assert list(row) == list(COLUMNS), algorithm
+        assert set(row.values()) <= set(WORDS), algorithm
