@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test verify papers hostile kill-checkpoints replay install lint fidelity figures bench clean
+.PHONY: demo test verify papers outcomes hostile kill-checkpoints replay install lint fidelity figures bench clean
 
 install: $(STAMP)
 
@@ -27,6 +27,9 @@ verify: $(STAMP)
 
 papers: $(STAMP)
 	$(BIN)/python -m experiments.papers
+
+outcomes: $(STAMP)
+	$(BIN)/python -m tests.outcomes
 
 hostile: $(STAMP)
 	$(BIN)/python -m tests.hostile
