@@ -8,12 +8,13 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from simcluster.errors import PeerLost
+from simcluster.errors import Left, PeerLost
 from simcluster.payload import pack
 from simcluster.results.record import NodeRecord, Recorder
 from simcluster.transport import ANY, Cost
@@ -205,3 +206,39 @@ async def bears_losses(node: Any, recorder: Recorder, config: str) -> NodeRecord
         except PeerLost:
             continue
     return recorder.finish("survived")
+
+
+async def counts_lives(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """The others tell rank 0 which of their lives they are in, until it has seen all that *config* wants."""
+    wanted = {tuple(pair) for pair in json.loads(config)["wanted"]}
+    if node.rank:
+        step = 0
+        while True:
+            step += 1
+            await node.send(0, "step", recorder.incarnation)
+            recorder.metrics(step, {"incarnation": float(recorder.incarnation)})
+            if (await node.recv(0, "answer"))["value"]:
+                return recorder.finish(f"life {recorder.incarnation}")
+            say_where(node, config)
+            if recorder.told_to_leave:
+                recorder.finish(f"left in life {recorder.incarnation}")
+                raise Left(step)
+    seen: set[tuple[int, str]] = set()
+    say_where(node, config)
+    while not wanted <= seen:
+        try:
+            message = await node.recv(ANY, "step")
+        except PeerLost as lost:
+            if lost.rank in node.peers:  # back already
+                continue
+            seen.add((lost.rank, "left" if lost.reason.startswith("left at step") else "lost"))
+            node.record(step=0, lost=lost.rank)
+            continue
+        seen.add((message.source, f"life {message['value']}"))
+        with suppress(PeerLost):
+            await node.send(message.source, "answer", wanted <= seen)
+    for rank in node.peers:
+        with suppress(PeerLost):
+            await node.recv(rank, "step")
+            await node.send(rank, "answer", True)
+    return recorder.finish(json.dumps(sorted(seen)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backends.sockets.control import Failure
-from backends.sockets.member import Verdict
+from backends.sockets.verdict import Verdict
 from simcluster.errors import NodeFailed, PeerLost, RunError
 
 

@@ -20,7 +20,7 @@ from backends.sockets.control import Hold
 from backends.sockets.faults import Faults, check_faults, holds, slow_spells
 from backends.sockets.holds import Holds
 from backends.sockets.local import run_bodies
-from backends.sockets.member import Verdict
+from backends.sockets.verdict import Verdict
 from backends.sockets.transport import SocketTransport
 from simcluster.errors import ENDED, PeerLost, UsageError
 from simcluster.experiment.faults import KINDS
@@ -52,7 +52,6 @@ def job(*faults: str, program: str = "forever", folder: Path | None = None, **se
 def test_what_real_nodes_cannot_do_is_refused_with_what_they_can() -> None:
     link = "link: n0-n1, at: 1 s"
     request = job(
-        "kind: restart, node: n1, at: 1 s, after: 1 s",
         "kind: hang, node: n1, at: 1 s",
         f"kind: latency, {link}, add: 1 ms",
         f"kind: bandwidth, {link}, factor: 0.5",
@@ -62,20 +61,19 @@ def test_what_real_nodes_cannot_do_is_refused_with_what_they_can() -> None:
     with pytest.raises(UsageError) as error:
         run_cluster(request)
     assert [(problem.key, problem.found) for problem in error.value.problems] == [
-        ("faults[0].kind", "restart, which sockets cannot do"),
-        ("faults[2].kind", "latency, which sockets cannot do"),
-        ("faults[3].kind", "bandwidth, which sockets cannot do"),
-        ("faults[4].kind", "loss, which sockets cannot do"),
+        ("faults[1].kind", "latency, which sockets cannot do"),
+        ("faults[2].kind", "bandwidth, which sockets cannot do"),
+        ("faults[3].kind", "loss, which sockets cannot do"),
     ]
-    assert all("crash, hang, slow, cut, flap or partition" in problem.expected for problem in error.value.problems)
+    assert all("crash, restart, join, leave, hang, slow, cut, flap or partition" in problem.expected for problem in error.value.problems)
 
 
-def test_a_node_that_is_started_by_hand_cannot_be_made_to_hang_but_can_crash() -> None:
+def test_a_node_that_is_started_by_hand_cannot_be_made_to_hang_or_come_but_can_crash_and_leave() -> None:
     addresses: list[Any] = [None, ("10.0.0.2", 0), None]
-    faults = [f"kind: {kind}, node: n1, at: 1 s" for kind in ("hang", "crash", "slow, factor: 2")]
-    (problem,) = check_faults(job(*faults, addresses=addresses))
-    assert problem.key == "faults[0].node"
-    assert "n1, which is started by hand" in problem.found
+    kinds = ("hang", "crash", "restart, after: 1 s", "leave", "join", "slow, factor: 2")
+    problems = check_faults(job(*(f"kind: {kind}, node: n1, at: 1 s" for kind in kinds), addresses=addresses))
+    assert [problem.key for problem in problems] == ["faults[0].node", "faults[2].node", "faults[4].node"]
+    assert all("n1, which is started by hand" in problem.found for problem in problems)
 
 
 def test_a_refused_plan_exits_2_and_writes_nothing(tmp_path: Path) -> None:
@@ -88,7 +86,7 @@ def test_a_refused_plan_exits_2_and_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_every_kind_is_either_done_or_refused() -> None:
-    done = {"crash", "hang", "slow", "cut", "flap", "partition"}
+    done = {"crash", "restart", "join", "leave", "hang", "slow", "cut", "flap", "partition"}
     keys = {"node": "n1", "link": "n0-n1", "groups": [["n0"], ["n1"]], "for": "1 s", "after": "1 s", "period": "1 ms"}
     keys |= {"add": "1 ms", "probability": 0.1}
     for name, kind in KINDS.items():
@@ -242,7 +240,9 @@ def test_a_node_that_has_ended_is_hit_by_nothing() -> None:
             kill=hit.append,
             stop=hit.append,
             let_go=hit.append,
-            lives=lambda rank: rank == 1,
+            leave=hit.append,
+            bring=hit.append,
+            life=lambda rank: 0 if rank == 1 else None,
         )
         faults.start()
         await asyncio.sleep(0.05)

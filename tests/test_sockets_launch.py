@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backends.sockets import generate_key, join, launch, run_cluster, settings, write_key
+from backends.sockets import ending, generate_key, join, run_cluster, settings, write_key
 from simcluster.errors import HandshakeRefused, NeverFinished, NodeFailed, PeerLost, UsageError
 from simcluster.experiment.fault_kinds import Crash
 from simcluster.experiment.job import ClusterJob
@@ -108,7 +108,7 @@ def test_a_worker_that_falls_silent_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_node_that_is_only_busy_is_not_taken_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "STOP_S", 0.3)
+    monkeypatch.setattr(ending, "STOP_S", 0.3)
     running = Running(job("busy_forever", folder=tmp_path, options={"heartbeat_s": 0.1, "dead_s": 0.5, "limit_s": 1.5}))
     pids = pids_in(tmp_path, "abc")
     record = running.result()

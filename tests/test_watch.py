@@ -37,7 +37,11 @@ class Seen:
 
 
 def watched(
-    life: Callable[[float, Member], None], options: Options = OPTIONS, nodes: int = 2, until_s: float = 400.0
+    life: Callable[[float, Member], None],
+    options: Options = OPTIONS,
+    nodes: int = 2,
+    until_s: float = 400.0,
+    expected_until_s: float = 0.0,
 ) -> Seen:
     """Watches *nodes* members; *life* says once a second, given the time, what each of them has become."""
     loop, seen = SimLoop(), Seen()  # type: ignore[abstract]
@@ -50,6 +54,7 @@ def watched(
             beat=lambda: None,
             on_silent=lambda member: seen.silent.append((loop.time(), member.rank)),
             give_up=lambda reason: seen.given_up.append((loop.time(), reason)),
+            expects=lambda: loop.time() < expected_until_s,
         )
         watch.start()
         watching = asyncio.create_task(watch.run())
@@ -82,6 +87,14 @@ def test_a_run_in_which_all_wait_and_nothing_moves_is_stuck() -> None:
     (at_s, reason) = seen.given_up[0]
     assert 41 <= at_s <= 43
     assert reason == "every node waits, and nothing has moved for 30 s (stuck_s)"
+
+
+def test_those_who_wait_for_whoever_is_to_come_back_are_not_stuck() -> None:
+    def waits(now_s: float, member: Member) -> None:
+        member.status = status(waits=["recv"])
+
+    (at_s, _) = watched(waits, expected_until_s=60.0).given_up[0]
+    assert 90 <= at_s <= 93, "30 s after nobody is expected any more"
 
 
 @pytest.mark.parametrize("changed", [{"computing": 1}, {"waits": []}])
@@ -165,6 +178,7 @@ def test_a_launcher_that_slept_blames_nobody() -> None:
             beat=lambda: None,
             on_silent=lambda member: seen.silent.append((loop.time(), member.rank)),
             give_up=lambda reason: seen.given_up.append((loop.time(), reason)),
+            expects=lambda: False,
         )
         watch.start()
         member.connection = object()  # type: ignore[assignment]

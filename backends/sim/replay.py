@@ -17,7 +17,7 @@ from backends.sim.frozen import owner_of_task
 from backends.sim.replay_loop import ReplayLoop
 from backends.sim.replayed import ReplayedChannel, ReplayedNode
 from backends.sim.scripted import Script
-from simcluster.errors import NodeFailed, PeerLost, ReplayDiverged, RunError
+from simcluster.errors import Left, NodeFailed, PeerLost, ReplayDiverged, RunError
 from simcluster.results.record import NodeRecord, Recorder, RunRecord, kept_spans
 
 if TYPE_CHECKING:
@@ -67,7 +67,10 @@ def _put_on(
 
 
 async def _live(program: Any, script: Script, config_json: str) -> NodeRecord:
-    record: NodeRecord = await program(script.node, script.node.recorder, config_json)
+    try:
+        record: NodeRecord = await program(script.node, script.node.recorder, config_json)
+    except Left:
+        return script.node.recorder.record
     return record
 
 

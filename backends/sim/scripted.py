@@ -159,6 +159,8 @@ class Script:
             self._fire(number)
         elif kind is Kind.ASIDE:
             self._pending(self.asides, number).set_result(None)
+        elif kind is Kind.TOLD:
+            node.recorder.told_to_leave = True
         else:
             self.root.cancel()
         return True

@@ -33,8 +33,8 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
 
 class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     """Launcher to node: who it is and what to run. *slow* and *holds* are its part in the fault plan; *keeps*:
-    checkpoints are wanted; *resumes*: what it begins with follows; *order*: in which order
-    things happen is noted. *title* is the job's in what it logs, and how it does that the launcher says.
+    checkpoints are wanted; *resumes*: what it begins with follows; *order*: in which order things happen is noted;
+    *late*: the run has begun without it. *title* is the job's in what it logs, and how it does that the launcher says.
     The other fields are ClusterJob's and its options.
     """
 
@@ -59,6 +59,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     log_format: str = "text"
     log_level: str = "info"
     loki: str = ""
+    late: bool = False
 
     @property
     def config(self) -> bytes:
@@ -75,9 +76,14 @@ class Listening(msgspec.Struct, array_like=True, frozen=True, tag="listening"):
 
 
 class Addresses(msgspec.Struct, array_like=True, frozen=True, tag="addresses"):
-    """Launcher to node: where everyone listens, by rank."""
+    """Launcher to node: where everyone listens, by rank, but for those that are *gone*, and why.
+
+    A node that begins with the run has *incarnation* 0; one that comes late, or again, has a higher one.
+    """
 
     addresses: list[tuple[str, int]]
+    gone: dict[int, str] = {}
+    incarnation: int = 0
 
 
 class Connected(msgspec.Struct, array_like=True, frozen=True, tag="connected"):
@@ -85,7 +91,9 @@ class Connected(msgspec.Struct, array_like=True, frozen=True, tag="connected"):
 
 
 class Go(msgspec.Struct, array_like=True, frozen=True, tag="go"):
-    """Launcher to node: the run's clock is 0 now."""
+    """Launcher to node: the run's clock is at *at_s* now."""
+
+    at_s: float = 0.0
 
 
 class Beat(msgspec.Struct, array_like=True, frozen=True, tag="beat"):
@@ -93,10 +101,15 @@ class Beat(msgspec.Struct, array_like=True, frozen=True, tag="beat"):
 
 
 class PeerGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):
-    """Launcher to node: *rank* has died."""
+    """Launcher to node: this *incarnation* of *rank* has died."""
 
     rank: int
     reason: str
+    incarnation: int = 0
+
+
+class Leave(msgspec.Struct, array_like=True, frozen=True, tag="leave"):
+    """Launcher to node: end at the end of the step, and go."""
 
 
 class Crash(msgspec.Struct, array_like=True, frozen=True, tag="crash"):
@@ -170,8 +183,11 @@ class BeginWith(msgspec.Struct, array_like=True, frozen=True, tag="begin"):
     last: bool
 
 
+LEFT = "left"
+
+
 class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
-    """How a node's part failed. *kind* is "peer_lost" (of *rank*), "failed", "start" or "stopped"."""
+    """How a node's part failed: *kind* is "peer_lost" (of *rank*), "failed", "start", "stopped"; or that it LEFT."""
 
     kind: str
     text: str
@@ -186,7 +202,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True, tag="outcome"):
     failure: Failure | None
 
 
-FromLauncher: TypeAlias = Job | Addresses | Go | Beat | PeerGone | Crash | Stop | End | Stored | BeginWith
+FromLauncher: TypeAlias = Job | Addresses | Go | Beat | PeerGone | Leave | Crash | Stop | End | Stored | BeginWith
 FromNode: TypeAlias = Listening | Connected | Status | Rows | Ordered | Piece | ShardPiece | Outcome
 
 _encoder = msgspec.msgpack.Encoder()

@@ -34,11 +34,14 @@ class Holds:
         self._held: dict[int, list[int]] = {}  # by peer: orders not to write, orders not to read
         self._timers: list[asyncio.TimerHandle] = []
 
-    def start(self) -> None:
-        """The run's clock is 0 now."""
-        zero_s = self._loop.time()
+    def start(self, at_s: float = 0.0) -> None:
+        """The run's clock is at *at_s* now: what is over is over, and what holds, holds from now on."""
+        zero_s = self._loop.time() - at_s
         for order in self._orders:
-            for start_s, end_s in order.spells:
+            for began_s, end_s in order.spells:
+                if end_s <= at_s:
+                    continue
+                start_s = max(began_s, at_s)
                 self._timers.append(self._loop.call_at(zero_s + start_s, self._change, order, +1))
                 if end_s < inf:
                     self._timers.append(self._loop.call_at(zero_s + end_s, self._change, order, -1))

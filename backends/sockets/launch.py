@@ -13,26 +13,28 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from backends.sockets.comers import Comers
 from backends.sockets.connection import Connection
 from backends.sockets.control import (
-    Addresses,
     Beat,
     Crash,
     End,
     FromLauncher,
     Go,
+    Leave,
     Outcome,
     PeerGone,
     ShardPiece,
-    Stop,
     read_from_node,
 )
+from backends.sockets.ending import Ending
 from backends.sockets.endpoints import open_socket, show_endpoint
 from backends.sockets.faults import Faults
 from backends.sockets.frame import Frame
+from backends.sockets.gathering import are_enough, begin_with, missing
 from backends.sockets.handshake import Handshake, Identity
 from backends.sockets.listener import Listener
-from backends.sockets.member import Member, Verdict, members_of
+from backends.sockets.member import Member, members_of
 from backends.sockets.reporting import Reporter, reporting
 from backends.sockets.restarts import run_again_if_lost
 from backends.sockets.safekeeping import FromNodes
@@ -40,14 +42,13 @@ from backends.sockets.settings import Options, node_job
 from backends.sockets.starters import Starters
 from backends.sockets.telemetry import Teller
 from backends.sockets.tls import tls_of_launcher
+from backends.sockets.verdict import Verdict
 from backends.sockets.watch import Watch
 from simcluster.errors import NeverFinished, RunError, nearest
+from simcluster.experiment.fault_kinds import ABSENT
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 from simcluster.watching.board import Telemetry
-
-STOP_S = 3.0
-"""How long a node may take to hand in what it has once the run has failed, or the next piece of it."""
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -66,13 +67,15 @@ class Launcher:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._started_s: float | None = None
-        self._given_up = self._stopping = self._ending = False
+        self._given_up = False
+        self._ending = Ending(self.members, self._starters, self._changed)
         self._watch = Watch(
             self.members,
             options,
             beat=partial(self._tell_all, Beat()),
             on_silent=self._give_up_on,
             give_up=self._lose_patience,
+            expects=lambda: bool(self._faults.away) or self._comers.any,
         )
         self._faults = Faults(
             job,
@@ -80,7 +83,18 @@ class Launcher:
             kill=lambda rank: self._crash(self.members[rank]),
             stop=lambda rank: self._starters.pause(self.members[rank], True),
             let_go=lambda rank: self._starters.pause(self.members[rank], False),
-            lives=lambda rank: not self.members[rank].ended,
+            leave=lambda rank: self.members[rank].tell(Leave()),
+            bring=lambda rank: self._comers.bring(rank),
+            life=lambda rank: None if self.members[rank].ended else self.members[rank].incarnation,
+        )
+        self._comers = Comers(
+            self.members,
+            self._changed,
+            start=lambda member: self._starters.start_again([member], self._where),
+            kill=self._starters.kill,
+            came=self._came,
+            at_s=lambda: self._elapsed_s,
+            patience_s=options.start_s,
         )
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
 
@@ -91,30 +105,34 @@ class Launcher:
         if "rendezvous" not in self.job.options:
             host = await self._starters.host() or host
         await self._listener.start(open_socket(host, port, "rendezvous"))
-        await self._reporter.begin(show_endpoint(self._listener.host, self._listener.port))
+        await self._reporter.begin(self._where)
         watching = asyncio.create_task(self._watch.run())
         telling = asyncio.create_task(self._reporter.run(self._telemetry))
         interrupted = True
         try:
             await self._start()
-            await self._wait_until(lambda: all(member.ended for member in self.members))
+            await self._wait_until(self._is_over)
             interrupted = False
         except _GiveUp:
             interrupted = False
-            await self._stop()
+            await self._ending.stop(str(self.verdict.error))
         finally:
             watching.cancel()
             telling.cancel()
             self._faults.cancel()
-            await self._end()
+            expected = {*self._faults.away, *(member.rank for member in self.members if member.is_coming)}
+            await self._comers.close()
+            await self._ending.end()
+            await self._listener.close()
             await self._safekeeping.close()
             if interrupted:
                 self._starters.logs.forget()
         await self._reporter.last(self._telemetry)
+        for member in self.members:
+            if member.gone is not None and not member.has_left:
+                self.verdict.never_came(member.rank, member.gone, planned=member.rank in expected)
         nodes = [member.record() for member in self.members]
-        elapsed_s = max((node.finished_s or 0.0 for node in nodes), default=0.0)
-        if not elapsed_s and self._started_s is not None:
-            elapsed_s = time.perf_counter() - self._started_s
+        elapsed_s = max((node.finished_s or 0.0 for node in nodes), default=0.0) or self._elapsed_s
         extra = {"lost": self.verdict.lost, "faults": self._faults.log.rows()}
         return RunRecord(nodes, elapsed_s, time.perf_counter() - began_s, self.verdict.error, extra)
 
@@ -122,79 +140,41 @@ class Launcher:
 
     async def _start(self) -> None:
         """Everyone in, everyone told where the others are, everyone connected, go."""
-        listening: list[tuple[str, int]] = []
+        founders: list[Member] = []
+        for rank in self._faults.away:
+            self.members[rank].leave_out()
         try:
             async with asyncio.timeout(self.options.start_s):
                 await self._spawn()
-                await self._wait_until(lambda: all(member.listening for member in self.members))
-                listening = [member.listening for member in self.members if member.listening]
-                self._tell_all(Addresses(listening))
-                await self._wait_until(lambda: all(member.connected for member in self.members))
+                await self._wait_until(lambda: are_enough(self.members, self.options.min_workers))
+                founders = begin_with(self.members)
+                await self._wait_until(lambda: all(member.connected for member in founders))
         except TimeoutError:
-            missing = [
-                f"{m.label} has not {'got ready' if listening else 'joined'}"
-                for m in self.members
-                if not (m.connected if listening else m.listening)
-            ]
-            where = show_endpoint(self._listener.host, self._listener.port)
             self.verdict.own = NeverFinished(
-                f"the run at {where} did not start within {self.options.start_s:g} s",
-                missing + self._listener.dropped_in_words,
+                f"the run at {self._where} did not start within {self.options.start_s:g} s",
+                missing(self.members, founders) + self._listener.dropped_in_words,
             )
             raise _GiveUp from None
         self._started_s = time.perf_counter()
         self._watch.start()
-        self._tell_all(Go())
+        for member in founders:
+            member.tell(Go())
         self._faults.start()
+        self._comers.begin()
+
+    def _is_over(self) -> bool:
+        """Nobody lives; who was still to come has come too late, if somebody has ended well."""
+        to_come = self._faults.away or self._comers.any
+        return all(member.ended for member in self.members) and (self.verdict.anybody_well or not to_come)
 
     async def _spawn(self) -> None:
         """Starts the nodes that nobody starts by hand."""
         try:
-            await self._starters.start(self.members, self._listener.host, self._listener.port)
+            members = [member for member in self.members if member.gone is None]
+            await self._starters.start(members, self._listener.host, self._listener.port)
         except RunError as error:
             self.verdict.own = error
             raise _GiveUp from None
-
-    async def _stop(self) -> None:
-        """The run has failed: everyone hands in what there is, soon."""
-        self._stopping = True
-        self._tell_all(Stop(str(self.verdict.error)))
-        try:
-            async with asyncio.timeout(STOP_S) as limit:
-                pieces = 0
-                while not all(member.ended or member.connection is None for member in self.members):
-                    self._changed.clear()
-                    await self._changed.wait()
-                    if sum(len(member.pieces) for member in self.members) > pieces:  # weights are still on their way
-                        pieces = sum(len(member.pieces) for member in self.members)
-                        limit.reschedule(self._loop.time() + STOP_S)
-        except TimeoutError:
-            late = [member.label for member in self.members if not member.ended]
-            log.warning("ended without their last words: %s", ", ".join(late))
-
-    async def _end(self) -> None:
-        """Nobody stays: a node that does not leave when told to is killed."""
-        self._ending = True
-        self._starters.abandon()
-        self._tell_all(End())
-        try:
-            async with asyncio.timeout(STOP_S):
-                while not all(member.exited and member.connection is None for member in self.members):
-                    if not all(member.ended for member in self.members):
-                        self._kill_all()
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            self._kill_all()
-        for member in self.members:
-            if member.connection is not None:
-                await member.connection.end(grace_s=0.0)
-        await self._starters.close()
-        await self._listener.close()
-
-    def _kill_all(self) -> None:
-        for member in self.members:
-            self._starters.kill(member)
 
     # what happens
 
@@ -203,7 +183,8 @@ class Launcher:
             if peer.name not in self.job.names:
                 return f"no node {peer.name!r} in this run; {nearest(peer.name, self.job.names)}"
             member = self.members[self.job.names.index(peer.name)]
-            return f"the name {peer.name!r} is taken" if member.connection or member.ended else None
+            taken = member.connection is not None or (member.ended and member.gone is None) or self._ending.has_begun
+            return f"the name {peer.name!r} is taken" if taken else None
 
         me = Identity("control", "launcher", -1, self._run_id)
         return Handshake(self._key, me, accepts=True, admit=admit)
@@ -213,10 +194,13 @@ class Launcher:
         if member.connection is not None:  # two at once, both admitted: the first one stays
             connection.abort("the name is taken")
             return
+        if member.gone is not None:
+            self._comers.joined(member)
         member.connection, member.heard_s = connection, self._loop.time()
         connection.on_frame = partial(self._receive, member)
         connection.on_lost = partial(self._left, member)
-        member.tell(node_job(self.job, self.options, member.rank, self._run_id))
+        late = self._started_s is not None
+        member.tell(node_job(self.job, self.options, member.rank, self._run_id, late=late))
         self._safekeeping.welcome(member)
 
     def _receive(self, member: Member, frame: Frame) -> None:
@@ -224,6 +208,9 @@ class Launcher:
         member.heard_s = self._loop.time()
         if isinstance(message, ShardPiece):
             self._safekeeping.hear(member, message)
+            return
+        if isinstance(message, Outcome) and member.is_coming:
+            self._comers.refused(member, message)
             return
         member.hear(message)
         if member.steps > steps:
@@ -233,7 +220,9 @@ class Launcher:
                 self.verdict.ended_well()
             else:
                 self.verdict.failed(member.rank, message.failure)
-                if not self._stopping and message.failure.kind != "peer_lost":
+                if member.has_left:
+                    self._let_go(member, message.failure.text)
+                elif not self._ending.is_stopping and message.failure.kind != "peer_lost":
                     self._tell_others(member, f"failed: {message.failure.text}")
         self._changed.set()
 
@@ -244,8 +233,25 @@ class Launcher:
             except Exception:
                 log.exception("on_progress raised; the run goes on")
 
+    def _let_go(self, member: Member, reason: str) -> None:
+        """It has left, as it was told to, and said so to its peers; whoever is on the way to it must not wait."""
+        member.gone = reason
+        self._faults.has_left(member.rank)
+        for other in self.members:
+            if other.is_coming:
+                other.tell(PeerGone(member.rank, reason, member.incarnation))
+        member.tell(End())
+
+    def _came(self, member: Member, reason: str) -> None:
+        """It is among the others, though it was not there before, for *reason*."""
+        log.info("%s has come, %s before", member.label, reason)
+        self._faults.came(member.rank)
+        self.verdict.came(member.rank, reason)
+        self._changed.set()
+
     def _left(self, member: Member, reason: str) -> None:
         member.connection = None
+        self._comers.lost(member)
         self._died(member, f"its process is gone ({reason})")
 
     def _exited(self, member: Member, code: int | None) -> None:
@@ -253,13 +259,14 @@ class Launcher:
             log_file = self._starters.logs.file(member.name)
             seen = f"see {log_file}" if log_file else "give the run a folder to see its messages"
             how = "" if code is None else f" with exit code {code}"
+            self._comers.lost(member)
             self._died(member, f"its process ended{how} before it joined; {seen}")
         self._changed.set()
 
     def _died(self, member: Member, reason: str) -> None:
         """Without an outcome. Its peers are told, for one that was silent has not closed its connections."""
         self._changed.set()
-        if member.ended or self._ending:
+        if member.ended or self._ending.has_begun:
             return
         member.gone = reason = self._faults.planned.get(member.rank, reason)
         self.verdict.died(member.rank, reason)
@@ -300,14 +307,21 @@ class Launcher:
 
     def _hopeless(self) -> bool:
         """A death alone does not end a run that has begun: an algorithm may bear it."""
-        died_early = self._started_s is None and any(member.gone for member in self.members)
+        died_early = self._started_s is None and any(member.gone not in (None, ABSENT) for member in self.members)
         return self._given_up or self.verdict.own is not None or self.verdict.has_failed or died_early
 
     # saying
 
+    @property
+    def _where(self) -> str:
+        return show_endpoint(self._listener.host, self._listener.port)
+
+    @property
+    def _elapsed_s(self) -> float:
+        return 0.0 if self._started_s is None else time.perf_counter() - self._started_s
+
     def _telemetry(self) -> Telemetry:
-        elapsed_s = 0.0 if self._started_s is None else time.perf_counter() - self._started_s
-        return self._teller.telemetry(elapsed_s, self._loop.time(), self._faults.log.rows())
+        return self._teller.telemetry(self._elapsed_s, self._loop.time(), self._faults.log.rows())
 
     def _tell_all(self, message: FromLauncher) -> None:
         for member in self.members:
@@ -315,8 +329,8 @@ class Launcher:
 
     def _tell_others(self, member: Member, reason: str) -> None:
         for other in self.members:
-            if other is not member and not other.ended:
-                other.tell(PeerGone(member.rank, reason))
+            if other is not member and (other.is_coming or not other.ended):
+                other.tell(PeerGone(member.rank, reason, member.incarnation))
 
 
 class _GiveUp(Exception):

@@ -1,18 +1,17 @@
-"""What the launcher knows of one node, and which of all the things that went wrong is the run's error.
+"""What the launcher knows of one node, in all of its lives.
 
-This file knows reports and their order. It must not know processes, loops or when patience is lost: everything in it is
-plain.
+This file knows reports. It must not know processes, loops or when patience is lost: everything in it is plain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from backends.sockets.connection import Connection
 from backends.sockets.control import (
+    LEFT,
     Connected,
-    Failure,
     FromLauncher,
     FromNode,
     Listening,
@@ -23,7 +22,7 @@ from backends.sockets.control import (
     Status,
     control_frame,
 )
-from simcluster.errors import NodeFailed, PeerLost, RunError
+from simcluster.experiment.fault_kinds import ABSENT
 from simcluster.experiment.job import ClusterJob, Remote
 from simcluster.results.copies import put_back
 from simcluster.results.record import Metric, NodeRecord, Span
@@ -31,7 +30,11 @@ from simcluster.results.record import Metric, NodeRecord, Span
 
 @dataclass
 class Member:
-    """One node, from its start to its end. It has ended when *outcome* or *gone* is set."""
+    """One node, from its start to its end. It has ended when *outcome* or *gone* is set.
+
+    It may come back, as another *incarnation*: *is_coming* from when its process is started, or has joined, until it is
+    among the others. What its earlier lives have left is in *before*; metrics and spans are of all of them.
+    """
 
     rank: int
     name: str
@@ -50,6 +53,9 @@ class Member:
     pieces: list[bytes] = field(default_factory=list)
     outcome: Outcome | None = None
     gone: str | None = None
+    incarnation: int = 0
+    is_coming: bool = False
+    before: list[NodeRecord] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -58,6 +64,34 @@ class Member:
     @property
     def ended(self) -> bool:
         return self.outcome is not None or self.gone is not None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether others can have a connection to it: it lives, or has ended well and waits for the end of the run."""
+        well = self.outcome is None or self.outcome.failure is None
+        return self.connection is not None and self.gone is None and well
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it was told to leave, and did."""
+        return self.outcome is not None and self.outcome.failure is not None and self.outcome.failure.kind == LEFT
+
+    def leave_out(self) -> None:
+        """The run begins without it."""
+        self.gone = ABSENT
+
+    def come(self) -> None:
+        """It is about to come, for the first time or again, which begins another incarnation."""
+        self.incarnation += 1
+        self.is_coming = True
+
+    def begin_anew(self) -> None:
+        """Its process is gone, and another one is about to take its place."""
+        if self.gone != ABSENT:
+            self.before.append(replace(self._life(), metrics=[], spans=[], order=[]))
+        self.pid, self.listening, self.connected, self.status = None, None, False, None
+        self.order, self.pieces, self.outcome = [], [], None
+        self.come()
 
     def tell(self, message: FromLauncher) -> None:
         """Sends it *message*, if it is there."""
@@ -108,16 +142,36 @@ class Member:
         return f"{self.label} waits for {words or 'something outside the transport'}"
 
     def record(self) -> NodeRecord:
-        """What is known of its part: all of it, or what it had said before it died."""
+        """What is known of its part, in all of its lives."""
+        return together([*self.before, self._life()])
+
+    def _life(self) -> NodeRecord:
+        """What is known of its present life: all of it, or what it had said before it died."""
         if self.outcome is not None:
             record = replace(self.outcome.record, metrics=self.metrics, spans=self.spans, order=self.order)
             return put_back(record, b"".join(self.pieces))
-        record = NodeRecord(self.rank, self.name, self.metrics, self.spans, order=self.order)
+        record = NodeRecord(
+            self.rank, self.name, self.metrics, self.spans, order=self.order, incarnation=self.incarnation
+        )
         if self.status is not None:
             record.sent_to, record.steps = self.status.sent_to, self.status.steps
             record.bytes_received = self.status.bytes_received
             record.samples = [self.status.samples] if self.status.samples is not None else []
         return record
+
+
+def together(lives: Sequence[NodeRecord]) -> NodeRecord:
+    """The record of the last of *lives*, with what the earlier ones sent, received, and did to their samples."""
+    *earlier, record = lives
+    for life in earlier:
+        for peer, (messages, size_bytes) in life.sent_to.items():
+            count = record.sent_to.setdefault(peer, [0, 0])
+            record.sent_to[peer] = [count[0] + messages, count[1] + size_bytes]
+        record.bytes_received += life.bytes_received
+        record.control_bytes += life.control_bytes
+        record.steps = max(record.steps, life.steps)
+    record.samples = [sample for life in lives for sample in life.samples]
+    return record
 
 
 def members_of(job: ClusterJob) -> list[Member]:
@@ -128,72 +182,3 @@ def members_of(job: ClusterJob) -> list[Member]:
         Member(rank, name, by_hand=address is not None, remote=remote)
         for rank, (name, address, remote) in enumerate(places)
     ]
-
-
-@dataclass
-class Verdict:
-    """Collects what goes wrong, in the order in which the launcher learns of it; `error` says what the run
-    died of.
-
-    Survivors of a dead node fail with PeerLost, and survivors of those too. Their reports may come before the
-    death itself is known here, so the error is found at the end: a death that nobody planned or a failure of
-    its own, the first of them; else the planned death or cut that a survivor could not do without; else the first
-    report there is. *planned* has the ranks that the fault plan kills, *cut_off* says of two ranks that it has cut them
-    off from each other: whoever cannot go on for that is no failure, but lost, if others end well.
-    """
-
-    names: list[str]
-    planned: Container[int] = ()
-    cut_off: Callable[[int, int], bool] = lambda a, b: False
-    own: Exception | None = None  # the launcher's: a start that failed, a limit that was reached
-    has_failed: bool = False  # some node has, and nobody planned it
-    _anybody_well: bool = False
-    _deaths: dict[int, str] = field(default_factory=dict)
-    _causes: list[RunError] = field(default_factory=list)
-    _reports: list[PeerLost] = field(default_factory=list)
-    _cut: dict[int, PeerLost] = field(default_factory=dict)  # by the rank that reported it
-
-    def died(self, rank: int, reason: str) -> None:
-        self._deaths.setdefault(rank, reason)
-        if rank not in self.planned:
-            self._causes.append(PeerLost(rank, self.names[rank], reason))
-
-    def ended_well(self) -> None:
-        """Some node has."""
-        self._anybody_well = True
-
-    def failed(self, rank: int, failure: Failure) -> None:
-        lost = PeerLost(failure.rank, self._name(failure.rank), failure.text) if failure.kind == "peer_lost" else None
-        if lost is not None and self.cut_off(rank, lost.rank):
-            self._cut[rank] = lost
-            return
-        self.has_failed = True
-        if lost is not None:
-            self._reports.append(lost)
-        elif failure.kind == "start":
-            self._causes.append(RunError(f"rank {rank} ({self.names[rank]}) could not start: {failure.text}"))
-        elif failure.kind == "failed":
-            self._causes.append(NodeFailed(rank, self.names[rank], failure.details or failure.text))
-
-    @property
-    def error(self) -> Exception | None:
-        if self.own is not None:
-            return self.own
-        if self._causes:
-            return self._causes[0]
-        if self._cut and (self._reports or not self._anybody_well):
-            return self._cut[min(self._cut)]
-        for report in self._reports:
-            if report.rank in self._deaths:
-                return PeerLost(report.rank, report.name, self._deaths[report.rank])
-        return self._reports[0] if self._reports else None
-
-    @property
-    def lost(self) -> dict[str, str]:
-        """Who did not take part to the end, by name, and why."""
-        cut = {} if self.error is not None else {rank: f"{lost}" for rank, lost in self._cut.items()}
-        return {self.names[rank]: reason for rank, reason in {**self._deaths, **cut}.items()}
-
-    def _name(self, rank: int) -> str:
-        """An algorithm may raise a PeerLost of its own, about anybody."""
-        return self.names[rank] if 0 <= rank < len(self.names) else ""

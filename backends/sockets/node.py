@@ -6,20 +6,18 @@ This file knows the order in which a node lives. It must not know who started it
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import signal
 import socket
 import time
-import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import torch
 
 from backends.sockets.control import (
+    LEFT,
     PIECE_BYTES,
     ROWS_A_FRAME,
     Addresses,
@@ -32,6 +30,7 @@ from backends.sockets.control import (
     FromNode,
     Go,
     Job,
+    Leave,
     Listening,
     Ordered,
     Outcome,
@@ -49,14 +48,16 @@ from backends.sockets.keys import KEY_BYTES
 from backends.sockets.lane import JOIN_S, ControlLane
 from backends.sockets.loops import run_to_its_end
 from backends.sockets.mesh import Mesh
+from backends.sockets.notice import Notice, seen_off
 from backends.sockets.noting import NotedChannel
+from backends.sockets.program import Program, failure_of, load, prepare
 from backends.sockets.pulse import Pulse
 from backends.sockets.safekeeping import ToLauncher
 from backends.sockets.tls import Tls, read_tls
 from backends.sockets.transport import SocketTransport
 from simcluster import logs
 from simcluster.checkpoints.keeper import Channel
-from simcluster.errors import PeerLost, Problem, SimclusterError, UsageError
+from simcluster.errors import Problem, UsageError
 from simcluster.experiment.fault_kinds import cut_off
 from simcluster.keeper import KEEPER
 from simcluster.own_files import look_below
@@ -66,9 +67,6 @@ from simcluster.results.copies import hand_in, told
 from simcluster.results.record import NodeRecord, Recorder, kept_spans
 
 WAITS_SHOWN = 20
-DETAILS_CHARACTERS = 20_000
-
-Program: TypeAlias = Callable[[SocketTransport, Recorder, str], Awaitable[NodeRecord]]
 
 
 def join(
@@ -84,9 +82,9 @@ def join(
     code.
 
     *listen* is where the other nodes reach this one; port 0 takes any. Below *files* a launcher has put own code; in
-    *tls* are this node's certificate and its authority's, if TLS is spoken. 0 says that this node's part went well, 1
-    that it did not. Raises UsageError for a bad address or certificate, and HandshakeRefused, ProtocolError or RunError
-    if the launcher cannot be reached or will not have this node.
+    *tls* are this node's certificate and its authority's, if TLS is spoken. 0 says that this node's part went well, or
+    that it left as it was told to; 1 that it did not. Raises UsageError for a bad address or certificate, and
+    HandshakeRefused, ProtocolError or RunError if the launcher cannot be reached or will not have this node.
     """
     host, port = parse_endpoint(rendezvous, "rendezvous")
     own = parse_endpoint(listen, "listen")
@@ -145,7 +143,9 @@ class _Node:
         self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits, tls)
         self._safekeeping = ToLauncher(lane, self.transport)
         self._addresses: asyncio.Future[Addresses] = self._loop.create_future()
-        self._go, self._leave = asyncio.Event(), asyncio.Event()
+        self._go: asyncio.Future[Go] = self._loop.create_future()
+        self._leave = asyncio.Event()
+        self._notice = Notice(self.recorder, self.notes)
         self._part: asyncio.Task[NodeRecord] | None = None
         self._stopped = ""
         self._metrics_sent = self._spans_sent = 0
@@ -163,36 +163,53 @@ class _Node:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            failure = self._failure_of(error)
+            failure = failure_of(error, self._stopped, began=self._started_s is not None)
             self._end_tasks()
             record = self.recorder.record
             if record.finished_s is None:
                 record = self.recorder.finish(None)
-            await self.transport.close()
+            if failure.kind == LEFT:
+                self.transport.finish(failure.text)
+            else:
+                await self.transport.close()
+        self._notice.over()
         self.lane.hand_in(_pieces(record), lambda lane_bytes: self._outcome(record, failure, lane_bytes))
         await self._leave.wait()
+        if failure is not None and failure.kind == LEFT:
+            await seen_off(self.transport.links)
         self.holds.cancel()
         await self.mesh.close()
         await self.transport.close()
-        return 1 if failure else 0
+        return 0 if failure is None or failure.kind == LEFT else 1
 
     async def _take_part(self) -> NodeRecord:
-        program = _load(self.job.program)
+        program = load(self.job.program)
         await self.mesh.listener.start(self._listening)
+        if self.job.late:  # before anybody who is at work already has to do with it
+            prepare(self.job.program, self.job.config_json)
         self.lane.send(Listening(self.mesh.listener.host, self.mesh.listener.port))
-        addresses = (await self._addresses).addresses
-        await self.mesh.connect(addresses, self.job.start_s)
-        _prepare(self.job)
+        await self._meet(await self._addresses)
+        if not self.job.late:
+            prepare(self.job.program, self.job.config_json)
         self.lane.send(Connected())
-        await self._go.wait()
+        at_s = (await self._go).at_s
         self.recorder.channel = self._channel()
         self.recorder.restored = await self._safekeeping.begins_with() if self.job.resumes else None
-        self._started_s = time.perf_counter()
-        self.holds.start()
+        self._started_s = time.perf_counter() - at_s
+        self.holds.start(at_s)
+        self._notice.heed_sigterm()
         record = await self._run(program)
         if not isinstance(record, NodeRecord):
             raise TypeError(f"{self.job.program} returned {type(record).__name__}, not a NodeRecord")
         return record
+
+    async def _meet(self, told: Addresses) -> None:
+        """A connection to everybody who is there."""
+        self.recorder.incarnation = told.incarnation
+        if told.incarnation:
+            await self.mesh.come_late(told.incarnation, told.addresses, told.gone, self.job.start_s)
+        else:
+            await self.mesh.connect(told.addresses, self.job.start_s, told.gone)
 
     def _channel(self) -> Channel | None:
         if not self.job.keeps or self.notes is None:
@@ -269,10 +286,13 @@ class _Node:
     def _receive(self, message: FromLauncher) -> None:
         if isinstance(message, Addresses) and not self._addresses.done():
             self._addresses.set_result(message)
-        elif isinstance(message, Go):
-            self._go.set()
+        elif isinstance(message, Go) and not self._go.done():
+            self._go.set_result(message)
         elif isinstance(message, PeerGone):
-            self.transport.expect_end(message.rank, message.reason)
+            self.mesh.lose(message.rank, message.reason)
+            self.transport.expect_end(message.rank, message.reason, message.incarnation)
+        elif isinstance(message, Leave):
+            self._notice.give()
         elif isinstance(message, Stop):
             self._stopped = self._stopped or message.reason
             if self._part is not None:
@@ -286,42 +306,8 @@ class _Node:
         elif isinstance(message, End):
             self._leave.set()
 
-    def _failure_of(self, error: BaseException) -> Failure:
-        """What to tell the launcher of *error*. A group is a lost peer only if nothing else is in it."""
-        details = "".join(traceback.format_exception(error))[-DETAILS_CHARACTERS:]
-        leaves = _leaves(error)
-        first = next((leaf for leaf in leaves if not isinstance(leaf, PeerLost)), leaves[0])
-        if self._stopped and isinstance(first, asyncio.CancelledError):
-            return Failure("stopped", self._stopped)
-        print(details, flush=True)
-        if isinstance(first, PeerLost):
-            return Failure("peer_lost", first.reason, first.rank, details)
-        if self._started_s is None and isinstance(first, SimclusterError):
-            return Failure("start", str(first), details=details)
-        return Failure("failed", f"{type(first).__name__}: {first}", details=details)
-
 
 def _pieces(record: NodeRecord) -> Iterator[Piece]:
     for content in hand_in(record):
         for start in range(0, len(content), PIECE_BYTES):
             yield Piece(content[start : start + PIECE_BYTES])
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for part in error.exceptions for leaf in _leaves(part)]
-    return [error]
-
-
-def _prepare(job: Job) -> None:
-    prepare = getattr(importlib.import_module(job.program.partition(":")[0]), "prepare", None)
-    if prepare is not None:
-        prepare(job.config_json)
-
-
-def _load(program: str) -> Program:
-    """The coroutine function called "module:function"."""
-    module, _, function = program.partition(":")
-    found: Any = getattr(importlib.import_module(module), function)
-    loaded: Program = found
-    return loaded

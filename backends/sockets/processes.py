@@ -33,7 +33,7 @@ class Processes:
         if not members:
             return
         self._server = fork_server()
-        module = program.partition(":")[0]
+        module, starts = program.partition(":")[0], []
         for member in members:
             member.exited = False
             start = self._server.spawn(
@@ -48,7 +48,8 @@ class Processes:
             )
             start.add_done_callback(partial(self._started, member))
             self._starts.append((member, start))
-        await asyncio.gather(*(asyncio.wrap_future(start) for _, start in self._starts))
+            starts.append(asyncio.wrap_future(start))
+        await asyncio.gather(*starts)
 
     def kill(self, member: Member) -> None:
         if self._server is not None and member.pid is not None and not member.exited:

@@ -102,6 +102,10 @@ class Machine:
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(line_of(message))
 
+    def forget(self, member: Member) -> None:
+        """*member* has ended here, and lives elsewhere now."""
+        self.members.pop(member.name, None)
+
     def let_go(self) -> None:
         """Gives up the lease: whatever still runs there is ended."""
         if self._process is not None and self._process.stdin is not None:
@@ -130,7 +134,8 @@ class Machine:
             self._exited(self.members[message.node], message.code)
         elif message is None and (text := line.decode(errors="replace").rstrip()):
             self._last.append(text)
-            self._tell(next(iter(self.members.values())), text)
+            for member in list(self.members.values())[:1]:
+                self._tell(member, text)
 
     def _end(self, reason: str, code: int | None) -> None:
         if not self.report.done():
@@ -166,27 +171,32 @@ class Remotes:
     async def start(self, members: Sequence[Member], make_order: MakeOrder) -> None:
         """Starts *members*, each where its remote says. Raises LaunchFailed with everything that is wrong anywhere."""
         alike: dict[tuple[str, tuple[str, ...]], list[Member]] = {}
+        new: list[Machine] = []
         for member in members:
             assert member.remote is not None
             alike.setdefault((member.remote.ssh, member.remote.command), []).append(member)
         for group in alike.values():
             machine = Machine(group, self._tell)
-            self._machines.append(machine)
+            new.append(machine)
+            for member in group:
+                if member.name in self._of:  # it comes back: the connection over which it lived before may go on
+                    self._of[member.name].forget(member)
             self._of |= dict.fromkeys((member.name for member in group), machine)
             words = [*machine.remote.command, "node", group[0].name, "--launched"]
             machine.task = asyncio.create_task(machine.live(self._ssh.command(machine.remote.ssh, words)))
-        if self._machines:
-            await self._check()
-        for machine in self._machines:
+        self._machines += new
+        if new:
+            await self._check(new)
+        for machine in new:
             group = list(machine.members.values())
             machine.begin(make_order(group, [_place(member) for member in group]), self._on_exit)
 
-    async def _check(self) -> None:
-        """All machines are there, and have what this one has."""
+    async def _check(self, machines: Sequence[Machine]) -> None:
+        """All *machines* are there, and have what this one has."""
         here, reasons = await asyncio.to_thread(fingerprint), []
         for outcome, machine in zip(
-            await asyncio.gather(*(machine.report for machine in self._machines), return_exceptions=True),
-            self._machines,
+            await asyncio.gather(*(machine.report for machine in machines), return_exceptions=True),
+            machines,
             strict=True,
         ):
             if isinstance(outcome, LaunchFailed):
@@ -196,8 +206,8 @@ class Remotes:
             elif words := differences(here, outcome.fingerprint):
                 reasons.append(f"{machine.label} differs: {'; '.join(words)}")
         if reasons:
-            what = "machine" if len(self._machines) == 1 else "machines"
-            raise LaunchFailed(f"{len(reasons)} of {len(self._machines)} {what} cannot take part", reasons)
+            what = "machine" if len(machines) == 1 else "machines"
+            raise LaunchFailed(f"{len(reasons)} of {len(machines)} {what} cannot take part", reasons)
 
     def kill(self, member: Member) -> None:
         if member.name in self._of and not member.exited:

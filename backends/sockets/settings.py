@@ -40,7 +40,8 @@ class Options:
     recorded, whatever else goes on; for *loop_s* one node's event loop does not turn; or some algorithm has not
     ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`, if it has one.
     *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a message may have
-    *body_limit_bytes*. Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*;
+    *body_limit_bytes*. The run begins when *min_workers* nodes are connected, rank 0 among them; the others join late.
+    Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*;
     *tmux* shows what all nodes print. A run that is lost begins again up to *max_restarts* times.
     With *order*, nodes note in which order things happen there, so that the run can be replayed.
     What goes on is told to a *coordinator*: at "host:port" one of this run's own, or another's at "http://...".
@@ -53,6 +54,7 @@ class Options:
     heartbeat_s: float = 0.5
     dead_s: float = DEAD_S
     start_s: float = 60.0
+    min_workers: int | None = None
     stuck_s: float = 30.0
     idle_s: float = 1800.0
     loop_s: float = 300.0
@@ -93,8 +95,8 @@ POSITIVE = (
 )
 
 
-def node_job(job: ClusterJob, options: Options, rank: int, run: bytes) -> Job:
-    """What the node of *rank* is told of *job*."""
+def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: bool = False) -> Job:
+    """What the node of *rank* is told of *job*; *late*: it has begun."""
     return Job(
         rank,
         list(job.names),
@@ -113,11 +115,12 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes) -> Job:
         keeps=job.keeping is not None and job.keeping.keeps,
         resumes=job.keeping is not None and job.keeping.restored is not None,
         order=options.order,
+        late=late,
         **_logging(job),
     )
 
 
-def _logging(job: ClusterJob) -> dict[str, str]:
+def _logging(job: ClusterJob) -> dict[str, Any]:
     """How nodes log: as this process does, but for the level where nothing was said."""
     settings = logs.current()
     plainly = settings == logs.LogSettings(job=settings.job)
@@ -143,6 +146,10 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
         problems.append(Problem("body_limit_bytes", str(options.body_limit_bytes), f"at most {BODY_LIMIT_BYTES}"))
     if options.max_restarts < 0:
         problems.append(Problem("max_restarts", str(options.max_restarts), "0 or more"))
+    if options.min_workers is not None and not 1 <= options.min_workers <= max(1, len(job.names)):
+        problems.append(
+            Problem("min_workers", str(options.min_workers), f"from 1 to {len(job.names)}, or nothing: all")
+        )
     if not 0 < options.dead_s <= MOST_DEAD_S:
         problems.append(Problem("dead_s", f"{options.dead_s:g}", f"more than 0 and at most {MOST_DEAD_S:g} s"))
     problems += tmux.missing() if options.tmux else []
@@ -195,6 +202,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
         "order": (bool,),
         "tmux": (bool,),
         "max_restarts": (int,),
+        "min_workers": (int, type(None)),
         "coordinator": (str, type(None)),
         "token_file": (str, Path, type(None)),
         "tls": (str, Path, type(None)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from backends.sockets.endpoints import show_endpoint
+from backends.sockets.endpoints import parse_endpoint, show_endpoint
 from backends.sockets.facing import meeting_host
 from backends.sockets.logs import Logs
 from backends.sockets.member import Member
@@ -52,6 +52,10 @@ class Starters:
         self.logs.make()
         if self._wants_panes:
             await self._show(members)
+        await self.start_again(members, rendezvous)
+
+    async def start_again(self, members: Sequence[Member], rendezvous: str) -> None:
+        """Starts *members*, whose processes are gone or never were there. Raises RunError."""
 
         def order(group: Sequence[Member], places: list[Place]) -> Order:
             return Order(rendezvous, self._key.hex(), places, self._files, self._secrets(group))
@@ -60,7 +64,7 @@ class Starters:
         await self._here.start(
             [member for member in members if member.remote is None and not member.by_hand],
             rendezvous=rendezvous,
-            listen=show_endpoint(host, 0),
+            listen=show_endpoint(parse_endpoint(rendezvous, "rendezvous")[0], 0),
             key=self._key,
             program=self._job.program,
             tls=str(self._tls) if self._tls is not None else None,

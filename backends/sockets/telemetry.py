@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backends.sockets.member import Member
+from simcluster.experiment.fault_kinds import ABSENT
 from simcluster.topology import Topology
 from simcluster.watching.board import NodeTelemetry, Telemetry
 from simcluster.watching.telling import Noted, link_telemetry, node_telemetry
@@ -50,7 +51,7 @@ class Teller:
 def state_of(member: Member) -> str:
     """expected, joined, running, ended or lost."""
     if member.gone is not None:
-        return "lost"
+        return "expected" if member.gone == ABSENT else "lost"
     if member.outcome is not None or member.algorithm_ended:
         return "ended"
     if member.connection is None:

@@ -22,6 +22,8 @@ log = logging.getLogger("simcluster.sockets")
 class Watch:
     """Calls *beat* at every heartbeat, *on_silent* for a member not heard of for `dead_s`, *give_up* with the reason.
 
+    *expects*: whether somebody is to come (back) of whom the others may be waiting for something.
+
     From `start` on a run is given up for one of four reasons, each with an option of its own: nothing moves
     (`stuck_s`), things move but no work is done and nothing is recorded (`idle_s`), a node's event loop does not turn
     (`loop_s`), or an algorithm has not ended when its time is up (`limit_s`).
@@ -35,9 +37,10 @@ class Watch:
         beat: Callable[[], None],
         on_silent: Callable[[Member], None],
         give_up: Callable[[str], None],
+        expects: Callable[[], bool],
     ) -> None:
         self._members, self._options = members, options
-        self._beat, self._on_silent, self._give_up = beat, on_silent, give_up
+        self._beat, self._on_silent, self._give_up, self._expects = beat, on_silent, give_up, expects
         self._loop = asyncio.get_running_loop()
         self._started_s: float | None = None
         self._moved, self._moved_s = -1, 0.0
@@ -88,7 +91,7 @@ class Watch:
 
     def _stuck(self, live: Sequence[Member], now_s: float) -> str:
         moved = sum(member.status.moved for member in self._members if member.status)
-        if moved != self._moved or not all(member.waits for member in live):
+        if moved != self._moved or not all(member.waits for member in live) or self._expects():
             self._moved, self._moved_s = moved, now_s
         elif live and now_s - self._moved_s > self._options.stuck_s:
             return f"every node waits, and nothing has moved for {self._options.stuck_s:g} s (stuck_s)"

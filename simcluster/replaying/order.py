@@ -36,6 +36,7 @@ class Kind(enum.IntEnum):
     TIMER = 6
     ASIDE = 7
     STOPPED = 8
+    TOLD = 9
 
 
 WORDS = {
@@ -48,6 +49,7 @@ WORDS = {
     Kind.TIMER: "its timer {}",
     Kind.ASIDE: "its checkpoint {} is kept",
     Kind.STOPPED: "it is stopped from outside",
+    Kind.TOLD: "it is told to leave",
 }
 COUNTED = (Kind.LEFT, Kind.FAILED, Kind.COMPUTED, Kind.TIMER, Kind.ASIDE)
 """Those whose numbers mostly rise by one; kept as differences."""
