@@ -223,3 +223,26 @@ def test_without_order_nothing_is_noted(tmp_path: Path) -> None:
     assert not (run.folder / ORDER).exists()
     with pytest.raises(NotReplayable, match="order=false"):
         replay(run)
+
+
+def test_a_run_from_which_a_node_left_is_replayed_to_the_same_weights_on_that_node_too(tmp_path: Path) -> None:
+    plan = {**experiment("edp", 100), "faults": [{"kind": "leave", "node": "n2", "at": "0 s"}]}
+    recorded = simcluster.run(plan, backend="sockets", out=tmp_path / "real", report=False)
+    assert list(recorded.summary["lost"]) == ["n2"]
+    assert recorded.summary["lost"]["n2"].startswith("left at step ")
+    assert [order.events.kinds.count(Kind.TOLD) for order in read_orders(recorded)] == [0, 0, 1]
+    replayed = replay(recorded, out=tmp_path / "again", report=False)
+    assert replayed.weights == {node: said["weights_sha256"] for node, said in recorded.summary["nodes"].items()}
+    assert len(replayed.weights) == 3
+
+
+@pytest.mark.parametrize("change", ["came back", "never came"])
+def test_a_run_to_which_a_node_came_late_or_again_is_refused(change: str, copied: Run) -> None:
+    summary = json.loads((copied.folder / "summary.json").read_text())
+    if change == "came back":
+        summary["nodes"]["n1"]["incarnation"] = 1
+    else:
+        summary["lost"] = {"n1": "never joined"}
+    (copied.folder / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(NotReplayable, match=r"n1, which came late or came back.*each of them once"):
+        replay(copied.folder)

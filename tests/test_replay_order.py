@@ -92,4 +92,4 @@ def test_columns_of_different_lengths_are_refused() -> None:
 
 
 def test_every_kind_counts_or_names_a_rank() -> None:
-    assert set(COUNTED) | {Kind.MESSAGE, Kind.ENDED, Kind.LOST, Kind.STOPPED} == set(Kind)
+    assert set(COUNTED) | {Kind.MESSAGE, Kind.ENDED, Kind.LOST, Kind.STOPPED, Kind.TOLD} == set(Kind)

@@ -47,12 +47,22 @@ def test_all_wrong_options_are_named_at_once() -> None:
         ["a", "b", "a"],
         "{}",
         addresses=[None],
-        faults=(fault_kinds.Crash(spells=((1.0, inf),), rank=7), fault_kinds.Restart(spells=((1.0, 2.0),), rank=0)),
-        options={"heartbeat": 1, "stuck_s": -1, "start_s": "soon", "rendezvous": "10.0.0.1:0", "uvloop": 3},
+        faults=(
+            fault_kinds.Crash(spells=((1.0, inf),), rank=7),
+            fault_kinds.Loss(spells=((1.0, 2.0),), link="a-b", probability=0.1),
+        ),
+        options={
+            "min_workers": 4,
+            "heartbeat": 1,
+            "stuck_s": -1,
+            "start_s": "soon",
+            "rendezvous": "10.0.0.1:0",
+            "uvloop": 3,
+        },
     )
     with pytest.raises(UsageError) as error:
         read_options(job)
-    wrong = {"heartbeat", "start_s", "uvloop", "stuck_s", "rendezvous", "names", "addresses"}
+    wrong = {"min_workers", "heartbeat", "start_s", "uvloop", "stuck_s", "rendezvous", "names", "addresses"}
     keys = [problem.key for problem in error.value.problems]
     assert sorted(keys) == sorted(wrong | {"faults[0].node", "faults[1].kind"})
     assert "did you mean 'heartbeat_s'?" in str(error.value)

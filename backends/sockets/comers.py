@@ -122,8 +122,10 @@ class Comers:
     def _give_up(self, member: Member, why: str) -> None:
         log.warning("%s does not come: %s", member.label, why)
         member.is_coming, member.listening, member.connected = False, None, False
-        member.tell(Stop(why))
         self._kill(member)
+        if member.connection is not None:
+            member.tell(Stop(why))
+            member.connection.close(why)
         self._changed.set()
 
     async def _until(self, condition: Callable[[], bool]) -> None:

@@ -75,6 +75,7 @@ class FromNodes:
 
     def welcome(self, member: Member) -> None:
         """Tells *member*, which has just joined, what it begins with."""
+        self._pieces.pop(member.rank, None)  # of a life that is over
         shard = self._keeping.begins_with(member.rank) if self._keeping is not None else None
         if shard is not None:
             for piece, last in _pieces(msgspec.msgpack.encode(shard)):

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 
 from backends.sockets.control import LEFT, Failure
 from simcluster.errors import ENDED, NobodyLeft, NodeFailed, PeerLost, RunError
-from simcluster.experiment.fault_kinds import ABSENT, too_late
-
-NEVER_JOINED = "never joined"
+from simcluster.experiment.fault_kinds import ABSENT, NEVER_JOINED, too_late
 
 
 @dataclass

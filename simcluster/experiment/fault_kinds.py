@@ -19,6 +19,7 @@ DEAD_S = 5.0
 
 CRASHED = "crashed by the fault plan"
 ABSENT = "has not joined yet"
+NEVER_JOINED = "never joined"
 NOTICE_S = 30.0
 """How long a node that is told to leave may take to come to the end of its step."""
 

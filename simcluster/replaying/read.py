@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from simcluster.errors import NotReplayable, Problem, UsageError
+from simcluster.experiment.fault_kinds import ABSENT, NEVER_JOINED, too_late
 from simcluster.replaying.order import Damaged, Order, unpack
 from simcluster.results.folder import ORDER, Run
 
@@ -29,6 +30,12 @@ def read_orders(run: Run) -> list[Order]:
     except (OSError, msgspec.MsgspecError, Damaged) as error:
         raise UsageError(Problem(ORDER, f"something else in {path}", f"orders of nodes ({error})")) from None
     lost = run.summary.get("lost", {})
+    late = [name for name, node in run.summary["nodes"].items() if node.get("incarnation")]
+    late += [name for name, reason in lost.items() if reason in (NEVER_JOINED, too_late(ABSENT))]
+    if late:
+        raise NotReplayable(
+            f"{', '.join(late)}, which came late or came back", "a run that all its nodes begin, each of them once"
+        )
     for name in run.summary["nodes"]:
         if name not in orders or not (orders[name].whole or name in lost):
             raise NotReplayable(f"half of the order of {name}", "a run whose nodes handed theirs in, or were lost")
