@@ -109,7 +109,7 @@ async def _serve(
     async with asyncio.TaskGroup() as group:
         if server_trains:
             group.create_task(train())
-        while (push := await next_push(node, training)) is not None:
+        while (push := await next_push(node, training, replica.ledger)) is not None:
             delta = flatten(await codec.restore(node, push.tensors))
             async with updating:
                 steps = await take(delta, push["version"], push.source, push["step_s"])

@@ -98,7 +98,7 @@ async def _serve(
 
     pushes = -(-replica.steps // a_push)
     left = {rank: pushes - -(-done_by(replica, rank) // a_push) for rank in range(node.size) if rank != SERVER}
-    expected = Expected(node, left, pushes)
+    expected = Expected(node, replica.ledger, left, pushes)
     async with asyncio.TaskGroup() as group:
         if ranks == node.size:
             group.create_task(train())

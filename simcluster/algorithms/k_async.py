@@ -55,7 +55,8 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
     version, applied = replica.restored(version=0, applied=0)
     loose, updating = batch or k < len(ranks), asyncio.Lock()  # loose: ranks may be at different steps
     pending: list[Gradient] = []
-    expected = Expected(node, {rank: replica.steps - done_by(replica, rank) for rank in ranks}, replica.steps)
+    left = {rank: replica.steps - done_by(replica, rank) for rank in ranks}
+    expected = Expected(node, replica.ledger, left, replica.steps)
 
     async def update() -> None:
         """One step with the mean of what is there: by rank, divided by the number really summed."""

@@ -39,7 +39,7 @@ async def k_sync(
         await _work(node, replica, batch, loose)
         return
     async with asyncio.TaskGroup() as group:
-        replies = Replies(node, group, "weights")
+        replies = Replies(node, group, "weights", replica.ledger)
         await _serve(node, replica, group, replies, needed, batch, server_trains, loose)
 
 

@@ -16,6 +16,7 @@ from simcluster.errors import PeerLost, Problem, UsageError
 from simcluster.payload import Message, Payload, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
+from simcluster.workloads.ledger import Ledger
 
 T = TypeVar("T")
 
@@ -90,11 +91,11 @@ async def reply_to(node: Transport, worker: int, tag: str, content: Payload) -> 
 
 class Expected:
     """Of which ranks how many pushes are still to come, at a server that answers each: *left* of them, of who begins
-    from the beginning, late or once more, *each*.
+    from the beginning, late or once more, *each*. *ledger* is told of losses.
     """
 
-    def __init__(self, node: Transport, left: Mapping[int, int], each: int) -> None:
-        self._node, self._left, self._each = node, dict(left), each
+    def __init__(self, node: Transport, ledger: Ledger, left: Mapping[int, int], each: int) -> None:
+        self._node, self._ledger, self._left, self._each = node, ledger, dict(left), each
 
     def __bool__(self) -> bool:
         """Whether any are to come from workers."""
@@ -110,6 +111,7 @@ class Expected:
 
     def lost(self, loss: PeerLost) -> None:
         """*loss* was told, behind all that had come. Who ended well is not told of one by one."""
+        self._ledger.parted(loss.rank)
         there = (SERVER, *self._node.peers)
         self._left = {rank: left for rank, left in self._left.items() if rank in there and rank != loss.rank}
 
@@ -118,17 +120,18 @@ class Expected:
         try:
             await self._node.send(worker, tag, content)
         except PeerLost:
+            self._ledger.parted(worker)
             self._left.pop(worker, None)
 
 
 class Replies:
     """Replies under *tag* that leave while the server goes on: a slow link holds up its own worker only.
 
-    Each one says at which *step* its receiver is to work. That a receiver is lost the server's recv is told as well.
+    Each one says at which *step* its receiver is to work. *ledger* is told of losses.
     """
 
-    def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str) -> None:
-        self._node, self._group, self._tag = node, group, tag
+    def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str, ledger: Ledger) -> None:
+        self._node, self._group, self._tag, self._ledger = node, group, tag, ledger
         self._told: dict[int, int] = {}
         self._under_way: dict[int, asyncio.Task[None]] = {}
 
@@ -146,6 +149,7 @@ class Replies:
 
     def lost(self, loss: PeerLost, *, enough: bool = True) -> None:
         """A worker is lost; if it comes back it knows of nothing. Raises *loss* if not *enough* are left."""
+        self._ledger.parted(loss.rank)
         self._told.pop(loss.rank, None)
         if not enough:
             raise loss
@@ -155,6 +159,7 @@ class Replies:
         try:
             await self._node.send(worker, self._tag, content)
         except PeerLost:
+            self._ledger.parted(worker)
             self._told.pop(worker, None)
 
     async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:

@@ -94,7 +94,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
                 await take(Gradient(SERVER, own, taken_at, loss))
 
     left = {rank: replica.steps - done_by(replica, rank) for rank in ranks if rank != SERVER}
-    expected = Expected(node, left, replica.steps)
+    expected = Expected(node, replica.ledger, left, replica.steps)
     async with asyncio.TaskGroup() as group:
         if SERVER in ranks:
             group.create_task(train())

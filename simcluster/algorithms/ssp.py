@@ -109,6 +109,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
             try:
                 push = await node.recv(ANY, "push")
             except PeerLost as lost:  # it may be back already
+                replica.ledger.parted(lost.rank)
                 async with updating:
                     for rank in [rank for rank in clock if rank == lost.rank or rank not in (SERVER, *node.peers)]:
                         del clock[rank]

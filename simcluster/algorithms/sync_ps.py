@@ -53,7 +53,7 @@ async def sync_ps(
         return
     async with asyncio.TaskGroup() as group:
         # A reply leaves while the server goes on: a slow link holds up its own worker only.
-        replies = Replies(node, group, "reply")
+        replies = Replies(node, group, "reply", replica.ledger)
         await _serve(node, replica, replies, pull_interval, timeout_s, needed, cancel_late, server_trains, loose)
 
 

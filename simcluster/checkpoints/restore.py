@@ -83,11 +83,12 @@ def _reckon(shards: list[Shard]) -> None:
     trained on again; what it had not taken yet is lost.
     """
     server = _ledger(shards[0])
-    for rank, (come, rejected) in list(server.judged.items()):
+    for rank, lives in list(server.judged.items()):
+        come, rejected = lives[-1]  # the one that the run goes on with
         settled = sum(groups for _, groups, _, used in _ledger(shards[rank]).runs if used)
         server.again += [[rank, group, 1] for group in range(settled, come) if group not in rejected]
         lost = list(range(come, settled))
-        server.judged[rank] = settled, [group for group in rejected if group < settled] + lost
+        server.judged[rank] = [(settled, [group for group in rejected if group < settled] + lost)]
     trees = json.loads(shards[0].trees)
     shards[0].trees = json.dumps({**trees, LEDGER: server.notes()})
 

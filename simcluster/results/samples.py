@@ -112,16 +112,22 @@ def _cut(groups: Sequence[tuple[int, int, bool]], end: float) -> list[tuple[int,
 
 def _batches(node: NodeRecord, nodes: Sequence[NodeRecord]) -> tuple[Counts, Counts]:
     """(how often each batch of *node* was used, was lost), by number."""
-    judged = {rank: (come, set(rejected)) for notes in nodes[0].samples for rank, come, rejected in notes["judged"]}
-    come, rejected = judged.get(node.rank, (None, set()))
+    verdicts = [entry[1:] for notes in nodes[0].samples for entry in notes["judged"] if entry[0] == node.rank]
     groups: list[tuple[int, int, bool]] = []
     settled: list[tuple[int, int]] = []  # those that were not given up here: they are judged in this order
     end = _end_of(0, nodes)
-    for notes in flattened(node):
-        for start, width, used in _groups_in(notes) if not notes.get("place") else ():
-            taken = used and len(settled) not in rejected and (come is None or len(settled) < come)
+    number = 0  # of them in this life
+    for notes in (notes for notes in flattened(node) if not notes.get("place")):
+        come, rejected = verdicts[0] if verdicts else (None, ())
+        of_life = _groups_in(notes)
+        for index, (start, width, used) in enumerate(of_life):
+            sent = used or (bool(notes.get("held")) and index == len(of_life) - 1 and come is not None)
+            taken = sent and number not in rejected and (come is None or number < come)
             groups.append((start, width, taken))
             settled += [(start, width)] * used
+            number += used
+        if len(verdicts) > 1:  # of a life that a server has not told from the next there is one verdict for both
+            verdicts, number = verdicts[1:], 0
     counts = _counted(_cut(groups, end))
     for rank, group, number in (part for notes in nodes[0].samples for part in notes["again"]):
         if rank == node.rank:

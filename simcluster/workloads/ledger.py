@@ -13,7 +13,9 @@ class Ledger:
     """*runs* are [first batch, groups, batches a group, 1 if used else 0], in the order in which they were settled.
 
     A group is what an algorithm settles at once: a step, or a round. Of a server *judged* says what became of others'
-    groups: rank -> [how many have come, the numbers of those that it did not take]. *again* are [rank, first group,
+    groups: rank -> of each of its lives (how many have come, the numbers of those that it did not take). *held* is
+    whether the last group was still in hand at the end: whoever sent it and died before the answer knows no more of it;
+    a server does. *again* are [rank, first group,
     groups] of others that a server has taken and that are trained on once more, as a resumed run may.
     *place* is [number of the group, rank, size] if samples are dealt out as in a group that was formed anew, and
     *earlier* has the notes of the groups before.
@@ -23,9 +25,9 @@ class Ledger:
         self.runs: list[list[int]] = []
         self.place: list[int] = []
         self.earlier: list[dict[str, Any]] = []
-        self.judged: dict[int, tuple[int, list[int]]] = {}
+        self.judged: dict[int, list[tuple[int, list[int]]]] = {}
         self.again: list[list[int]] = []
-        self.joined = False
+        self.joined = self.held = False
         self._settled = self._drawn = 0
         self._asked = False
 
@@ -55,23 +57,34 @@ class Ledger:
 
     def judge(self, rank: int, used: bool) -> None:
         """The next group of *rank* has come here, and was taken or not."""
-        come, rejected = self.judged.get(rank, (0, []))
+        lives = self.judged.setdefault(rank, [(0, [])])
+        come, rejected = lives[-1]
         if not used:
             rejected.append(come)
-        self.judged[rank] = come + 1, rejected
+        lives[-1] = come + 1, rejected
+
+    def parted(self, rank: int) -> None:
+        """*rank* is lost: what comes of it from now on is of another life, and counted from its beginning."""
+        lives = self.judged.get(rank, [(0, [])])
+        if lives[-1][0]:
+            lives.append((0, []))
 
     def end(self, *, well: bool) -> None:
         """What is still in hand is lost, unless this rank ended *well* and never said anything of its batches."""
-        self._note(self._drawn, well and not self._asked)
+        used = well and not self._asked
+        self.held = self.held or (self._drawn > self._settled and not used)
+        self._note(self._drawn, used)
 
     def notes(self, *, in_hand: bool = False) -> dict[str, Any]:
         """All of it as plain values; what is *in_hand* as lost, or not at all."""
-        judged = [[rank, come, list(rejected)] for rank, (come, rejected) in sorted(dict(self.judged).items())]
+        lives = {rank: list(of_rank) for rank, of_rank in dict(self.judged).items()}  # others' thread may ask
+        judged = [[rank, come, list(rejected)] for rank in sorted(lives) for come, rejected in lives[rank]]
         runs = [list(run) for run in self.runs]
         if in_hand and self._drawn > self._settled:
             runs.append([self._settled, 1, self._drawn - self._settled, 0])
+        held = self.held or len(runs) > len(self.runs)
         again = [list(part) for part in self.again]
-        found: dict[str, Any] = {"runs": runs, "judged": judged, "again": again, "joined": self.joined}
+        found: dict[str, Any] = {"runs": runs, "judged": judged, "again": again, "joined": self.joined, "held": held}
         return found | ({"place": list(self.place), "earlier": list(self.earlier)} if self.place else {})
 
     def follow(self, before: Ledger, place: list[int]) -> None:
@@ -82,7 +95,9 @@ class Ledger:
     def load(self, notes: dict[str, Any]) -> None:
         """Goes on from *notes*."""
         self.runs = [list(run) for run in notes["runs"]]
-        self.judged = {rank: (come, list(rejected)) for rank, come, rejected in notes["judged"]}
+        self.judged = {}
+        for rank, come, rejected in notes["judged"]:
+            self.judged.setdefault(rank, []).append((come, list(rejected)))
         self.again = [list(part) for part in notes["again"]]
         self.joined = bool(notes["joined"])
         self.place, self.earlier = list(notes.get("place", [])), list(notes.get("earlier", []))
