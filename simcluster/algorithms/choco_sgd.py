@@ -63,7 +63,7 @@ async def choco_sgd(
         came = await swap(node, to, sources, f"difference/{step}", pack(*q))
         gone |= came.losses
         if gone and (not graph.symmetric or gone.keys() >= set(graph.neighbours(me))):
-            raise next(iter(gone.values()))
+            raise next(reversed(gone.values()))
 
         # Phase 3, all copies of a rank move on alike, its own too.
         for rank, parts in sorted(

@@ -94,7 +94,7 @@ async def _mix(
     came = await swap(node, to, sources, f"weights/{step}", pack(*x))
     gone |= came.losses
     if gone and (not graph.symmetric or gone.keys() >= set(graph.neighbours(me))):
-        raise next(iter(gone.values()))
+        raise next(reversed(gone.values()))
     absent = [rank for rank in graph.senders(me, number) if rank not in came.messages]
     models = {me: x, **{rank: message.tensors for rank, message in came.messages.items()}}
     return mix(graph.weights(me, number, absent), models)

@@ -102,7 +102,7 @@ async def _mix(
     came = await swap(node, to, sources, f"weights/{step}", pack(*x, *y))
     gone |= came.losses
     if gone and (not graph.symmetric or graph.changing or gone.keys() >= set(graph.neighbours(me))):
-        raise next(iter(gone.values()))
+        raise next(reversed(gone.values()))
     absent = [rank for rank in graph.senders(me, number) if rank not in came.messages]
     weights = graph.weights(me, number, absent)
     models: dict[int, Sequence[Tensor]] = {me: [*x, *y]}

@@ -57,7 +57,7 @@ async def sgp(
         came = await swap(node, to, sources, f"push/{step}", pack(*x_share, w=w_share))
         gone |= came.losses
         if gone and (gone.keys() >= out or gone.keys() >= into):
-            raise next(iter(gone.values()))
+            raise next(reversed(gone.values()))
 
         # Phase 4, sum, by rank, and correct for what w says.
         kept = 1 + len(came.unsent)
