@@ -45,7 +45,7 @@ class Council:
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._draining: dict[int, asyncio.Task[None]] = {}
-        self._round = 0
+        self._round, self._calling = 0, False
         self._caller: int | None = None
         self._calls: dict[int, int] = {}  # by who called: the round
         self._answers: dict[int, Propose] = {}
@@ -91,10 +91,12 @@ class Council:
         self._news.set()
 
     def drain(self, ranks: Sequence[int]) -> None:
-        """Takes all that these have sent to the group that is over: it must not hold up what comes behind it."""
+        """Takes all that these have sent to the group that is over: it must not hold up what comes behind it. So it is
+        heard, too, which of them have ended.
+        """
         for rank in ranks:
             task = self._draining.get(rank)
-            if rank != self.facts.rank and (task is None or task.done()) and rank in self._node.peers:
+            if rank != self.facts.rank and (task is None or task.done()):
                 self._draining[rank] = asyncio.create_task(self._drain(rank))
 
     def stop_draining(self) -> None:
@@ -113,10 +115,9 @@ class Council:
             try:
                 message = await self._node.recv(ANY, TAG)
             except PeerLost as lost:
-                told_again = lost.reason == ENDED or self.facts.is_lost(lost.rank)
                 self.lose(lost)
-                if told_again:
-                    return  # nobody is left
+                if not self._node.peers:
+                    return  # from now on that would be all there is to hear
             else:
                 self._hear(message.source, understood(message))
 
@@ -146,7 +147,7 @@ class Council:
                     self._stir(word.leaves_at)
             case Propose():
                 is_news = self.facts.merge(word.dead, word.cuts)
-                if self._round and word.round == self._round:
+                if self._calling and word.round == self._round:
                     self._answers[source] = word
                 elif word.number >= self.number or is_news:
                     self._stir(word.leaves_at)
@@ -168,10 +169,10 @@ class Council:
 
         *held* names this rank's captures. Raises PeerLost if it belongs to none any more.
         """
-        self._answers, self._round, decision = {}, self._round + 1, None
+        decision = None
         while decision is None:
             leader = self._leader
-            self.drain(self._node.peers)
+            self.drain(sorted({*self.members, *self._node.peers}))
             if leader == self.facts.rank:
                 decided, decision = await self._lead(held)
                 if decided and decision is None:
@@ -194,7 +195,7 @@ class Council:
 
     async def _lead(self, held: Sequence[Held]) -> tuple[bool, Decision | None]:
         """One round: (whether it came to a decision, the decision)."""
-        self._round += 1
+        self._round, self._calling = self._round + 1, True
         self._answers, count = {}, self.facts.count
         included, excluded = form(self.facts, self.members)
         others = [rank for rank in included if rank != self.facts.rank]
@@ -215,7 +216,8 @@ class Council:
     def _decide(self, included: list[int], held: Sequence[Held]) -> Decision:
         answers = {rank: self._answers[rank] for rank in included if rank != self.facts.rank}
         found = newest({self.facts.rank: held, **{rank: answer.held for rank, answer in answers.items()}})
-        assert found is not None, "who leads holds something"
+        if found is None:
+            raise self._nobody_remembers(included)
         capture, holders = found
         return Decision(
             number=max([self.number, *(answer.number for answer in answers.values())]) + 1,
@@ -228,6 +230,11 @@ class Council:
             lost=[rank for rank in self.members if rank not in included or rank in self.facts.asking],
             joined=[rank for rank in included if rank not in self.members or rank in self.facts.asking],
         )
+
+    def _nobody_remembers(self, included: Sequence[int]) -> PeerLost:
+        """All who held anything were lost before they could hand it over; the others will find that out, too."""
+        gone = min(set(range(len(self._names))) - set(included) or {self.facts.rank})
+        return PeerLost(gone, self._names[gone], NOBODY)
 
     async def _follow(self, leader: int | None, held: Sequence[Held]) -> Decision | None:
         """What *leader* decides; None if it does not lead any more."""
@@ -267,7 +274,9 @@ class Council:
         self.facts.learn(decision.lives)
         self.facts.asking -= set(decision.members)
         self.unrest, self.leaves_at, self.is_done = False, None, False
+        self._calling = False
         self._decided.clear()
+        self._calls.clear()
         return decision
 
     def _lost(self, rank: int) -> PeerLost:
@@ -284,6 +293,8 @@ class Council:
 
         def over() -> bool:
             behind = [rank for rank in others if self._marks.get(rank) != mark]
+            gone = [rank for rank in behind if self.facts.is_lost(rank) or rank in self.facts.finished]
+            self.unrest = self.unrest or bool(gone)
             if not self.unrest:
                 self.drain(behind)
             return self.unrest or not behind

@@ -48,7 +48,7 @@ class Supervisor:
 
     def __init__(self, node: Transport, names: Sequence[str], trainee: Trainee, incarnation: int = 0) -> None:
         self._node, self._trainee = node, trainee
-        self._comes_late = incarnation > 0
+        self._comes_late = incarnation > 0 and node.size > 1
         present = [] if self._comes_late else [node.rank, *node.peers]
         self._council = Council(node, names, present, incarnation)
         self._memory = Memory()
