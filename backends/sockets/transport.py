@@ -72,6 +72,7 @@ class SocketTransport:
         self._unheard: set[int] = set()  # by it: who closes, does so for having heard nothing from this node
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Connection] = {}
+        self._held: dict[int, tuple[bool, bool]] = {}  # by a fault: whether not to write, not to read
         self._returning = Returning(self)
         self.inbox = Inbox(rank, names, self._loop, self._has_room, on_told=self._returning.told)
         self.notes = notes
@@ -188,11 +189,14 @@ class SocketTransport:
         if rank in self._links:
             self._returning.retire(self._links[rank])
         self._links[rank] = connection
+        if rank in self._held:
+            self.hold(rank, *self._held[rank])
         connection.on_frame = lambda frame: self._receive(rank, frame)
         connection.on_lost = lambda reason: self.lose(rank, GIVEN_UP if rank in self._unheard else reason)
 
     def hold(self, rank: int, writing: bool, reading: bool) -> None:
         """A fault: nothing is written to *rank* for now, or nothing read from it."""
+        self._held[rank] = writing, reading
         if rank in self._links:
             self._links[rank].hold(writing=writing, reading=reading)
         (self._unheard.add if writing and not reading else self._unheard.discard)(rank)

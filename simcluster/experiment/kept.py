@@ -16,7 +16,7 @@ from simcluster.checkpoints.keeping import Keeping
 from simcluster.checkpoints.restore import Restored, check_same_training, restored
 from simcluster.checkpoints.store import Checkpoint, Store, latest
 from simcluster.errors import CheckpointError, Problem, UsageError
-from simcluster.experiment.fault_kinds import Crash, Fault, Restart
+from simcluster.experiment.fault_kinds import Crash, Fault, Leave, Restart
 from simcluster.experiment.read import Experiment
 from simcluster.results.folder import CHECKPOINTS, SUMMARY
 from simcluster.results.record import RunRecord
@@ -76,7 +76,7 @@ def faults_left(faults: Sequence[Fault], began_s: float) -> tuple[Fault, ...]:
         spells = tuple(
             (max(start_s - began_s, 0.0), end_s - began_s) for start_s, end_s in fault.spells if end_s > began_s
         )
-        if isinstance(fault, (Crash, Restart)):
+        if isinstance(fault, (Crash, Restart, Leave)):
             spells = tuple(
                 (start_s - began_s, end_s - began_s) for start_s, end_s in fault.spells if start_s >= began_s
             )
