@@ -60,12 +60,18 @@ def print_finished(finished: Run, *, as_json: bool) -> None:
 
 @contextmanager
 def failure_printed(*, as_json: bool) -> Iterator[None]:
-    """Prints the summary.json of a run that fails inside, if that is asked for; the error goes on."""
+    """Prints the summary.json of a run that fails inside, if that is asked for, and how to go on with one that is
+    interrupted; the error goes on.
+    """
     try:
         yield
     except RunError as error:
         if as_json and error.folder is not None and (summary := Path(error.folder) / "summary.json").is_file():
             print(summary.read_text(), end="")
+        raise
+    except KeyboardInterrupt as end:
+        for words in getattr(end, "__notes__", []):
+            print(words, file=sys.stderr)
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -12,6 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from backends.sim.cluster import Cluster
+from simcluster.__main__ import main
+from simcluster.transport import Transport
+from tests.clusters import star
 from tests.socket_runs import ROOT, wait_for
 
 SPINS = """
@@ -39,8 +44,8 @@ def run(*arguments: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def interrupted(process: subprocess.Popen[str]) -> None:
-    """Sends a Ctrl-C and checks that it is answered, and that no process is left."""
+def interrupted(process: subprocess.Popen[str]) -> str:
+    """Sends a Ctrl-C and checks that it is answered, and that no process is left; returns what was said."""
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
@@ -48,6 +53,7 @@ def interrupted(process: subprocess.Popen[str]) -> None:
     assert err.strip().splitlines()[-1] == "interrupted"
     assert "Traceback" not in err
     assert psutil.wait_procs(family, timeout=10)[1] == []
+    return err
 
 
 def started_nodes(process: subprocess.Popen[str], count: int) -> bool:
@@ -83,3 +89,53 @@ def test_ctrl_c_ends_a_simulated_algorithm_that_never_lets_go(tmp_path: Path) ->
         assert process.stdout.readline() == "spinning\n"
         interrupted(process)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["algo.py", "own.yaml"]
+
+
+def test_ctrl_c_within_a_task_group_leaves_no_task_behind() -> None:
+    # What is pending at the end of the process is destroyed there, tensors and all, which torch answers with an abort.
+    cluster = Cluster(star(3))
+
+    async def pressed() -> None:
+        raise KeyboardInterrupt
+
+    async def body(node: Transport) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(node.recv((node.rank + 1) % 3, "never"))
+            if node.rank == 1:
+                group.create_task(pressed())
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster.run([body] * 3)
+    assert len(cluster.tasks) == 3
+    assert all(task.done() for task in cluster.tasks)
+    assert asyncio.all_tasks(cluster.loop) == set()
+
+
+def test_ctrl_c_says_how_to_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "long.yaml").write_text(
+        "topology: thunderbolt-mesh-4\nalgorithm: all_reduce_dp\nworkload: quadratic\nstop: {steps: 1000000}\n"
+        "checkpoint: {every: 5}\n"
+    )
+    with run("long.yaml", "--out", "a run", folder=tmp_path) as process:
+        wait_for(lambda: list((tmp_path / "a run").glob("checkpoints/step-*.json")), limit_s=60.0)
+        said = interrupted(process).splitlines()
+    last = max(path.stem for path in (tmp_path / "a run" / "checkpoints").glob("step-*.json"))
+    assert said == [f"to go on from step {int(last.removeprefix('step-'))}: simcluster resume 'a run'", "interrupted"]
+
+
+def test_ctrl_c_while_the_command_is_still_imported_is_a_sentence_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Pressed:
+        """Finds a module by somebody's Ctrl-C."""
+
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "simcluster.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "simcluster.cli", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Pressed(), *sys.meta_path])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"

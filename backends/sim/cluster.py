@@ -298,7 +298,7 @@ class Cluster:
             for task in left:
                 task.cancel()
             self.loop.call_soon(self.loop.stop)
-            with suppress(SystemExit):
+            with suppress(SystemExit, KeyboardInterrupt):  # a TaskGroup raises again what has ended it
                 self.loop.run_forever()
         for task in self.tasks:
             if task.done() and not task.cancelled():

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import json
 import logging
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,6 +20,7 @@ from typing import Any
 import simcluster
 from simcluster.checkpoints.keeping import Keeping
 from simcluster.checkpoints.restore import Restored
+from simcluster.checkpoints.store import checkpoints
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.fault_plan import planned
 from simcluster.experiment.job import ClusterJob
@@ -120,6 +122,10 @@ def run_plan(
     except RunError as error:
         error.seed, error.folder = plan.seed, None
         raise
+    except KeyboardInterrupt as end:
+        for words in _ways_on(plan, folder):
+            end.add_note(words)
+        raise
     try:
         samples = conclude(record, plan, keeping)
         finished = write_run(
@@ -132,8 +138,8 @@ def run_plan(
     if record.error is not None:
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed, failure.folder = plan.seed, str(folder)
-        for place in _places_to_look(failure, folder):
-            failure.add_note(place)
+        for words in [*_places_to_look(failure, folder), *_ways_on(plan, folder)]:
+            failure.add_note(words)
         raise failure
     took = (finished.summary["steps"], record.elapsed_s, record.wall_s)
     log.info("the run is done: %d steps in %.6g s, %.1f s of wall time, in %s", *took, folder)
@@ -152,6 +158,14 @@ def _places_to_look(failure: RunError, folder: Path) -> list[str]:
         if log.is_file() and log.stat().st_size:
             places.append(f"its last messages: {log}")
     return places
+
+
+def _ways_on(plan: Experiment, folder: Path) -> list[str]:
+    """How to go on with a run that did not come to its end, if it can be."""
+    found = checkpoints(folder) if plan.checkpoint is not None else []
+    if not found or found[-1].step >= plan.steps:
+        return []
+    return [f"to go on from step {found[-1].step}: simcluster resume {shlex.quote(str(folder))}"]
 
 
 def _job(
