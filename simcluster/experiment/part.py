@@ -37,7 +37,7 @@ class Part:
         self._names = experiment.topology.workers
         self.evaluations: Evaluations | None = None
         self._copies: Copies | None = None
-        self._has_ended = False
+        recorder.record.is_through = False
         self._make(node, None)
         if recorder.restored is not None:
             restore(recorder.restored, self.replica, node.rng)
@@ -64,13 +64,14 @@ class Part:
 
     def end(self) -> float:
         """The algorithm is over, however it ended: what follows is off the clock; returns when that was."""
-        finished_s = self._recorder.record.finished_s if self._has_ended else None
+        record = self._recorder.record
+        finished_s = record.finished_s if record.is_through else None
         finished_s = self._recorder.end_algorithm() if finished_s is None else finished_s
         self._recorder.on_metrics = None
         if self.replica.computes:
             self.replica.ledger.end(well=False)  # what is still in hand is lost, unless it has ended well
             self._recorder.ledger = None
-            self._recorder.record.samples.append(self.replica.ledger.notes())
+            record.samples.append(self.replica.ledger.notes())
         return finished_s
 
     async def judge(self, finished_s: float) -> None:
@@ -89,7 +90,7 @@ class Part:
             if before.computes:
                 self.replica.ledger.follow(before.ledger, [number, node.rank, node.size])
             self._keep(node, number)
-        self._has_ended, record.finished_s = False, None
+        record.is_through, record.finished_s = False, None
         memory.begin(self.replica, node.rng, node.size)
         self._look()
 
@@ -99,7 +100,7 @@ class Part:
         if not is_over:
             seen = observed(node, self.replica, self._recorder) if experiment.gradient_norms else node
             await experiment.algorithm(seen, self.replica, **experiment.algorithm_settings)
-        self._has_ended = True
+        self._recorder.record.is_through = True
         self._recorder.end_algorithm()
 
     def regrouped(self, change: Regrouped) -> None:

@@ -34,7 +34,7 @@ class Restarts:
     def again(self, record: RunRecord) -> bool:
         """Whether *job* is to be run, once more, after a run of which *record* tells."""
         self._note_faults(record)
-        if not isinstance(record.error, WORTH_IT) or len(self._earlier) == self._most:
+        if not isinstance(record.error, WORTH_IT) or record.went_on or len(self._earlier) == self._most:
             return False
         self.job, place = _again(self.job)
         self._earlier.append({"error": f"{type(record.error).__name__}: {record.error}", "begins_again": place})

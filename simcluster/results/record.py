@@ -69,7 +69,8 @@ class NodeRecord:
     simcluster.workloads.ledger has it: one entry for each life that it had. *copies* are of its weights on the way, if
     the experiment asks for them: no part of the digest, as looking changes nothing. *order* is in which order things
     happened there, packed by simcluster.replay: none in the simulator. *regroups* has a row for each group of ranks
-    that was formed anew with it in it, the last of *group_number*, in which it has *group_rank*. *incarnation* is which
+    that was formed anew with it in it, the last of *group_number*, in which it has *group_rank*;
+    *is_through* says that its algorithm came to its end there. *incarnation* is which
     of its lives ended last: see Recorder.
     """
 
@@ -91,6 +92,7 @@ class NodeRecord:
     regroups: list[dict[str, Any]] = field(default_factory=list, repr=False)
     group_number: int = 0
     group_rank: int | None = None
+    is_through: bool = False
     began_s: float = 0.0
     incarnation: int = 0
 
@@ -249,6 +251,11 @@ class RunRecord:
             node.rest = node.rest and node.rest.later(time_s)
             node.regroups = [row | {"time_s": row["time_s"] + time_s} for row in node.regroups]
             node.finished_s = None if node.finished_s is None else node.finished_s + time_s
+
+    @property
+    def went_on(self) -> bool:
+        """Whether ranks were lost, and a group that was formed anew came to the end without them."""
+        return bool(regroups(self.nodes)) and self.standing.is_through
 
     @property
     def standing(self) -> NodeRecord:
