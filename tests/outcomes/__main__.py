@@ -37,7 +37,7 @@ def play(algorithm: str, column: str, word: str, whole_s: float, folder: Path) -
     except RunError as failed:
         error = failed
     summary = load_run(folder).summary
-    return summary, "; ".join(wrong(word, plan, summary, error))
+    return summary, "; ".join(wrong(word, plan, summary, error, by_time=True))
 
 
 def told(summary: dict[str, Any]) -> str:

@@ -23,8 +23,13 @@ def is_missed(plan: dict[str, Any]) -> bool:
     return plan["kind"] in ("crash", "leave") or (plan["kind"] == "hang" and "for" not in plan)
 
 
-def wrong(word: str, plan: dict[str, Any], summary: dict[str, Any], error: Exception | None) -> Iterator[str]:
-    """What *word* promises of a run with *plan* that is not so; *restored* is of one that may begin again."""
+def wrong(
+    word: str, plan: dict[str, Any], summary: dict[str, Any], error: Exception | None, *, by_time: bool = False
+) -> Iterator[str]:
+    """What *word* promises of a run with *plan* that is not so; *restored* is of one that may begin again.
+
+    *by_time*: when its time is over everybody ends, whoever was not let in as well.
+    """
     if [row["kind"] for row in summary.get("faults", ())] != [plan["kind"]]:
         yield f"faults are {summary.get('faults')}, and one {plan['kind']} was planned"
     if error is not None:
@@ -33,7 +38,8 @@ def wrong(word: str, plan: dict[str, Any], summary: dict[str, Any], error: Excep
     lost = set(summary.get("lost", {}))
     there = {name for name, node in summary["nodes"].items() if node["finished_s"] is not None}
     absent = word == "goes on" or (word == "re-forms" and is_missed(plan))
-    if lost != ({hit(plan)} if absent else set()):
+    stood_by = by_time and plan["kind"] in ("restart", "join") and not lost
+    if lost != ({hit(plan)} if absent and not stood_by else set()):
         yield f"lost are {summary.get('lost', {})}"
     if not there >= set(summary["nodes"]) - lost:
         yield f"of those that are not lost, {sorted(set(summary['nodes']) - lost - there)} did not end"
