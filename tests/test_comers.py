@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backends.sim.loop import SimLoop
 from backends.sockets import generate_key, write_key
+from backends.sockets.comers import Comers
+from backends.sockets.control import Addresses, Failure, Go, Outcome
+from backends.sockets.member import Member
+from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
-from simcluster.results.record import RunRecord
+from simcluster.results.record import NodeRecord, RunRecord
 from tests.clusters import chain
 from tests.plans import plan
 from tests.socket_runs import Running, free_port, hand_started, pids_in, wait_for
@@ -112,3 +120,147 @@ def test_by_hand_a_node_joins_late_is_killed_comes_back_and_leaves(tmp_path: Pat
     assert seen_by_0(record) == sorted(list(pair) for pair in [(1, "life 0"), *wanted])
     assert record.nodes[2].weights_sha256 == "left in life 2"
     assert record.extra["lost"] == {"n2": f"left at step {record.nodes[2].steps}"}
+
+
+# the order in which they are taken in
+
+
+class Desk:
+    """Comers of members without processes, in virtual time."""
+
+    def __init__(self, size: int) -> None:
+        self.loop = SimLoop()  # type: ignore[abstract]
+        self.changed = asyncio.Event()
+        self.members = [Heard(rank, f"n{rank}") for rank in range(size)]
+        self.started: list[int] = []
+        self.killed: list[int] = []
+        self.came: list[tuple[int, str]] = []
+        self.comers = Comers(
+            self.members,
+            self.changed,
+            start=self._start,
+            kill=lambda member: self.killed.append(member.rank),
+            came=lambda member, reason: self.came.append((member.rank, reason)),
+            at_s=self.loop.time,
+            patience_s=60.0,
+        )
+
+    async def _start(self, member: Member) -> None:
+        self.started.append(member.rank)
+        await asyncio.sleep(1.0)
+        if member.name == "n9":
+            raise RunError("no such machine")
+
+    def joins(self, rank: int) -> None:
+        self.comers.joined(self.members[rank]) if not self.members[rank].is_coming else None
+        self.members[rank].listening = ("10.0.0.1", rank)
+        self.changed.set()
+
+    def connects(self, rank: int) -> None:
+        self.members[rank].connected = True
+        self.changed.set()
+
+    def run(self, life: Callable[[Desk], Awaitable[None]]) -> None:
+        async def main() -> None:
+            self.comers.begin()
+            await life(self)
+            await self.comers.close()
+
+        self.loop.run_until_complete(main())
+        self.loop.close()
+
+
+@dataclass
+class Heard(Member):
+    """A member that remembers what it was told."""
+
+    heard: list[Any] = field(default_factory=list)
+
+    def tell(self, message: Any) -> None:
+        self.heard.append(message)
+
+
+def test_comers_are_taken_in_one_by_one_and_each_is_told_of_those_before() -> None:
+    async def life(desk: Desk) -> None:
+        for rank in (1, 2):
+            desk.members[rank].gone = "died"
+        for rank in (1, 2):
+            desk.joins(rank)
+        await asyncio.sleep(1)
+        assert [len(member.heard) for member in desk.members] == [0, 1, 0, 0], "one at a time"
+        desk.members[1].connection = object()  # type: ignore[assignment]
+        desk.connects(1)
+        await asyncio.sleep(1)
+
+    desk = Desk(4)
+    for rank in (0, 3):
+        desk.members[rank].connection = object()  # type: ignore[assignment]
+    desk.members[3].outcome = Outcome(NodeRecord(3, "n3"), Failure("failed", "a bug"))
+    desk.run(life)
+    first, second = desk.members[1].heard[0], desk.members[2].heard[0]
+    assert first == Addresses([("", 0), ("10.0.0.1", 1), ("10.0.0.1", 2), ("", 0)], {2: "died", 3: "failed: a bug"}, 1)
+    assert second.gone == {3: "failed: a bug"}
+    assert desk.members[1].heard[1] == Go(1.0)
+    assert desk.came == [(1, "died")]
+
+
+def test_one_that_does_not_connect_in_time_is_given_up_and_the_next_one_is_taken_in() -> None:
+    async def life(desk: Desk) -> None:
+        for rank in (1, 2):
+            desk.members[rank].gone = "died"
+            desk.joins(rank)
+        await asyncio.sleep(61)
+        assert desk.killed == [1]
+        assert [len(member.heard) for member in desk.members[1:]] == [1, 1]
+        assert not desk.members[1].is_coming
+        assert desk.members[1].gone == "died"
+
+    Desk(3).run(life)
+
+
+def test_a_process_is_started_again_only_when_the_one_before_is_gone() -> None:
+    async def life(desk: Desk) -> None:
+        member = desk.members[1]
+        member.exited, member.connection = False, object()  # type: ignore[assignment]
+        desk.comers.bring(1)
+        await asyncio.sleep(5)
+        assert desk.comers.any
+        assert desk.started == []
+        member.gone, member.connection = "crashed", None
+        desk.changed.set()
+        await asyncio.sleep(5)
+        assert desk.started == []
+        member.exited = True
+        desk.changed.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(5)
+        assert desk.started == [1]
+        assert member.incarnation == 1
+
+    Desk(2).run(life)
+
+
+def test_a_node_that_ended_well_before_it_could_be_killed_is_not_started_again() -> None:
+    async def life(desk: Desk) -> None:
+        desk.members[1].outcome = Outcome(NodeRecord(1, "n1"), None)
+        desk.comers.bring(1)
+        await asyncio.sleep(5)
+        assert desk.started == []
+        assert not desk.comers.any
+
+    Desk(2).run(life)
+
+
+def test_one_that_cannot_be_started_or_dies_on_its_way_stays_lost() -> None:
+    async def life(desk: Desk) -> None:
+        desk.members[9].gone = desk.members[1].gone = "crashed"
+        desk.comers.bring(9)
+        desk.joins(1)
+        await asyncio.sleep(2)
+        desk.comers.lost(desk.members[1])
+        await asyncio.sleep(1)
+        assert not desk.comers.any
+        assert [desk.members[rank].gone for rank in (1, 9)] == ["crashed", "crashed"]
+        assert desk.came == []
+
+    Desk(10).run(life)

@@ -1,54 +1,60 @@
-"""Which of all the things that went wrong is the run's error, whatever the order in which they are reported."""
+"""What the launcher keeps of a node that has had several lives."""
 
 from __future__ import annotations
 
-from backends.sockets.control import Failure
-from backends.sockets.verdict import Verdict
-from simcluster.errors import NodeFailed, PeerLost, RunError
+from backends.sockets.control import LEFT, Failure, Ordered, Outcome, Rows, Status
+from backends.sockets.member import Member, together
+from simcluster.experiment.fault_kinds import ABSENT
+from simcluster.results.record import Metric, NodeRecord
 
 
-def peer_lost(rank: int) -> Failure:
-    return Failure("peer_lost", "the connection was closed", rank)
+def status(steps: int, sent: int, samples: dict[str, int]) -> Status:
+    return Status(0, 0, 0, [], steps, {0: [sent, 100 * sent]}, 10 * sent, False, 0.0, "", samples)
 
 
-def test_the_verdict_is_the_death_even_if_survivors_reported_first() -> None:
-    verdict = Verdict(list("abcd"))
-    verdict.failed(0, peer_lost(2))
-    verdict.failed(1, peer_lost(0))
-    verdict.died(2, "its process is gone")
-    assert isinstance(verdict.error, PeerLost)
-    assert (verdict.error.rank, verdict.error.reason) == (2, "its process is gone")
+def test_what_several_lives_have_sent_adds_up_and_the_last_one_says_how_it_ended() -> None:
+    member = Member(1, "b")
+    member.hear(Rows([Metric(0.5, 1, "b", "loss", 1.0)], []))
+    member.hear(Ordered(b"first"))
+    member.hear(status(7, 3, {"life": 1}))
+    member.gone = "killed"
+    member.begin_anew()
+    assert (member.incarnation, member.is_coming, member.status, member.gone) == (1, True, None, "killed")
+    member.is_coming, member.gone = False, None
+    member.hear(Rows([Metric(1.5, 1, "b", "loss", 2.0)], []))
+    record = NodeRecord(1, "b", sent_to={0: [1, 50], 2: [4, 400]}, bytes_received=5, steps=2, finished_s=2.0)
+    record.samples, record.weights_sha256 = [{"life": 2}], "w"
+    member.hear(Outcome(record, None))
+    found = member.record()
+    assert found.sent_to == {0: [4, 350], 2: [4, 400]}
+    assert (found.bytes_received, found.steps, found.finished_s, found.weights_sha256) == (35, 7, 2.0, "w")
+    assert found.samples == [{"life": 1}, {"life": 2}]
+    assert [metric.value for metric in found.metrics] == [1.0, 2.0]
+    assert found.order == []
 
 
-def test_the_verdict_on_a_planned_crash_is_clean_unless_somebody_needed_the_dead() -> None:
-    verdict = Verdict(list("abcd"), planned={2})
-    verdict.died(2, "crashed by the fault plan")
-    assert verdict.error is None
-    verdict.failed(1, peer_lost(0))
-    verdict.failed(0, peer_lost(2))
-    assert isinstance(verdict.error, PeerLost)
-    assert (verdict.error.rank, verdict.error.reason) == (2, "crashed by the fault plan")
+def test_a_life_of_which_nothing_is_known_adds_nothing() -> None:
+    lives = [NodeRecord(1, "b", incarnation=0), NodeRecord(1, "b", incarnation=1, steps=3)]
+    assert together(lives) == NodeRecord(1, "b", incarnation=1, steps=3)
 
 
-def test_the_verdict_prefers_a_bug_to_the_losses_it_causes() -> None:
-    verdict = Verdict(list("abcd"))
-    verdict.failed(0, peer_lost(1))
-    verdict.failed(1, Failure("failed", "ValueError: x", details="Traceback\nValueError: x"))
-    assert isinstance(verdict.error, NodeFailed)
-    assert verdict.error.rank == 1
+def test_whoever_has_not_been_there_has_no_life_before_its_first() -> None:
+    member = Member(2, "c", by_hand=True)
+    member.leave_out()
+    assert member.ended
+    member.begin_anew()
+    assert member.gone == ABSENT
+    assert (member.incarnation, member.before) == (1, [])
 
 
-def test_the_verdict_on_somebody_who_waits_for_a_peer_that_ended_well_is_that_loss() -> None:
-    verdict = Verdict(list("ab"))
-    verdict.failed(0, Failure("peer_lost", "ended its algorithm", 1))
-    assert isinstance(verdict.error, PeerLost)
-    assert verdict.error.reason == "ended its algorithm"
-
-
-def test_the_verdict_on_those_who_were_stopped_is_nothing() -> None:
-    verdict = Verdict(list("ab"))
-    verdict.failed(0, Failure("stopped", "the run has failed"))
-    assert verdict.error is None
-    verdict.failed(1, Failure("start", "no answer"))
-    assert isinstance(verdict.error, RunError)
-    assert "rank 1 (b) could not start: no answer" in str(verdict.error)
+def test_others_can_connect_to_whoever_lives_or_has_ended_well_and_waits() -> None:
+    member = Member(0, "a")
+    assert not member.is_there
+    member.connection = object()  # type: ignore[assignment]
+    assert member.is_there
+    member.outcome = Outcome(NodeRecord(0, "a"), None)
+    assert member.is_there
+    assert not member.has_left
+    member.outcome = Outcome(NodeRecord(0, "a"), Failure(LEFT, "left at step 3"))
+    assert member.has_left
+    assert not member.is_there

@@ -29,7 +29,7 @@ from simcluster.transport import FREE
 from tests.clusters import chain
 from tests.plans import plan
 from tests.socket_runs import Running, gone, pids_in
-from tests.test_member import peer_lost
+from tests.test_verdict import peer_lost
 
 TOPOLOGY = chain(3)
 

@@ -127,7 +127,8 @@ class Mesh:
         def admit(peer: Identity) -> str | None:
             rank = peer.rank
             known = 0 <= rank < len(self.names) and rank != self.transport.rank and self.names[rank] == peer.name
-            if not known or (rank not in expected and not (accepts and peer.incarnation)):
+            begins = rank in expected and (self._expected is None or rank in self._expected or not accepts)
+            if not known or not (begins or (accepts and peer.incarnation)):
                 return f"rank {rank} ({peer.name}) has no business with rank {self.transport.rank}"
             if peer.incarnation <= self._attached.get(rank, -1):
                 return f"the name {peer.name!r} is taken"
