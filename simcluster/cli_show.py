@@ -9,10 +9,10 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import RunError
 
@@ -46,8 +46,20 @@ def print_summary(finished: Run) -> None:
     bill = [form(summary[key]) for key, form in (("joules", words.energy), ("price_usd", words.price))]
     if any(part != words.ABSENT for part in bill):
         print(f"  {', '.join(part for part in bill if part != words.ABSENT)} for all devices")
+    for line in _losses(summary):
+        print(f"  {line}")
     report = finished.folder / "report.html"
     print(f"  {report if report.exists() else finished.folder}")
+
+
+def _losses(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Who did not take part to the end, and how the run went on."""
+    for name, reason in (summary.get("lost") or {}).items():
+        yield f"without {name}: {reason}"
+    for row in summary.get("regroups") or ():
+        yield f"formed anew at step {row['step']}: {', '.join(row['members'])}"
+    for row in summary.get("restarts") or ():
+        yield f"began again from {row['from']}: {row['error']}"
 
 
 def print_finished(finished: Run, *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.mailbox import Mailbox
+from simcluster.mailbox import OWN_TAGS, Mailbox
 from simcluster.payload import Message, Payload
 from simcluster.transport import ANY
 
@@ -131,3 +131,13 @@ def test_waiting_for_anyone_is_waiting_for_each() -> None:
     assert [rank for rank in range(4) if mailbox.waited_for(rank)] == [2]
     mailbox.wait(ANY, "t", "any")
     assert all(mailbox.waited_for(rank) for rank in range(4))
+
+
+def test_what_the_library_listens_for_by_itself_is_no_wait_of_an_algorithm() -> None:
+    box: Mailbox[str] = Mailbox()
+    box.wait(ANY, f"{OWN_TAGS}regroup", "library")
+    assert box.describe() == []
+    box.wait(1, "gradients", "algorithm")
+    assert box.describe() == ["recv(source=1, tag='gradients')"]
+    box.wait(2, ANY, "algorithm")
+    assert len(box.describe()) == 2

@@ -9,12 +9,13 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from simcluster.mailbox import OWN_TAGS
 from simcluster.payload import Message
 
-TAG = "regroup"
+TAG = f"{OWN_TAGS}regroup"
 """Of every word. No algorithm receives it."""
 
-MARK = "regroup/mark/"
+MARK = f"{OWN_TAGS}regroup/mark/"
 """What a tag begins with that stands in a stream between one group's messages and the next one's."""
 
 Life: TypeAlias = tuple[int, int]
