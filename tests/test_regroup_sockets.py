@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import simcluster
 from simcluster.results.folder import Run
 from tests.test_regroup import star, weights_of
@@ -24,14 +26,20 @@ def run(folder: Path, *, size: int, backend: str, **keys: Any) -> Run:
     return simcluster.run(experiment, backend=backend, out=folder, report=False)
 
 
-def test_after_a_sigkill_the_rest_ends_with_the_weights_of_a_smaller_world_that_resumed(tmp_path: Path) -> None:
-    # Of the first rank, so that another one evaluates and hands in the weights; it is killed while it trains.
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Three processes, the first of which, which evaluates, is killed while it trains."""
     crash = {"kind": "crash", "node": "n0", "at": "150 ms"}
-    found = run(tmp_path / "real", size=3, backend="sockets", faults=[crash])
-    (formed,) = found.summary["regroups"]
+    return run(tmp_path_factory.mktemp("killed") / "run", size=3, backend="sockets", faults=[crash])
+
+
+def test_after_a_sigkill_the_rest_ends_with_the_weights_of_a_smaller_world_that_resumed(
+    killed: Run, tmp_path: Path
+) -> None:
+    (formed,) = killed.summary["regroups"]
     assert (formed["lost"], formed["members"]) == (["n0"], ["n1", "n2"])
-    assert list(found.summary["lost"]) == ["n0"]
-    assert {weights_of(found)[name] for name in ("n1", "n2")} == {found.summary["weights_sha256"]}
+    assert list(killed.summary["lost"]) == ["n0"]
+    assert {weights_of(killed)[name] for name in ("n1", "n2")} == {killed.summary["weights_sha256"]}
     step = formed["step"]
     if step == 0:  # a slow machine: all of it is the smaller world's
         expected = run(tmp_path / "two", size=2, backend="sim")
@@ -41,5 +49,10 @@ def test_after_a_sigkill_the_rest_ends_with_the_weights_of_a_smaller_world_that_
         expected = simcluster.resume(
             kept, topology=star(2), step=step, overrides=longer, out=tmp_path / "two", report=False
         )
-    assert found.summary["weights_sha256"] == expected.summary["weights_sha256"]
-    assert found.summary["loss"] == expected.summary["loss"]
+    assert killed.summary["weights_sha256"] == expected.summary["weights_sha256"]
+    assert killed.summary["loss"] == expected.summary["loss"]
+
+
+def test_its_replay_goes_the_same_way_to_the_same_bits(killed: Run, tmp_path: Path) -> None:
+    replayed = simcluster.replay(killed.folder, out=tmp_path / "replay")
+    assert replayed.weights == dict.fromkeys(("n1", "n2"), killed.summary["weights_sha256"])

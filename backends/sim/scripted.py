@@ -92,7 +92,7 @@ class Script:
                 raise self.parted(f"nothing is left to do after {self.executed} callbacks, and the record {recorded}")
         if self.root.done() and self._order.whole:
             self._check_end()
-        return (self.executed, self._position) != begun
+        return guessed or (self.executed, self._position) != begun
 
     @property
     def open(self) -> bool:
