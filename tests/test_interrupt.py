@@ -76,7 +76,7 @@ def test_ctrl_c_before_anything_was_run_leaves_nothing(
     with run("quickstart", "--backend", "sockets", "--out", str(out), folder=tmp_path) as process:
         wait_for(lambda: ready(process, out), limit_s=60.0)
         interrupted(process)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_ctrl_c_ends_a_simulated_algorithm_that_never_lets_go(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ import sys
 import traceback
 from typing import Any
 
+from backends.sockets.handshake import RUN_IS_OVER
+from simcluster.errors import SimclusterError
+
 
 def serve() -> None:
     """Forks a node for every request on standard input, until that ends."""
@@ -116,6 +119,9 @@ def _become_node(private: list[int], here: dict[str, Any], log_file: str | None,
         faulthandler.enable()
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         code = importlib.import_module("backends.sockets.node").join(key=bytes.fromhex(key), **request)
+    except SimclusterError as error:
+        if RUN_IS_OVER not in str(error):
+            print(f"error: {type(error).__name__}: {error}")
     except BaseException:
         traceback.print_exc()
     finally:
@@ -127,6 +133,8 @@ def _become_node(private: list[int], here: dict[str, Any], log_file: str | None,
 def _open_log(file: str) -> int:
     try:
         return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except FileNotFoundError:
+        os._exit(1)  # the launcher made its folder, and has gone since and taken it away
     except OSError as error:
         print(f"a node ends: its log {file} cannot be opened ({error.strerror})", file=sys.stderr, flush=True)
         os._exit(1)

@@ -17,7 +17,10 @@ from contextvars import ContextVar
 ALERT = bytes((21, 3, 3, 0, 2, 2, 70))
 """A record of TLS: fatal, protocol version. OpenSSL has none for whoever does not speak TLS at all."""
 
-HTTP = b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: TLS/1.3\r\nConnection: close\r\nContent-Length: 13\r\n\r\nuse https://\n"
+HTTP = (
+    b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: TLS/1.3\r\nConnection: close\r\n"
+    b"Content-Length: 21\r\n\r\nthis port speaks TLS\n"
+)
 LAST_WORDS = {"WRONG_VERSION_NUMBER": ALERT, "HTTP_REQUEST": HTTP}
 
 

@@ -36,6 +36,7 @@ NONCE_BYTES = 32
 NAME_LIMIT_BYTES = 64
 REASON_LIMIT_BYTES = 180
 AUTHENTICATION_FAILED = "authentication failed"
+RUN_IS_OVER = "the run is over"
 
 
 @dataclass(frozen=True, slots=True)

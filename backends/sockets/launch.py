@@ -32,7 +32,7 @@ from backends.sockets.endpoints import open_socket, show_endpoint
 from backends.sockets.faults import Faults
 from backends.sockets.frame import Frame
 from backends.sockets.gathering import are_enough, begin_with, missing
-from backends.sockets.handshake import Handshake, Identity
+from backends.sockets.handshake import RUN_IS_OVER, Handshake, Identity
 from backends.sockets.listener import Listener
 from backends.sockets.member import Member, members_of
 from backends.sockets.reporting import Reporter, reporting
@@ -183,7 +183,9 @@ class Launcher:
             if peer.name not in self.job.names:
                 return f"no node {peer.name!r} in this run; {nearest(peer.name, self.job.names)}"
             member = self.members[self.job.names.index(peer.name)]
-            taken = member.connection is not None or (member.ended and member.gone is None) or self._ending.has_begun
+            if self._ending.has_begun:
+                return RUN_IS_OVER
+            taken = member.connection is not None or (member.ended and member.gone is None)
             return f"the name {peer.name!r} is taken" if taken else None
 
         me = Identity("control", "launcher", -1, self._run_id)
