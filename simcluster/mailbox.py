@@ -74,6 +74,10 @@ class Mailbox(Generic[R]):
         self._count(message, -1)
         return message
 
+    def has(self, source: int, tag: str) -> bool:
+        """Whether a message from *source* under *tag* is queued."""
+        return (source, tag) in self._queues
+
     def wait(self, source: int | Any_, tag: str | Any_, receiver: R) -> None:
         """Adds *receiver* behind those that wait already."""
         self._waiting.append(_Waiting(source, tag, receiver))

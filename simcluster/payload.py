@@ -48,6 +48,12 @@ class Payload:
     values: Mapping[str, Scalar] = field(default_factory=dict)
 
 
+class Lent(Payload):
+    """A payload whose tensors the sender leaves alone until `send` has returned or raised: see `lend`."""
+
+    __slots__ = ()
+
+
 Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar] | Scalar
 """What `send` takes: anything else than a Payload is the short form of one."""
 
@@ -89,6 +95,11 @@ class Message:
 def pack(*tensors: Tensor, **values: Scalar) -> Payload:
     """`pack(weights, version=3)`: the usual way to write a message."""
     return Payload(tensors, values)
+
+
+def lend(*tensors: Tensor, **values: Scalar) -> Payload:
+    """Like `pack`, and says that nobody changes *tensors* until `send` has returned or raised: they need no copy."""
+    return Lent(tensors, values)
 
 
 def as_payload(content: Sendable) -> Payload:

@@ -105,6 +105,7 @@ class Transport(Protocol):
         """Sends *content* to rank *to* under *tag*; returns when it has left this node.
 
         - The tensors are copied or frozen before the first wait: changing them afterwards changes nothing that arrives.
+          Those of simcluster.payload.lend may be sent from where they are, until this returns or raises.
         - It returns when the last byte is injected, so a slow link or a receiver that does not receive pushes back.
           It does not wait for the receiver to ask.
         - Messages to one rank share one ordered stream, as one TCP connection has: a large tensor delays the small

@@ -242,6 +242,9 @@ def test_a_stranger_that_is_gone_before_its_connection_is_made_is_dropped_like_o
 
         def set_write_buffer_limits(self, high: int, low: int) -> None: ...
 
+        def fileno(self) -> int:
+            return -1
+
         def setsockopt(self, *option: int) -> None:
             raise OSError(22, "Invalid argument")
 

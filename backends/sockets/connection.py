@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from collections import deque
@@ -20,9 +21,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Protocol, cast
 
+from torch import Tensor
+
 from backends.sockets.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
 from backends.sockets.framing import FrameReader, Limits
 from backends.sockets.handshake import Handshake, Identity
+from backends.sockets.landing import Landing
 from backends.sockets.tls import in_words, names_in
 from simcluster.errors import HandshakeRefused, ProtocolError
 
@@ -53,7 +57,7 @@ class Sending:
 
     def __init__(self, frame: Outgoing, left: Left | None, on_left: Callable[[], None] | None) -> None:
         self.frame, self.left, self.on_left = frame, left, on_left
-        self.chunks: Iterator[bytes | memoryview] | None = None
+        self.chunks: Iterator[bytes | bytearray | memoryview] | None = None
 
     def end(self, error: Exception | None = None) -> None:
         if error is None and self.on_left is not None:
@@ -91,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reason = ""
         self._failed = False
         self._closing = self._encrypted = False
+        self._descriptor = -1
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -139,7 +144,17 @@ class Connection(asyncio.BufferedProtocol):
         unbegun = sending.chunks is None and sending in self._queue
         if unbegun:
             self._queue.remove(sending)
+        else:
+            sending.frame.keep()
         return unbegun
+
+    def land(self, tag: str, place: Tensor) -> Landing | None:
+        """See FrameReader."""
+        return self._reader.land(tag, place)
+
+    def take_back(self, landing: Landing) -> None:
+        """See FrameReader."""
+        self._reader.take_back(landing)
 
     def pause_reading(self) -> None:
         self._reading_paused = True
@@ -189,6 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         self._encrypted = transport.get_extra_info("ssl_object") is not None
         if self._encrypted:
             self.handshake.certified = names_in(transport.get_extra_info("peercert"))
+        self._descriptor = transport.get_extra_info("socket").fileno()
         # Plain transports pause above this mark, those of TLS at it.
         self._transport.set_write_buffer_limits(high=1 if self._encrypted else 0, low=0)
         with suppress(OSError):  # a stranger may be gone again, of which some systems tell here
@@ -294,6 +310,14 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.pause_reading()
 
+    def _write(self, transport: asyncio.Transport, chunk: bytes | bytearray | memoryview) -> None:
+        """What the kernel takes now it takes from where it is; of the rest the transport has a copy."""
+        if not self._encrypted:
+            with suppress(OSError):  # of which the transport tells
+                chunk = memoryview(chunk)[os.write(self._descriptor, chunk) :]
+        if chunk:
+            transport.write(bytes(chunk))
+
     def _pump(self) -> None:
         """Writes chunks until the kernel takes no more, or others want a turn."""
         transport, budget = self._transport, PUMP_BYTES
@@ -310,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.bytes_sent += sending.frame.size_bytes
                 sending.end()
                 continue
-            transport.write(chunk)
+            self._write(transport, chunk)
             self.bytes_moved += len(chunk)
             budget -= len(chunk)
             if budget <= 0:

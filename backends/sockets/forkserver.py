@@ -33,9 +33,14 @@ _BOOT = (
     "from backends.sockets.forking import serve; serve()"
 )
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-_LARGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
-"""torch then asks for memory in pages of 2 MiB where it needs as much: a message's memory is always new, and to be
-given it in pages of 4 KiB takes several times as long as to fill it. A setting of the user's own is left alone."""
+_MEMORY = {
+    "THP_MEM_ALLOC_ENABLE": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2),
+    "MALLOC_TRIM_THRESHOLD_": str(64 * 1024**2),
+}
+"""A message's memory is always new, and to be given it takes longer than to fill it. So torch asks for pages of 2 MiB
+where it needs as much, and glibc keeps what was given back: of blocks below 32 MiB, which is its own limit, and 64 MiB
+at the most, which is what an inbox holds. Settings of the user's own are left alone."""
 
 CLOSE_S = 5.0
 ORPHANS_S = 0.1
@@ -177,7 +182,7 @@ def _path() -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    return {**_LARGE_PAGES, **os.environ, **_ONE_THREAD}
+    return {**_MEMORY, **os.environ, **_ONE_THREAD}
 
 
 _server: ForkServer | None = None

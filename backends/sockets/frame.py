@@ -28,9 +28,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from backends.sockets.landing import Landing
 from backends.sockets.protocol import PROTOCOL_VERSION
 from simcluster.errors import ProtocolError
-from simcluster.payload import PREAMBLE_BYTES, MessageHeader
+from simcluster.payload import PREAMBLE_BYTES, MessageHeader, Payload, body_bytes, encode_header
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 """One-dimensional view of somebody's memory."""
@@ -41,6 +42,7 @@ BODY_LIMIT_BYTES = 1024**3
 CONTROL_LIMIT_BYTES = 64 * 1024**2
 HANDSHAKE_LIMIT_BYTES = 256
 CHUNK_BYTES = 256 * 1024
+"""Fits into a core's own cache, with what is done to it."""
 
 _layout = struct.Struct("<4sBBHIQQIII")
 assert _layout.size == PREAMBLE_BYTES
@@ -82,7 +84,8 @@ class OtherVersion(ProtocolError):
 class Frame:
     """A whole frame that arrived. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
 
-    *body_crc* is the checksum of a DATA frame's body, which has been found to be right.
+    *body_crc* is the checksum of a DATA frame's body, which has been found to be right; *landing* is where it was read
+    into, if that was named before.
     """
 
     kind: Kind
@@ -92,6 +95,7 @@ class Frame:
     tensors: tuple[Tensor, ...] = ()
     size_bytes: int = 0
     body_crc: int = 0
+    landing: Landing | None = None
 
 
 def octets(tensor: Tensor) -> Bytes:
@@ -126,10 +130,15 @@ def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any
 
 
 class Outgoing:
-    """One frame on its way out. Its number is given when its first chunk is asked for: what never left has none."""
+    """One frame on its way out. Its number is given when its first chunk is asked for: what never left has none.
 
-    def __init__(self, kind: Kind, header: bytes = b"", body: Sequence[Bytes] = ()) -> None:
-        self.kind, self.header = kind, header
+    A body that is not *kept* is somebody else's memory, and so is a chunk of it: good until its owner has a turn.
+    `keep` copies what has not been given out.
+    """
+
+    def __init__(self, kind: Kind, header: bytes = b"", body: Sequence[Bytes] = (), *, kept: bool = True) -> None:
+        self.kind, self.header, self.kept = kind, header, kept
+        self._begun = 0, 0  # of the body: which piece, and how much of it
         self.body = [piece for piece in body if len(piece)]
         self.body_bytes = sum(len(piece) for piece in self.body)
         self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
@@ -145,22 +154,46 @@ class Outgoing:
         fields = Preamble(MAGIC, PROTOCOL_VERSION, self.kind, 0, *sizes, seq, 0, body_crc, 0)
         return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), self.header)))
 
-    def chunks(self, seq: int) -> Iterator[bytes | memoryview]:
-        """The frame's bytes under number *seq*: small pieces joined, large ones cut, never copied."""
+    def keep(self) -> None:
+        """From now on the body may change: what has not been given out as a chunk is copied."""
+        if self.kept:
+            return
+        self.kept = True
+        index, start = self._begun
+        for later in range(index, len(self.body)):
+            copy = np.empty_like(self.body[later])
+            copy[start:] = self.body[later][start:]
+            self.body[later], start = copy, 0
+
+    def chunks(self, seq: int) -> Iterator[bytes | bytearray | memoryview]:
+        """The frame's bytes under number *seq*: small pieces joined, large ones cut."""
         small = bytearray(self.preamble(seq) + self.header)
-        for piece in self.body:
-            if len(small) + len(piece) <= CHUNK_BYTES:
-                small += piece.data
-                continue
-            yield bytes(small)
-            small = bytearray()
-            view = piece.data
-            whole = len(view) - len(view) % CHUNK_BYTES
-            for start in range(0, whole, CHUNK_BYTES):
-                yield view[start : start + CHUNK_BYTES]
-            small += view[whole:]
+        for index, length in enumerate(map(len, self.body)):
+            if len(small) + length > CHUNK_BYTES:
+                yield small
+                small = bytearray()
+                for start in range(0, length - CHUNK_BYTES + 1, CHUNK_BYTES):
+                    self._begun = index, start + CHUNK_BYTES
+                    yield self.body[index][start : start + CHUNK_BYTES].data
+                start = length - length % CHUNK_BYTES
+            else:
+                start = 0
+            small += self.body[index][start:].data  # looked up again: it may have been kept meanwhile
+            self._begun = index + 1, 0
         if small:
-            yield bytes(small)
+            yield small
+
+
+def data_frame(tag: str, payload: Payload, limit_bytes: int = BODY_LIMIT_BYTES) -> Outgoing:
+    """*payload* under *tag*; its tensors are not copied. Raises TypeError or ValueError on what cannot travel."""
+    header = encode_header(tag, payload)
+    for tensor in payload.tensors:
+        if tensor.is_meta:
+            raise TypeError(f"message {tag!r}: a {tensor.device.type} tensor has no bytes to send")
+    size_bytes = body_bytes(payload)
+    if size_bytes > limit_bytes:
+        raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {limit_bytes}")
+    return Outgoing(Kind.DATA, header, [octets(tensor.cpu().resolve_neg()) for tensor in payload.tensors], kept=False)
 
 
 def header_crc(preamble: bytes, header: bytes) -> int:

@@ -7,7 +7,7 @@ nodes: nothing here can wait, so every test is an object and a byte string.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -30,11 +30,15 @@ from backends.sockets.frame import (
     header_crc,
     octets,
 )
+from backends.sockets.landing import Landing, Landings
 from backends.sockets.protocol import PROTOCOL_VERSION
 from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
 
 READ_AHEAD_BYTES = 64 * 1024
+DIRECT_BYTES = 512 * 1024
+"""Read at once into a large tensor: little enough to be in a core's own cache still when its checksum is taken."""
+
 TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and how a handshake begins
 TLS_RECORD_BYTES = 3
 _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
@@ -61,6 +65,16 @@ class _Body:
     filled: int = 0
     owned: bytearray = field(default_factory=bytearray)
 
+    def move(self) -> None:
+        """Goes on in new memory: what is here of the only tensor is copied there."""
+        tensor = torch.empty_like(self.frame.tensors[0])
+        parts = [octets(tensor)]
+        if self.part < len(self.parts):
+            parts[0][: self.filled] = self.parts[0][: self.filled]
+        else:
+            parts[0][:] = self.parts[0]
+        self.parts, self.frame = parts, replace(self.frame, tensors=(tensor,), landing=None)
+
 
 class FrameReader:
     """Takes bytes, gives frames. Made for asyncio's BufferedProtocol.
@@ -79,11 +93,24 @@ class FrameReader:
         self._direct = False
         self._seq = 0
         self._error: ProtocolError | None = None
+        self._landings = Landings()
 
     @property
     def between_frames(self) -> bool:
         """Whether an end of the stream here would tear no frame."""
         return self._body is None and self._start == self._end
+
+    def land(self, tag: str, place: Tensor) -> Landing | None:
+        """The next message under *tag* is to be read into *place*, unless it is on its way already: then None."""
+        message = self._body.frame.message if self._body is not None else None
+        return None if message is not None and message.tag == tag else self._landings.add(tag, place)
+
+    def take_back(self, landing: Landing) -> None:
+        """From now on the memory of *landing* is its owner's: whatever was read into it is somewhere else."""
+        self._landings.drop(landing)
+        if self._body is not None and self._body.frame.landing is landing:
+            self._body.move()
+        landing.leave()
 
     def buffer(self) -> memoryview:
         """Where the next bytes are to go; never empty."""
@@ -92,7 +119,7 @@ class FrameReader:
             part = body.parts[body.part]
             if len(part) - body.filled >= READ_AHEAD_BYTES:
                 self._direct = True
-                return part[body.filled :].data
+                return part[body.filled : body.filled + DIRECT_BYTES].data
         self._direct = False
         if self._start == self._end:
             self._start = self._end = 0
@@ -176,7 +203,7 @@ class FrameReader:
         if preamble.seq != self._seq:
             raise ProtocolError(f"frame number {preamble.seq}, expected {self._seq}")
         self._start = first + preamble.header_len
-        self._body = _prepare(preamble, header)
+        self._body = _prepare(preamble, header, self._landings)
         return True
 
     def _check_lengths(self, kind: int, header_len: int, body_len: int) -> None:
@@ -211,14 +238,18 @@ class FrameReader:
             body.part, body.filled = body.part + 1, 0
 
 
-def _prepare(preamble: Preamble, header: bytes) -> _Body:
+def _prepare(preamble: Preamble, header: bytes, landings: Landings) -> _Body:
     """The memory for a body, once the header is known to fit it."""
     kind, size_bytes = Kind(preamble.kind), PREAMBLE_BYTES + preamble.header_len + preamble.body_len
     if kind is Kind.DATA:
         message: MessageHeader = decode(_header_decoder, header, "a message header")
-        tensors = _allocate(message.tensors, preamble.body_len)
+        landing = landings.take(message)
+        if landing is not None and landing.place.nbytes == preamble.body_len:
+            tensors: tuple[Tensor, ...] = (landing.place,)
+        else:
+            tensors, landing = _allocate(message.tensors, preamble.body_len), None
         parts = [part for part in map(octets, tensors) if len(part)]
-        frame = Frame(kind, header, b"", message, tensors, size_bytes, preamble.body_crc)
+        frame = Frame(kind, header, b"", message, tensors, size_bytes, preamble.body_crc, landing)
         return _Body(frame, parts, preamble.body_crc)
     owned = bytearray(preamble.body_len)
     parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []

@@ -11,18 +11,19 @@ import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import torch
+from torch import Tensor
 
-from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, octets
+from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, data_frame
 from backends.sockets.leaving import Leaving
 from backends.sockets.returning import Returning
 from simcluster.errors import ENDED, PeerLost, ProtocolError
 from simcluster.experiment.fault_kinds import GIVEN_UP, Factors, stretched
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work, name_of
-from simcluster.payload import Message, Payload, Sendable, as_payload, body_bytes, encode_header, freeze
+from simcluster.payload import Lent, Message, Payload, Sendable, as_payload
 from simcluster.replaying.order import Kind as Event
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
@@ -89,20 +90,19 @@ class SocketTransport:
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         payload = as_payload(content)
-        header = encode_header(tag, payload)
-        self._check_sizes(tag, payload)
+        frame = data_frame(tag, payload, self._body_limit_bytes)
         self.inbox.check_peer(to)
         if self.inbox.died(to):
             await asyncio.sleep(0)
             raise self.inbox.error(to)
         start_s = self.recorder.now()
-        frozen = freeze(payload)
-        frame = Outgoing(Kind.DATA, header, [octets(tensor) for tensor in frozen.tensors])
         left: asyncio.Future[None] = self._loop.create_future()
         self._sends += 1
         number, link = self._sends, self._links[to]
         sending = self._put(number, to, frame, left)
         self.sending[number] = f"send(to={to}, tag={tag!r}, {frame.body_bytes} B)"
+        if not (left.done() or isinstance(payload, Lent)):
+            frame.keep()  # what the kernel has not taken yet
         try:
             if left.done():
                 await asyncio.sleep(0)
@@ -119,6 +119,14 @@ class SocketTransport:
         finally:
             del self.sending[number]
         self.recorder.span("send", start_s, self.recorder.now(), to, tag, frame.size_bytes)
+
+    def land(self, source: int, tag: str, place: Tensor) -> Callable[[], None] | None:
+        """See simcluster.collectives.landing."""
+        link = self._links.get(source)
+        if link is None or self.inbox.mailbox.has(source, tag):
+            return None
+        landing = link.land(tag, place)
+        return None if landing is None else partial(link.take_back, landing)
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
         start_s = self.recorder.now()
@@ -287,6 +295,8 @@ class SocketTransport:
         message = Message(rank, frame.message.tag, payload, frame.size_bytes)
         if self.notes is not None:
             self.notes.message(rank, zlib.crc32(frame.header, frame.body_crc))
+        if frame.landing is not None:
+            frame.landing.message = message
         self.inbox.put(message)
         if self.inbox.mailbox.queued_bytes(rank) >= self._inbox_bytes:
             self._links[rank].pause_reading()
@@ -332,11 +342,3 @@ class SocketTransport:
             if self.notes is not None:
                 self.notes.note(Event.COMPUTED, number)
             done.set_result(outcome)
-
-    def _check_sizes(self, tag: str, payload: Payload) -> None:
-        for tensor in payload.tensors:
-            if tensor.device.type == "meta" or tensor.layout is not torch.strided:
-                raise TypeError(f"message {tag!r}: a {tensor.device.type} {tensor.layout} tensor has no bytes to send")
-        size_bytes = body_bytes(payload)
-        if size_bytes > self._body_limit_bytes:
-            raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {self._body_limit_bytes}")

@@ -17,32 +17,47 @@ from torch import Tensor
 from simcluster.collectives.binomial_scatter import binomial_scatter
 from simcluster.collectives.exchange import exchange
 from simcluster.collectives.flat import as_bytes, from_bytes
+from simcluster.collectives.landing import Landings
+from simcluster.payload import lend
 from simcluster.transport import Transport
 
 
 async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     """The sum of every rank's *vector* (1-D, equal length), the same bits on all of them; *vector* is left alone.
 
+    Everybody is to leave it alone until this returns or raises: it is sent from where it is.
     Chunk c is summed in the order c, c+1, ..., c+p-1 (mod p).
     """
     if vector.is_meta:
         return await _ring_of_nothing(node, vector, tag)
     size, rank = node.size, node.rank
+    if size == 1:
+        return vector.clone()
     right, left = (rank + 1) % size, (rank - 1) % size
-    result = vector.clone()
-    chunks = result.tensor_split(size)
+    result = torch.empty_like(vector)
+    own, chunks = vector.detach().tensor_split(size), result.tensor_split(size)
+    outgoing = own[rank]
+    with Landings(node, left) as landings:
+        # A chunk's place is free again long before its sum comes: that cannot be made without what was in it.
+        for step in range(size - 1):
+            landings.add(f"{tag}/scatter{step}", chunks[(rank - step - 1) % size])
+        for step in range(size - 1):
+            landings.add(f"{tag}/gather{step}", chunks[(rank - step) % size])
 
-    # reduce-scatter: after p-1 steps rank r holds the sum of chunk r+1
-    for step in range(size - 1):
-        outgoing, incoming = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
-        message = await exchange(node, right, left, f"{tag}/scatter{step}", outgoing)
-        incoming.add_(message.tensor)
+        # reduce-scatter: after p-1 steps rank r holds the sum of chunk r+1
+        for step in range(size - 1):
+            message = await exchange(node, right, left, f"{tag}/scatter{step}", lend(outgoing))
+            number = (rank - step - 1) % size
+            arrived = landings.received(message)
+            if arrived.shape != own[number].shape:
+                lengths = f"{len(own[number])} numbers, rank {left}'s {len(arrived)}; expected vectors of one length"
+                raise ValueError(f"{tag!r}: chunk {number} of rank {rank} has {lengths}")
+            outgoing = torch.add(own[number], arrived, out=chunks[number])
 
-    # all-gather: the finished chunks go round once
-    for step in range(size - 1):
-        outgoing, incoming = chunks[(rank + 1 - step) % size], chunks[(rank - step) % size]
-        message = await exchange(node, right, left, f"{tag}/gather{step}", outgoing)
-        incoming.copy_(message.tensor)
+        # all-gather: the finished chunks go round once
+        for step in range(size - 1):
+            message = await exchange(node, right, left, f"{tag}/gather{step}", lend(outgoing))
+            outgoing = landings.received(message, chunks[(rank - step) % size])
     return result
 
 
@@ -53,7 +68,7 @@ async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tens
     parts = vector.tensor_split(size)
     partial = parts[(rank - 1) % size].clone()
     for step in range(size - 1):
-        message = await exchange(node, right, left, f"{tag}/{step}", partial)
+        message = await exchange(node, right, left, f"{tag}/{step}", lend(partial))
         partial = message.tensor.add_(parts[(rank - step - 2) % size])
     return partial
 
@@ -64,7 +79,7 @@ async def ring_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Ten
     right, left = (rank + 1) % size, (rank - 1) % size
     found = {rank: tensor}
     for step in range(size - 1):
-        message = await exchange(node, right, left, f"{tag}/{step}", found[(rank - step) % size])
+        message = await exchange(node, right, left, f"{tag}/{step}", lend(found[(rank - step) % size]))
         found[(rank - step - 1) % size] = message.tensor
     return [found[source] for source in range(size)]
 

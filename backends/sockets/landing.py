@@ -1,0 +1,67 @@
+"""Places that tensors are received into: named before they come, and given back whatever happens.
+
+This file knows a message's header, and memory. It must not know sockets, frames or ranks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from simcluster.payload import DTYPE_NAMES, Payload
+
+if TYPE_CHECKING:
+    from simcluster.payload import Message, MessageHeader
+
+
+class Landing:
+    """*place* is for the tensor of the next message under *tag*; *message* is that one, once it is here."""
+
+    __slots__ = ("message", "place", "tag")
+
+    def __init__(self, tag: str, place: Tensor) -> None:
+        self.tag, self.place = tag, place
+        self.message: Message | None = None
+
+    def fits(self, header: MessageHeader) -> bool:
+        """Whether *header* announces one tensor, of the dtype and shape of *place*."""
+        if len(header.tensors) != 1:
+            return False
+        only, place = header.tensors[0], self.place
+        return only.dtype == DTYPE_NAMES[place.dtype] and only.shape == list(place.shape)
+
+    def leave(self) -> None:
+        """Whoever receives the message gets it from somewhere else."""
+        if self.message is not None:
+            self.message.payload = Payload((self.place.clone(),), self.message.payload.values)
+
+
+class Landings:
+    """Those of one stream, whose messages under one tag come in the order in which their places were named."""
+
+    def __init__(self) -> None:
+        self._by_tag: dict[str, deque[Landing]] = {}
+
+    def add(self, tag: str, place: Tensor) -> Landing:
+        landing = Landing(tag, place)
+        self._by_tag.setdefault(tag, deque()).append(landing)
+        return landing
+
+    def take(self, header: MessageHeader) -> Landing | None:
+        """The landing of the message that begins with *header*, if there is one and it fits; it is forgotten."""
+        waiting = self._by_tag.get(header.tag)
+        if waiting is None:
+            return None
+        landing = waiting[0]
+        self.drop(landing)
+        return landing if landing.fits(header) else None
+
+    def drop(self, landing: Landing) -> None:
+        """Forgets *landing*, if it is still there."""
+        waiting = self._by_tag.get(landing.tag)
+        if waiting is not None and landing in waiting:
+            waiting.remove(landing)
+            if not waiting:
+                del self._by_tag[landing.tag]
