@@ -28,7 +28,7 @@ class Inbox:
     """
 
     __slots__ = (
-        *("_closed", "_listen", "_loop", "_names", "_on_room", "_on_told", "_rank", "_told", "_untold"),
+        *("_closed", "_listen", "_loop", "_names", "_on_room", "_on_told", "_rank", "_to_come", "_told", "_untold"),
         *("lost", "mailbox"),
     )
 
@@ -47,6 +47,7 @@ class Inbox:
         self._on_room, self._listen, self._on_told = on_room, listen, on_told
         self._told: set[int] = set()  # only asked whether somebody is in it
         self._untold: list[int] = []  # the dead of whom no recv(ANY) has been told yet
+        self._to_come: set[int] = set()  # those who have never been there; only asked how many
         self._closed = False
 
     @property
@@ -128,6 +129,7 @@ class Inbox:
         """*rank* has never been there: no recv(ANY) is told of that, and it may be `found` at any time."""
         self.lost[rank] = reason
         self._told.add(rank)
+        self._to_come.add(rank)
 
     def has_told(self, rank: int) -> bool:
         """Whether the loss of *rank* has been raised here."""
@@ -136,6 +138,7 @@ class Inbox:
     def found(self, rank: int) -> None:
         """*rank* is back, as another incarnation: nothing of the one before is received any more."""
         self._told.discard(rank)
+        self._to_come.discard(rank)
         self.lost.pop(rank, None)
         self._untold = [other for other in self._untold if other != rank]
         self.mailbox.drop(rank)
@@ -187,7 +190,8 @@ class Inbox:
 
     @property
     def _alone(self) -> bool:
-        return 0 < len(self.lost) == len(self._names) - 1
+        """Everybody else is gone. With those who have not even come yet nobody is alone: they may."""
+        return len(self._to_come) < len(self.lost) == len(self._names) - 1
 
     def _loss(self, source: int | Any_) -> PeerLost:
         """For ANY the next loss to tell, or, when nobody is left, the last one again."""

@@ -79,6 +79,24 @@ def test_whoever_needs_exactly_the_one_that_is_not_there_is_told() -> None:
     assert run([asks, joins], "kind: join, node: n1, at: 1 s") == [[ABSENT, ABSENT], "now"]
 
 
+def test_whoever_has_nobody_but_those_who_are_to_come_waits_for_them_and_no_longer_once_one_has_gone() -> None:
+    async def waits(node: Transport) -> list[Any]:
+        assert list(node.peers) == []
+        message = await node.recv(ANY, "t")
+        arrived_s = now()
+        with pytest.raises(PeerLost, match="rank 1"):
+            await node.recv(ANY, "t")
+        return [message.source, arrived_s, now()]
+
+    async def joins(node: Transport) -> None:
+        await node.send(0, "t", None)
+
+    # n1 begins at 1 s, is heard of at 1.1 s and of what it sent then at 1.2 s, and has ended at 1.1 s: heard at 1.2 s.
+    faults = ["kind: join, node: n1, at: 1 s", "kind: join, node: n2, at: 1 h"]
+    results = run([waits, joins, idle_for(1)], *faults)
+    assert results[0] == [1, pytest.approx(1.2), pytest.approx(1.2)]
+
+
 def test_two_who_join_meet_each_other() -> None:
     async def joins(node: Transport) -> int:
         other = 3 - node.rank
