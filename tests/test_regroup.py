@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 import simcluster
 from simcluster.errors import PeerLost
 from simcluster.results.folder import Run, load_run
+from simcluster.results.report_tables import regroups_table
 from simcluster.workloads.quadratic import quadratic
 
 STEPS = 24
@@ -231,3 +233,11 @@ def test_without_numbers_the_time_of_a_loss_is_the_same(tmp_path: Path) -> None:
     assert timed["regroups"] == real["regroups"]
     assert timed["elapsed_s"] == real["elapsed_s"]
     assert timed["bytes_sent"] == real["bytes_sent"]
+
+
+def test_the_report_and_the_trace_tell_of_it(tmp_path: Path) -> None:
+    found = run(tmp_path / "run", "all_reduce_dp", CRASH)
+    assert "<td class=text>n0, n1</td>" in regroups_table(found)
+    events = json.loads((found.folder / "trace.json").read_text())["traceEvents"]
+    (instant,) = [event for event in events if event.get("cat") == "regroup"]
+    assert instant["ts"] == pytest.approx(found.summary["regroups"][0]["time_s"] * 1e6)

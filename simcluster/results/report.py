@@ -16,7 +16,7 @@ from simcluster.results import words
 from simcluster.results.consensus import RECORDED
 from simcluster.results.copies import CONSENSUS
 from simcluster.results.html_page import choice, page, section
-from simcluster.results.report_tables import faults_table, links_table, nodes_table
+from simcluster.results.report_tables import faults_table, links_table, nodes_table, regroups_table
 from simcluster.results.report_words import (
     about_devices,
     carried,
@@ -45,6 +45,7 @@ def render(run: Run, topology: Topology) -> str:
             _consensus(figures),
             _timeline(figures),
             _faults(run),
+            _regroups(run),
             _network(run, topology),
             _staleness(figures),
             section("Nodes", about_devices(run.summary), nodes_table(run, topology)),
@@ -193,6 +194,14 @@ def _faults(run: Run) -> str:
         return ""
     note = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
     return section("Faults", note, table)
+
+
+def _regroups(run: Run) -> str:
+    table = regroups_table(run)
+    if not table:
+        return ""
+    note = "Ranks that go in step went on in another group, from the last step that all of its members had ended."
+    return section("Groups", note, table)
 
 
 def _network(run: Run, topology: Topology) -> str:

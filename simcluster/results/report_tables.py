@@ -1,4 +1,4 @@
-"""The two tables of report.html: one row per node, one row per link.
+"""The tables of report.html: nodes, links, faults, groups, a row each.
 
 This file knows the summary, the topology and HTML. It must not know the rest of the page. A column in which nothing is
 known of anybody is left out.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from simcluster.results import words
+from simcluster.results import regroups, words
 from simcluster.results.faults import cells
 
 if TYPE_CHECKING:
@@ -82,6 +82,13 @@ def faults_table(run: Run) -> str:
     rows = [[escape(cell) for cell in cells(row)] for row in run.summary.get("faults", ())]
     heads = ["fault", "of", "settings", "when", "dropped"]
     return _table(heads, rows, text_columns={0, 1, 2, 3}) if rows else ""
+
+
+def regroups_table(run: Run) -> str:
+    """Which groups of ranks were formed anew, in order; nothing if none was."""
+    rows = [[escape(cell) for cell in regroups.cells(row)] for row in run.summary.get("regroups", ())]
+    heads = ["at", "from step", "lost", "joined", "who goes on"]
+    return _table(heads, rows, text_columns={2, 3, 4}) if rows else ""
 
 
 def _bar(fraction: float) -> str:

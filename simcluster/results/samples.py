@@ -125,7 +125,7 @@ def _batches(node: NodeRecord, nodes: Sequence[NodeRecord]) -> tuple[Counts, Cou
             taken = sent and number not in rejected and (come is None or number < come)
             groups.append((start, width, taken))
             settled += [(start, width)] * used
-            number += used
+            number += used or taken
         if len(verdicts) > 1:  # of a life that a server has not told from the next there is one verdict for both
             verdicts, number = verdicts[1:], 0
     counts = _counted(_cut(groups, end))

@@ -3,10 +3,10 @@
 This file knows spans and the trace format. It must not know files, figures or backends.
 
 One process per node (pid = rank), one thread per lane: "compute", "send", "recv"; behind them, if there were any, one
-for faults. A device works on one thing at a time, but sends and receives of one node may overlap, and spans of one
-thread must nest; so what overlaps goes to the first lane that is free: "send 2", "send 3", ... Times are rounded to
-nanoseconds, the grain of Perfetto's own clock, so that two spans that touch do not overlap by a rounding error of the
-format.
+for faults and one for groups of ranks that were formed anew. A device works on one thing at a time, but sends and
+receives of one node may overlap, and spans of one thread must nest; so what overlaps goes to the first lane that is
+free: "send 2", "send 3", ... Times are rounded to nanoseconds, the grain of Perfetto's own clock, so that spans that
+touch do not overlap by a rounding error of the format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from simcluster.results.faults import trace_events
-from simcluster.results.record import NodeRecord, RunRecord, Span, SpanKind
+from simcluster.results.record import NodeRecord, RunRecord, Span, SpanKind, regroups
+from simcluster.results.regroups import trace_events as groups_events
 from simcluster.results.rest import PARTS, Rest
 
 KINDS: Final[tuple[SpanKind, ...]] = ("compute", "send", "recv")
@@ -39,6 +40,7 @@ def events(record: RunRecord) -> Iterator[dict[str, Any]]:
         if node.rest is not None:
             yield from _summed_up(node.rank, node.rest)
     yield from trace_events(record.extra.get("faults", ()), record.elapsed_s, len(record.nodes))
+    yield from groups_events(regroups(record.nodes), len(record.nodes) + 1)
 
 
 def description(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,38 @@
+"""Groups that were formed anew, as a run's folder tells of them."""
+
+from __future__ import annotations
+
+from simcluster.results.record import NodeRecord, regroups, standing
+from simcluster.results.regroups import cells, trace_events
+
+
+def row(group: int, **keys: object) -> dict[str, object]:
+    fixed = {"time_s": 0.5, "step": 7, "lost": ["b"], "joined": [], "members": ["a", "c"], "after": [0, 7]}
+    return {**fixed, "group": group, **keys}
+
+
+def test_an_instant_of_the_trace_says_who_goes_on_from_where() -> None:
+    name, instant = trace_events([row(1)], pid=4)
+    assert name["args"] == {"name": "groups"}
+    assert (instant["ph"], instant["ts"], instant["pid"]) == ("i", 500_000.0, 4)
+    assert instant["name"] == "2 ranks from step 7"
+    assert instant["args"] == {"lost": ["b"], "joined": [], "members": ["a", "c"]}
+    assert list(trace_events([], pid=4)) == [], "a run that lost nobody has no such process"
+
+
+def test_a_row_of_the_report_has_a_cell_for_each_question() -> None:
+    assert cells(row(1)) == ["500 ms", "7", "b", "-", "a, c"]
+
+
+def test_groups_are_told_once_in_order_though_nobody_was_in_all_of_them() -> None:
+    first = NodeRecord(0, "a", regroups=[row(2, joined=["a"])])  # came back, and knows of the last one only
+    second = NodeRecord(1, "c", regroups=[row(1, time_s=0.2), row(2, time_s=0.6)])
+    assert [(found["group"], found["time_s"]) for found in regroups([first, second])] == [(1, 0.2), (2, 0.5)]
+
+
+def test_the_first_rank_of_the_last_group_stands_for_the_run() -> None:
+    dead, second, third = NodeRecord(0, "a"), NodeRecord(1, "b"), NodeRecord(2, "c")
+    assert standing([dead, second, third]) is dead
+    second.group_number, second.group_rank = 1, 0
+    third.group_number, third.group_rank = 1, 1
+    assert standing([dead, second, third]) is second
