@@ -6,7 +6,6 @@ This file knows the command's options and what it prints. It must not know check
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,9 +34,8 @@ from simcluster.cli_real import (
     real_options,
 )
 from simcluster.cli_sets import overrides
-from simcluster.cli_show import failure_printed, print_finished, print_line, progress_bar
+from simcluster.cli_show import failure_printed, print_finished, print_line, progress_bar, warnings_told
 from simcluster.cli_watch import Watch, watching
-from simcluster.errors import CheckpointWarning
 
 
 def resume(
@@ -71,9 +69,7 @@ def resume(
         "plain_http": plain_http,
     }  # fmt: skip
     options = overrides(more_options or [], "--option") | real_options(backend, given)
-    with warnings.catch_warnings():
-        warnings.showwarning = _say
-        warnings.simplefilter("always", CheckpointWarning)
+    with warnings_told():
         if show:
             _list(run, as_json)
             return
@@ -109,7 +105,3 @@ def _list(run: Path, as_json: bool) -> None:
         print(f"step {row['step']}, {row['time_s']:.4g} s, {row['ranks']} ranks{judged}: {row['path']}")
     if not rows:
         print(f"no checkpoints in {run}")
-
-
-def _say(message: Warning | str, *_: Any, **__: Any) -> None:
-    typer.echo(f"warning: {message}", err=True)

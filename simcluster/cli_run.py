@@ -36,7 +36,7 @@ from simcluster.cli_real import (
     real_options,
 )
 from simcluster.cli_sets import overrides
-from simcluster.cli_show import failure_printed, print_finished, print_line, progress_bar
+from simcluster.cli_show import failure_printed, print_finished, print_line, progress_bar, warnings_told
 from simcluster.cli_track import Track, tracked
 from simcluster.cli_watch import Watch, watching
 
@@ -79,6 +79,7 @@ def run(
         changed["topology.launch.nproc_per_node"] = nproc_per_node
     title = f"{Path(experiment).stem}{f' on {backend}' if backend else ''}"
     with (
+        warnings_told(),
         tracked(track, silent=as_json) as folders,
         watching(silent=as_json or not watch) as watcher,
         progress_bar(title, silent=as_json or watch) as progress,

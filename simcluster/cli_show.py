@@ -9,12 +9,13 @@ import json
 import shutil
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcluster.errors import RunError
+from simcluster.errors import CheckpointWarning, RunError
 
 if TYPE_CHECKING:
     from simcluster.experiment.run import Progress
@@ -85,6 +86,19 @@ def failure_printed(*, as_json: bool) -> Iterator[None]:
         for words in getattr(end, "__notes__", []):
             print(words, file=sys.stderr)
         raise
+
+
+@contextmanager
+def warnings_told() -> Iterator[None]:
+    """What is said of checkpoints inside is a line for people, each time."""
+
+    def say(message: Warning | str, *_: Any, **__: Any) -> None:
+        print(f"warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = say
+        warnings.simplefilter("always", CheckpointWarning)
+        yield
 
 
 def print_line(name: str, line: str) -> None:

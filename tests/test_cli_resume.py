@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
 
 import simcluster
 from simcluster.cli_resume import resume
-from simcluster.errors import CheckpointError, UsageError
+from simcluster.cli_show import warnings_told
+from simcluster.errors import CheckpointError, CheckpointWarning, UsageError
 from tests.kept import config
 
 
@@ -61,3 +63,10 @@ def test_what_is_passed_over_is_said(run: Path, tmp_path: Path, capsys: pytest.C
         resume(run, out=tmp_path / "x", report=False)
     assert "warning: passed over" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
+
+
+def test_what_is_said_of_checkpoints_is_a_line_for_people_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings_told():
+        for _ in range(2):
+            warnings.warn("no checkpoint of step 7: the disk is full", CheckpointWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: no checkpoint of step 7: the disk is full\n" * 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
+import os
 import shutil
 import ssl
 import stat
@@ -254,6 +256,26 @@ def test_everything_that_is_wrong_is_told_before_anything_is_written(tmp_path: P
     (tmp_path / "half" / "ca.key").unlink()
     with pytest.raises(UsageError, match=r"ca\.pem without ca\.key"):
         make_certificates(tmp_path / "half", ["a"], 1)
+
+
+def test_a_full_disk_leaves_no_half_of_a_pair_and_what_is_whole_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, open_file = [0], os.fdopen
+
+    def full(descriptor: int, mode: str) -> Any:
+        opened[0] += 1
+        if opened[0] == 4:  # the launcher's certificate, after ca.key, ca.pem and launcher.key
+            os.close(descriptor)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return open_file(descriptor, mode)
+
+    monkeypatch.setattr(certificates.os, "fdopen", full)
+    with pytest.raises(UsageError, match="No space left on device.*, expected one that can be written into"):
+        make_certificates(tmp_path, ["a"], 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ca.key", "ca.pem"]
+    assert len(make_certificates(tmp_path, ["a"], 1)) == 6
+    read_tls(tmp_path, "a")
 
 
 def test_a_run_is_refused_whose_nodes_lack_certificates_or_show_their_keys(folder: Path, tmp_path: Path) -> None:

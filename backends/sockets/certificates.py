@@ -37,15 +37,17 @@ def make_certificates(folder: Path, names: Sequence[str], days: int, hosts: Sequ
     problems = _problems(folder, names, days, hosts)
     if problems:
         raise UsageError(problems)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     made: list[Path] = []
     try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         authority, key = _authority(folder, days, made)
         for name in (LAUNCHER, COORDINATOR, *names):
             if not certificate_file(folder, name).exists():
                 called = (*LOCAL, *hosts) if name == COORDINATOR else ()
                 _issue(folder, name, called, authority, key, days, made)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(Problem("folder", f"{folder} ({error.strerror})", "one that can be written into")) from None
+    except ValueError as error:
         raise UsageError(Problem("folder", f"{folder} ({error})", "one with an authority of ours, or none")) from None
     return made
 
@@ -182,6 +184,12 @@ def _write(
 
     secret = own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for path, content, mode in ((key, secret, 0o600), (certificate, signed.public_bytes(Encoding.PEM), 0o644)):
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(content)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+        except OSError:  # a full disk: half a pair is none
+            for half in (path, key):
+                half.unlink(missing_ok=True)
+            raise
         made.append(path)
