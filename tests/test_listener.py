@@ -212,6 +212,11 @@ def test_a_port_in_use_is_named() -> None:
             open_socket("127.0.0.1", port, "rendezvous")
 
 
+def test_an_address_that_is_not_ours_is_told_once() -> None:
+    with pytest.raises(UsageError, match=r"192\.0\.2\.1:0 \([^()]*\), expected an address of this machine"):
+        open_socket("192.0.2.1", 0, "listen")  # for documentation: nobody has it
+
+
 def test_an_ipv6_address_can_be_listened_at() -> None:
     assert parse_endpoint("[::1]:70", "listen") == ("::1", 70)
     try:

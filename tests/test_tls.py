@@ -271,7 +271,7 @@ def test_a_full_disk_leaves_no_half_of_a_pair_and_what_is_whole_is_gone_on_with(
         return open_file(descriptor, mode)
 
     monkeypatch.setattr(certificates.os, "fdopen", full)
-    with pytest.raises(UsageError, match="No space left on device.*, expected one that can be written into"):
+    with pytest.raises(UsageError, match=r"No space left on device.*, expected one that can be written into"):
         make_certificates(tmp_path, ["a"], 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ca.key", "ca.pem"]
     assert len(make_certificates(tmp_path, ["a"], 1)) == 6

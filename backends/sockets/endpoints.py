@@ -49,7 +49,8 @@ def open_socket(host: str, port: int, key: str) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server((str(address[0]), port), family=family, backlog=256)
     except OSError as error:
-        what, expected = error.strerror or str(error), "an address of this machine"
+        what = (error.strerror or str(error)).partition(" (while ")[0]  # which Python appends: the address again
+        expected = "an address of this machine"
         if error.errno == errno.EADDRINUSE:
             what, expected = f"port {port} is in use", "a free port (0 takes any)"
         raise UsageError(Problem(key, f"{show_endpoint(host, port)} ({what})", expected)) from None
