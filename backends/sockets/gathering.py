@@ -1,4 +1,4 @@
-"""With whom a run begins: all that are expected, or as many as are enough; the others join late.
+"""Who may join a run, and with whom it begins: all that are expected, or as many as are enough; the others join late.
 
 This file knows members, and what they are told. It must not know processes, nor when patience is lost.
 """
@@ -9,6 +9,16 @@ from collections.abc import Sequence
 
 from backends.sockets.control import Addresses
 from backends.sockets.member import Member
+from simcluster.errors import nearest
+
+
+def refusal(name: str, members: Sequence[Member]) -> str | None:
+    """Why somebody called *name* may not join; None if it may, since nobody is there by that name, or any more."""
+    member = next((member for member in members if member.name == name), None)
+    if member is None:
+        return f"no node {name!r} in this run; {nearest(name, [member.name for member in members])}"
+    taken = member.connection is not None or (member.ended and member.gone is None)
+    return f"the name {name!r} is taken" if taken else None
 
 
 def are_enough(members: Sequence[Member], min_workers: int | None) -> bool:

@@ -31,7 +31,7 @@ from backends.sockets.ending import Ending
 from backends.sockets.endpoints import open_socket, show_endpoint
 from backends.sockets.faults import Faults
 from backends.sockets.frame import Frame
-from backends.sockets.gathering import are_enough, begin_with, missing
+from backends.sockets.gathering import are_enough, begin_with, missing, refusal
 from backends.sockets.handshake import RUN_IS_OVER, Handshake, Identity
 from backends.sockets.listener import Listener
 from backends.sockets.member import Member, members_of
@@ -44,7 +44,7 @@ from backends.sockets.telemetry import Teller
 from backends.sockets.tls import tls_of_launcher
 from backends.sockets.verdict import Verdict
 from backends.sockets.watch import Watch
-from simcluster.errors import NeverFinished, RunError, nearest
+from simcluster.errors import NeverFinished, RunError
 from simcluster.experiment.fault_kinds import ABSENT
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
@@ -180,13 +180,7 @@ class Launcher:
 
     def _handshake(self) -> Handshake:
         def admit(peer: Identity) -> str | None:
-            if peer.name not in self.job.names:
-                return f"no node {peer.name!r} in this run; {nearest(peer.name, self.job.names)}"
-            member = self.members[self.job.names.index(peer.name)]
-            if self._ending.has_begun:
-                return RUN_IS_OVER
-            taken = member.connection is not None or (member.ended and member.gone is None)
-            return f"the name {peer.name!r} is taken" if taken else None
+            return RUN_IS_OVER if self._ending.has_begun else refusal(peer.name, self.members)
 
         me = Identity("control", "launcher", -1, self._run_id)
         return Handshake(self._key, me, accepts=True, admit=admit)
