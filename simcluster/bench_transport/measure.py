@@ -19,6 +19,7 @@ from simcluster.bench_transport.companion import Companion
 from simcluster.collectives import ring_all_reduce
 from simcluster.collectives.ring import ring_barrier
 from simcluster.errors import RunError
+from simcluster.payload import lend
 from simcluster.results.record import NodeRecord, Recorder
 from simcluster.transport import FREE, Transport
 
@@ -82,7 +83,7 @@ async def _all_reduce(node: Transport, mine: Tensor) -> Tensor:
 async def _push_pull(node: Transport, mine: Tensor) -> Tensor:
     """Every worker's vector to the server, and the sum, by rank, to every worker."""
     if node.rank != SERVER:
-        await node.send(SERVER, "push", mine)
+        await node.send(SERVER, "push", lend(mine))
         return (await node.recv(SERVER, "pull")).tensor
     workers = [rank for rank in range(node.size) if rank != SERVER]
     total = mine.clone()
@@ -90,7 +91,7 @@ async def _push_pull(node: Transport, mine: Tensor) -> Tensor:
         total.add_((await node.recv(rank, "push")).tensor)
     async with asyncio.TaskGroup() as pulls:
         for rank in workers:
-            pulls.create_task(node.send(rank, "pull", total))
+            pulls.create_task(node.send(rank, "pull", lend(total)))
     return total
 
 
