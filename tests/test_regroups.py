@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from simcluster.results.record import NodeRecord, regroups, standing
+from simcluster.errors import PeerLost
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.restarts import Restarts
+from simcluster.results.record import NodeRecord, RunRecord, regroups, standing
 from simcluster.results.regroups import cells, trace_events
 
 
@@ -36,3 +39,14 @@ def test_the_first_rank_of_the_last_group_stands_for_the_run() -> None:
     second.group_number, second.group_rank = 1, 0
     third.group_number, third.group_rank = 1, 1
     assert standing([dead, second, third]) is second
+
+
+def test_a_run_that_went_on_in_another_group_is_not_begun_again() -> None:
+    # Nobody had planned the loss, so it is the run's error all the same.
+    nodes = [NodeRecord(0, "a", regroups=[row(1)], group_number=1, group_rank=0), NodeRecord(1, "b")]
+    record = RunRecord(nodes, 1.0, 1.0, PeerLost(1, "b", "its process is gone"))
+    restarts = Restarts(ClusterJob(["a", "b"], "{}"), most=1)
+    nodes[0].is_through = True
+    assert not restarts.again(record)
+    nodes[0].is_through = False  # it did not come to the end either
+    assert restarts.again(record)
