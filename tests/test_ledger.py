@@ -129,6 +129,10 @@ def test_each_life_of_a_rank_is_judged_from_its_own_beginning() -> None:
     found = samples_of([record(0, [], judged=server.notes()["judged"]), lives], quadratic(samples=64, batch_size=2), 0)
     # Of the first life batch 0 was taken, of the second 1 and 2; its fourth never came.
     assert found.totals == {"used": 2 * 3, "lost": 2 * 3, "repeated": 0}
+    # Where a server has not told the lives apart, what has come is counted once all the same.
+    lives.samples[0] = {**lives.samples[0], "runs": [[0, 1, 1, 1], [1, 1, 1, 0]], "held": True}
+    together = samples_of([record(0, [], judged=[[1, 5, []]]), lives], quadratic(samples=64, batch_size=2), 0)
+    assert together.totals == {"used": 2 * 5, "lost": 2 * 1, "repeated": 2 * 2}
 
 
 def test_late_gradients_are_lost_as_often_as_the_server_says(tmp_path: Path) -> None:

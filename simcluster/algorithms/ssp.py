@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from pydantic import NonNegativeInt
@@ -52,13 +53,14 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
     version, applied = replica.restored(version=0, applied=0)
     there = [rank for rank in ranks if rank in (SERVER, *node.peers)]
     clock = {rank: done for rank in there if (done := done_by(replica, rank)) < replica.steps}  # of who has not ended
-    unread: dict[int, Update] = {}
+    unread: list[tuple[int, Update]] = []
     waiting: dict[int, bool] = {}  # who would read, and whether that is the last time
     own_turn, updating = asyncio.Event(), asyncio.Lock()
 
     async def tick(rank: int, update: Update, last: bool) -> None:
         """A push: the worker's clock moves on, and it waits to read."""
-        unread[rank], waiting[rank] = update, last
+        unread.append((rank, update))
+        waiting[rank] = last
         clock[rank] = clock.get(rank, min(clock.values(), default=0)) + 1
         node.record(step=version, lead=max(clock.values()) - min(clock.values()))
         await release()
@@ -79,9 +81,10 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
     async def fold() -> None:
         """One step with the mean of what is unread: by rank, divided by the number really summed."""
         nonlocal version, applied
-        updates = [unread.pop(rank) for rank in sorted(unread)]
+        updates = [update for _, update in sorted(unread, key=itemgetter(0))]
         if not updates:
             return
+        unread.clear()
         total = mean([update.gradients for update in updates])
         await node.compute(replica.apply, total, cost=replica.apply_cost())
         applied += len(updates)

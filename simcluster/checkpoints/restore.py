@@ -84,7 +84,7 @@ def _reckon(shards: list[Shard]) -> None:
     """
     server = _ledger(shards[0])
     for rank, lives in list(server.judged.items()):
-        come, rejected = lives[-1]  # the one that the run goes on with
+        come, rejected = ([life for life in lives if life[0]] or lives)[-1]  # the one that the run goes on with
         settled = sum(groups for _, groups, _, used in _ledger(shards[rank]).runs if used)
         server.again += [[rank, group, 1] for group in range(settled, come) if group not in rejected]
         lost = list(range(come, settled))

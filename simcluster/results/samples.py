@@ -113,6 +113,8 @@ def _cut(groups: Sequence[tuple[int, int, bool]], end: float) -> list[tuple[int,
 def _batches(node: NodeRecord, nodes: Sequence[NodeRecord]) -> tuple[Counts, Counts]:
     """(how often each batch of *node* was used, was lost), by number."""
     verdicts = [entry[1:] for notes in nodes[0].samples for entry in notes["judged"] if entry[0] == node.rank]
+    while len(verdicts) > 1 and not verdicts[-1][0]:  # it never came back
+        verdicts.pop()
     groups: list[tuple[int, int, bool]] = []
     settled: list[tuple[int, int]] = []  # those that were not given up here: they are judged in this order
     end = _end_of(0, nodes)

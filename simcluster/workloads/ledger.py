@@ -30,6 +30,7 @@ class Ledger:
         self.joined = self.held = False
         self._settled = self._drawn = 0
         self._asked = False
+        self._parted: set[int] = set()  # of whom nothing has come since; only asked whether somebody is in it
 
     def begin(self, first: int, *, joined: bool = False) -> None:
         """Batches are drawn from number *first* on; *joined*: each is that of all ranks."""
@@ -57,6 +58,7 @@ class Ledger:
 
     def judge(self, rank: int, used: bool) -> None:
         """The next group of *rank* has come here, and was taken or not."""
+        self._parted.discard(rank)
         lives = self.judged.setdefault(rank, [(0, [])])
         come, rejected = lives[-1]
         if not used:
@@ -64,10 +66,10 @@ class Ledger:
         lives[-1] = come + 1, rejected
 
     def parted(self, rank: int) -> None:
-        """*rank* is lost: what comes of it from now on is of another life, and counted from its beginning."""
-        lives = self.judged.get(rank, [(0, [])])
-        if lives[-1][0]:
-            lives.append((0, []))
+        """*rank* is lost, which may be said twice: what comes from now on is of another life, and counted anew."""
+        if rank not in self._parted:
+            self._parted.add(rank)
+            self.judged.setdefault(rank, [(0, [])]).append((0, []))
 
     def end(self, *, well: bool) -> None:
         """What is still in hand is lost, unless this rank ended *well* and never said anything of its batches."""
