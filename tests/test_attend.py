@@ -46,8 +46,8 @@ class World(Client):
         if not self.there:
             raise NoAnswer("nobody")
 
-    def attend(self, codes: list[int], patience_s: float = 60.0) -> int:
-        def join(rendezvous: str) -> int:
+    def attend(self, codes: list[int | None], patience_s: float = 60.0) -> int:
+        def join(rendezvous: str) -> int | None:
             self.joined.append((self.now_s, rendezvous))
             self.sleep(10.0)  # the run
             return codes[len(self.joined) - 1]
@@ -85,6 +85,13 @@ def test_it_joins_every_attempt_of_the_run_once_and_its_code_is_that_of_the_last
     world = World({1.0: begins("h:1", "a"), 14.0: begins("h:2", "a"), 30.0: ends})
     assert world.attend([1, 0]) == 0
     assert [rendezvous for _, rendezvous in world.joined] == ["h:1", "h:2"]
+
+
+def test_whoever_leaves_the_run_leaves_the_coordinator_and_does_not_wait_for_the_end() -> None:
+    world = World({1.0: begins("h:1", "a"), 300.0: ends})
+    assert world.attend([None]) == 0
+    assert world.now_s < 15.0, "a run of 10 s"
+    assert world.desk.status()["workers"][0]["state"] == "left"
 
 
 def test_a_coordinator_that_ends_with_its_run_is_the_end() -> None:

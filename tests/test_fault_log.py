@@ -150,3 +150,16 @@ def test_a_run_without_faults_speaks_of_none(tmp_path: Path) -> None:
     )
     assert "faults" not in plain.summary
     assert "<h2>Faults</h2>" not in (plain.folder / "report.html").read_text()
+
+
+def test_a_join_is_told_by_its_moment_and_drawn_as_the_time_before_it() -> None:
+    row = {
+        "kind": "join",
+        "target": "a",
+        "plan": {"node": "a", "at": "2 s"},
+        "spells_s": [[0.0, 2.0]],
+        "dropped_bytes": 0,
+    }
+    assert cells(row)[2:4] == ["-", "at 2.00 s"]
+    assert cells({**row, "spells_s": [[0.0, None]]})[3] == "never"
+    assert bands([row], 10.0)[0][:3] == ("not there before its join: a", 0.0, 2.0)

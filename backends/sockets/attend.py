@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +36,22 @@ def attend_with_files(
     key = read_key(key_file) if key_file is not None else key_of(token)
     if listen is not None:
         parse_endpoint(listen, "listen")
-    return attend(
-        name,
-        Client(url, token, tls=tls, plain_http=plain_http),
-        listen or "",
-        lambda rendezvous: join(name, rendezvous, key, listen_towards(listen or "", rendezvous), tls=tls),
-        patience_s=patience_s,
-    )
+
+    def take_part(rendezvous: str) -> int | None:
+        left: list[bool] = []
+        here = listen_towards(listen or "", rendezvous)
+        code = join(name, rendezvous, key, here, tls=tls, on_left=lambda: left.append(True))
+        return None if left else code
+
+    client = Client(url, token, tls=tls, plain_http=plain_http)
+    return attend(name, client, listen or "", take_part, patience_s=patience_s)
 
 
 def attend(
     name: str,
     client: Client,
     listen: str,
-    join: Callable[[str], int],
+    join: Callable[[str], int | None],
     *,
     patience_s: float,
     now: Callable[[], float] = time.monotonic,
@@ -56,8 +59,9 @@ def attend(
 ) -> int:
     """Takes part, as *name*, in the next run that *client*'s coordinator has for it; returns the exit code.
 
-    *join* is called with the rendezvous of each attempt of that run. Raises NoAnswer or RunError if there is no
-    coordinator, or no run, for *patience_s*; NotAllowed at once.
+    *join* is called with the rendezvous of each attempt of that run, and returns None if this node has left it, as it
+    was told to: then it leaves the coordinator, too. Raises NoAnswer or RunError if there is no coordinator, or no run,
+    for *patience_s*; NotAllowed at once.
     """
     end_s, wait_s = now() + patience_s, LEAST_WAIT_S
     code: int | None = None
@@ -74,6 +78,10 @@ def attend(
         else:
             if run is not None and run["epoch"] > epoch:
                 epoch, code = run["epoch"], join(run["rendezvous"])
+                if code is None:
+                    with suppress(NoAnswer):
+                        client.post(f"/workers/{name}/leave")
+                    return 0
                 continue
             if run is None and code is not None:
                 client.post(f"/workers/{name}/leave")

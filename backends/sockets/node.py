@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,14 +77,16 @@ def join(
     *,
     files: str | None = None,
     tls: str | None = None,
+    on_left: Callable[[], object] = lambda: None,
 ) -> int:
     """Runs as node *name* of whatever run the launcher at *rendezvous* ("host:port") has; returns the exit
     code.
 
     *listen* is where the other nodes reach this one; port 0 takes any. Below *files* a launcher has put own code; in
     *tls* are this node's certificate and its authority's, if TLS is spoken. 0 says that this node's part went well, or
-    that it left as it was told to; 1 that it did not. Raises UsageError for a bad address or certificate, and
-    HandshakeRefused, ProtocolError or RunError if the launcher cannot be reached or will not have this node.
+    that it left as it was told to, of which *on_left* is told, too; 1 that it did not. Raises UsageError for a bad
+    address or certificate, and HandshakeRefused, ProtocolError or RunError if the launcher cannot be reached or will
+    not have this node.
     """
     host, port = parse_endpoint(rendezvous, "rendezvous")
     own = parse_endpoint(listen, "listen")
@@ -102,13 +104,17 @@ def join(
             job = lane.job.result(timeout=JOIN_S + 10)
             logs.log_as_node(logs.LogSettings(job.log_format, job.log_level, job.loki, "node", job.title, job.rank))
             torch.set_num_threads(1)  # sums do not depend on the number of cores
-            return run_to_its_end(_live(lane, job, key, listening, secure), job.uvloop, counts=job.order)
+            failure = run_to_its_end(_live(lane, job, key, listening, secure), job.uvloop, counts=job.order)
+            if failure is not None and failure.kind == LEFT:
+                on_left()
+                return 0
+            return 0 if failure is None else 1
         finally:
             lane.close()
             logs.close()
 
 
-async def _live(lane: ControlLane, job: Job, key: bytes, listening: socket.socket, tls: Tls | None) -> int:
+async def _live(lane: ControlLane, job: Job, key: bytes, listening: socket.socket, tls: Tls | None) -> Failure | None:
     return await _Node(lane, job, key, listening, tls).live()
 
 
@@ -151,8 +157,8 @@ class _Node:
         self._metrics_sent = self._spans_sent = 0
         self._pulse = Pulse(self._loop, job.heartbeat_s)
 
-    async def live(self) -> int:
-        """The node's whole life; returns its exit code."""
+    async def live(self) -> Failure | None:
+        """The node's whole life; returns how its part failed, if it did."""
         self._part = asyncio.create_task(self._take_part())
         self.lane.serve(self._from_lane, self._launcher_lost, self._report)
         failure = None
@@ -180,7 +186,7 @@ class _Node:
         self.holds.cancel()
         await self.mesh.close()
         await self.transport.close()
-        return 0 if failure is None or failure.kind == LEFT else 1
+        return failure
 
     async def _take_part(self) -> NodeRecord:
         program = load(self.job.program)

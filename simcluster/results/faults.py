@@ -27,7 +27,7 @@ def bands(rows: Sequence[Row], elapsed_s: float) -> list[Band]:
     """Every spell of every fault, in the order of the rows."""
     return [
         Band(
-            f"{row['kind']}: {row['target']}",
+            f"{'not there before its join' if row['kind'] == 'join' else row['kind']}: {row['target']}",
             start_s,
             max(start_s, elapsed_s) if end_s is None else end_s,
             row["kind"] == "crash",
@@ -77,5 +77,7 @@ _SAID_ELSEWHERE = ("kind", "node", "link", "towards", "groups", "at", "for")
 def _when(start_s: float, end_s: float | None, kind: str) -> str:
     if kind == "crash":
         return f"at {words.seconds(start_s)}"
+    if kind == "join":
+        return "never" if end_s is None else f"at {words.seconds(end_s)}"
     until = "to the end" if end_s is None else f"to {words.seconds(end_s)}"
     return f"{words.seconds(start_s)} {until}"
