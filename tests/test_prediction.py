@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simcluster.results.compare import compare
 from simcluster.results.folder import Run
-from simcluster.results.prediction import Predicted, length, merged, transits
+from simcluster.results.prediction import Predicted, lateness, length, merged, transits
 from simcluster.results.prediction_words import MAX_LINKS, MAX_NODES, describe_links, describe_phases
 from simcluster.results.record import Recorder, Span
 from simcluster.results.write import write_run
@@ -37,6 +37,15 @@ def run(folder: Path, backend: str, computed_s: float, sent_s: float, received_s
 def both(tmp_path: Path) -> tuple[Run, Run]:
     # predicted: computed for 1 s, sent for 1 s, there at 2 s; measured: taken at once, and there at 2.5 s
     return run(tmp_path / "sim", "sim", 1.0, 2.0, 2.0), run(tmp_path / "real", "sockets", 1.0, 1.01, 2.5)
+
+
+def test_clocks_that_began_late_are_set_so_that_nothing_is_received_before_it_was_sent() -> None:
+    # Clocks of ranks 1 and 2 began 2 and 3 s after rank 0's: what 0 sends takes 0.5 s, and seems to take -1.5 and -2.5 s.
+    told = {(0, 1): [-1.5, -1.0], (0, 2): [-2.5], (1, 2): [-0.5], (2, 0): [3.5]}
+    late = lateness(told)
+    assert [late[rank] for rank in range(3)] == [0.0, 1.5, 2.5]
+    assert all(min(times) + late[to] - late[source] >= 0.0 for (source, to), times in told.items())
+    assert set(lateness({(0, 1): [0.5], (1, 0): [0.25]}).values()) == {0.0}
 
 
 def test_phases_are_told_apart_and_waiting_is_talking_without_computing(both: tuple[Run, Run]) -> None:
