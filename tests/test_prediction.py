@@ -40,7 +40,7 @@ def both(tmp_path: Path) -> tuple[Run, Run]:
 
 
 def test_clocks_that_began_late_are_set_so_that_nothing_is_received_before_it_was_sent() -> None:
-    # Clocks of ranks 1 and 2 began 2 and 3 s after rank 0's: what 0 sends takes 0.5 s, and seems to take -1.5 and -2.5 s.
+    # Ranks 1 and 2 began 2 and 3 s after rank 0: what 0 sends takes 0.5 s, and seems to take -1.5 and -2.5 s.
     told = {(0, 1): [-1.5, -1.0], (0, 2): [-2.5], (1, 2): [-0.5], (2, 0): [3.5]}
     late = lateness(told)
     assert [late[rank] for rank in range(3)] == [0.0, 1.5, 2.5]
