@@ -73,6 +73,9 @@ class Transport(Protocol):
     """One node's view of its cluster.
 
     An algorithm sees its own clock, its own randomness and its own messages, never another node's finish time.
+    A node that died may come back, and one may join late, each as a new incarnation that begins from the beginning: it
+    is in `peers` once the loss of the one before, if there was one, has been raised here. Nothing that was sent to one
+    incarnation reaches another, nor is anything of one received as another's.
     Whatever it raises, SystemExit and other BaseExceptions included, ends its own node alone, which is then dead to its
     peers. An exception in a task of its own is its own once it awaits that task, or has it in a TaskGroup.
     """

@@ -16,7 +16,7 @@ from backends.sockets.local import run_bodies
 from backends.sockets.mesh import Mesh
 from backends.sockets.notice import seen_off
 from backends.sockets.transport import SocketTransport
-from simcluster.errors import HandshakeRefused, PeerLost
+from simcluster.errors import ENDED, HandshakeRefused, PeerLost
 from simcluster.experiment.fault_kinds import ABSENT
 from simcluster.results.record import Recorder
 
@@ -116,6 +116,19 @@ def test_whoever_comes_is_told_of_the_dead_once_and_of_those_who_have_not_come_n
         return found
 
     assert run(main) == ([0], False, True)
+
+
+def test_a_send_to_one_that_had_ended_and_gone_before_one_came_passes_as_to_any_that_has_ended() -> None:
+    async def main() -> str:
+        a, b = await node(0), await node(1)
+        await b.come_late(1, [address(a), ("", 0), ("", 0)], {2: ENDED}, 10.0)
+        await b.transport.send(2, "t", None)
+        with pytest.raises(PeerLost) as lost:
+            await b.transport.recv(2, "t")
+        await close(a, b)
+        return lost.value.reason
+
+    assert run(main) == ENDED
 
 
 def test_whoever_leaves_is_lost_for_its_reason_after_all_that_it_sent() -> None:

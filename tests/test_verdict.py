@@ -118,3 +118,11 @@ def test_who_left_is_lost_with_its_step_and_the_run_fails_only_if_nobody_ends_we
     assert isinstance(verdict.error, NobodyLeft)
     verdict.ended_well()
     assert verdict.error is None
+
+
+def test_a_run_is_lost_for_what_nobody_planned_and_not_for_what_the_plan_did() -> None:
+    verdict = Verdict(list("ab"), planned={1})
+    verdict.died(1, CRASHED)
+    assert not verdict.is_lost
+    verdict.died(0, "its process is gone")
+    assert verdict.is_lost

@@ -89,11 +89,11 @@ class Comers:
         member.begin_anew()
         try:
             await self._start(member)
-        except SimclusterError as error:
+        except (SimclusterError, OSError) as error:
             self._give_up(member, str(error))
 
     def _brought(self, rank: int) -> None:
-        del self._bringing[rank]
+        self._bringing.pop(rank, None)
         self._changed.set()
 
     async def _take_in_all(self) -> None:

@@ -163,9 +163,10 @@ class Launcher:
         self._comers.begin()
 
     def _is_over(self) -> bool:
-        """Nobody lives; who was still to come has come too late, if somebody has ended well."""
+        """Nobody lives, and nobody is to come who could change what becomes of the run."""
+        decided = self.verdict.anybody_well or self.verdict.is_lost
         to_come = self._faults.away or self._comers.any
-        return all(member.ended for member in self.members) and (self.verdict.anybody_well or not to_come)
+        return all(member.ended for member in self.members) and (decided or not to_come)
 
     async def _spawn(self) -> None:
         """Starts the nodes that nobody starts by hand."""

@@ -95,6 +95,9 @@ class SocketTransport:
         if self.inbox.died(to):
             await asyncio.sleep(0)
             raise self.inbox.error(to)
+        if to not in self._links:  # it had ended, and its process was gone, before this node came
+            await asyncio.sleep(0)
+            return
         start_s = self.recorder.now()
         left: asyncio.Future[None] = self._loop.create_future()
         self._sends += 1

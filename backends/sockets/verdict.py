@@ -90,6 +90,11 @@ class Verdict:
             self._causes.append(NodeFailed(rank, self.names[rank], failure.details or failure.text))
 
     @property
+    def is_lost(self) -> bool:
+        """Whether something has gone wrong that nobody planned."""
+        return self.has_failed or bool(self._causes)
+
+    @property
     def error(self) -> Exception | None:
         if self.own is not None:
             return self.own
