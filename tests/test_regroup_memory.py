@@ -97,7 +97,7 @@ def test_memory_is_asked_for_no_more_once_there_are_two_captures() -> None:
     assert places(newest["model"]) == model[0], "those of the older one"
 
 
-@pytest.mark.parametrize("piece_bytes", [64, 8 * 1024**2])
+@pytest.mark.parametrize("piece_bytes", [64, 1024**2])
 def test_a_capture_arrives_whole_in_pieces_of_any_size_but_for_the_senders_generators(
     piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

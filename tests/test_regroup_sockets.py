@@ -41,6 +41,8 @@ def test_after_a_sigkill_the_rest_ends_with_the_weights_of_a_smaller_world_that_
     assert list(killed.summary["lost"]) == ["n0"]
     assert {weights_of(killed)[name] for name in ("n1", "n2")} == {killed.summary["weights_sha256"]}
     step = formed["step"]
+    # what it had done is known from the others, whether or not it lived to say so
+    assert killed.summary["samples"]["used"] == 8 * (3 * step + 2 * (STEPS - step))
     if step == 0:  # a slow machine: all of it is the smaller world's
         expected = run(tmp_path / "two", size=2, backend="sim")
     else:

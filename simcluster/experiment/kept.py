@@ -21,6 +21,7 @@ from simcluster.experiment.read import Experiment
 from simcluster.results.folder import CHECKPOINTS, SUMMARY
 from simcluster.results.record import RunRecord
 from simcluster.results.samples import Samples, samples_of
+from simcluster.results.unheard import is_known
 
 
 def keeping_of(plan: Experiment, folder: Path, begins_with: Restored | None) -> tuple[Keeping, Store]:
@@ -106,7 +107,7 @@ def conclude(record: RunRecord, plan: Experiment, keeping: Keeping) -> Samples |
         if begun.world_size != len(record.nodes):
             record.extra["resumed"]["world_size"] = begun.world_size
     record.extra["checkpoints"] = keeping.end()
-    if plan.numerics != "real" or not all(node.samples for node in record.nodes):
+    if plan.numerics != "real" or not all(is_known(node, record.nodes) for node in record.nodes):
         return None
     samples = samples_of(record.nodes, plan.workload, plan.seed)
     record.extra["samples"] = samples.totals

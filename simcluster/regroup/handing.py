@@ -18,7 +18,7 @@ from simcluster.regroup.memory import Capture
 from simcluster.regroup.words import Held
 from simcluster.transport import Transport
 
-PIECE_BYTES = 8 * 1024**2
+PIECE_BYTES = 1024**2
 """Of a message: small enough for any limit, and for what is urgent to come in between."""
 
 TAG = "regroup/state"

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcluster.results.record import NodeRecord, regroups
+from simcluster.results.unheard import notes_of
 from simcluster.rng import numpy_stream
 from simcluster.workloads import Workload
 
@@ -72,17 +73,12 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
 def _of_groups(node: NodeRecord, nodes: Sequence[NodeRecord]) -> dict[Place, tuple[Counts, Counts]]:
     """Of each place that *node* has had in a group other than the first: how often each batch was used, was lost."""
     found: dict[Place, list[tuple[int, int, bool]]] = {}
-    for notes in flattened(node):
+    for notes in notes_of(node, nodes):
         if notes.get("place"):
             number, rank, size = notes["place"]
             end = _end_of(number, nodes)
             found.setdefault((number, rank, size), []).extend(_cut(_groups_in(notes), end))
     return {place: _counted(groups) for place, groups in found.items()}
-
-
-def flattened(node: NodeRecord) -> list[dict[str, Any]]:
-    """What *node* noted in each of its lives and groups, one behind the other."""
-    return [part for notes in node.samples for part in (*notes.get("earlier", ()), notes)]
 
 
 def _end_of(number: int, nodes: Sequence[NodeRecord]) -> float:
@@ -119,7 +115,7 @@ def _batches(node: NodeRecord, nodes: Sequence[NodeRecord]) -> tuple[Counts, Cou
     settled: list[tuple[int, int]] = []  # those that were not given up here: they are judged in this order
     end = _end_of(0, nodes)
     number = 0  # of them in this life
-    for notes in (notes for notes in flattened(node) if not notes.get("place")):
+    for notes in (notes for notes in notes_of(node, nodes) if not notes.get("place")):
         come, rejected = verdicts[0] if verdicts else (None, ())
         of_life = _groups_in(notes)
         for index, (start, width, used) in enumerate(of_life):
