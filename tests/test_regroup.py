@@ -39,14 +39,16 @@ def star(size: int) -> dict[str, Any]:
     }
 
 
-def run(folder: Path, algorithm: str, *faults: dict[str, Any], size: int = 3, **keys: Any) -> Run:
-    """One in the simulator; raises what it fails with."""
+def run(
+    folder: Path, algorithm: str, *faults: dict[str, Any], size: int = 3, path: Path | None = None, **keys: Any
+) -> Run:
+    """One in the simulator; raises what it fails with. The algorithm is one of ours, or in the file at *path*."""
     settings = ALGORITHMS.get(algorithm, {}) | keys.pop("settings", {})
     return simcluster.run(
         {
             "name": "regroup",
             "topology": star(size),
-            "algorithm": {"name": algorithm, **settings},
+            "algorithm": {"name": algorithm, **settings} if path is None else {"path": f"{path}:{algorithm}"},
             "workload": {"name": "quadratic", "batch_size": 8},
             "stop": {"steps": STEPS},
             "evaluate_every": 4,
@@ -241,3 +243,30 @@ def test_the_report_and_the_trace_tell_of_it(tmp_path: Path) -> None:
     events = json.loads((found.folder / "trace.json").read_text())["traceEvents"]
     (instant,) = [event for event in events if event.get("cat") == "regroup"]
     assert instant["ts"] == pytest.approx(found.summary["regroups"][0]["time_s"] * 1e6)
+
+
+OWN = """
+from simcluster import Replica, Transport
+from simcluster.collectives import flatten, ring_all_reduce, unflatten
+from simcluster.regroup import in_step
+
+@in_step
+async def own(node: Transport, replica: Replica) -> None:
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        total = await ring_all_reduce(node, flatten(gradients), f"gradients/{step}")
+        await node.compute(replica.apply, unflatten(total / node.size, gradients), cost=replica.apply_cost())
+        node.record(step=step, loss=loss)
+        await replica.checkpoint(step)
+"""
+
+
+def test_ones_own_algorithm_goes_on_if_it_says_that_it_goes_in_step(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    found = run(tmp_path / "run", "own", CRASH, path=tmp_path / "own.py")
+    ours = run(tmp_path / "ours", "all_reduce_dp", CRASH)
+    assert found.summary["regroups"] == ours.summary["regroups"]
+    assert found.summary["weights_sha256"] == ours.summary["weights_sha256"]
+    (tmp_path / "own.py").write_text(OWN.replace("@in_step", ""))
+    with pytest.raises(PeerLost):
+        run(tmp_path / "fails", "own", CRASH, path=tmp_path / "own.py")
