@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from backends.sim.cluster import Cluster
 from simcluster.errors import PeerLost
-from simcluster.overlays import overlay_of
+from simcluster.overlays import overlay_of, swap
+from simcluster.payload import pack
+from simcluster.transport import Transport
 from simcluster.verify.claims.sgp import LOPSIDED, reference
 from tests.clusters import star, with_nodes
 from tests.gossip import INSTANT, SEED, STILL, WORKLOAD, run
+from tests.plans import plan
 from tests.test_timing_only import both, same_time_and_messages
 
 DEFAULTS: dict[str, Any] = {"overlay": "one_peer_exponential", "consensus_every": 0, "output": "local"}
@@ -72,6 +77,17 @@ def test_those_that_live_go_on_and_agree_within_what_they_had() -> None:
     assert ((ran.weights[:4] > first) & (ran.weights[:4] < first + 4)).all(), "on a mean of what there was"
 
 
+@pytest.mark.parametrize("fault", ["kind: join, node: n3, at: 6 ms", "kind: restart, node: n3, at: 6 ms, after: 10 us"])
+def test_who_comes_between_two_rounds_is_not_waited_for_by_those_that_had_not_missed_it(fault: str) -> None:
+    # In the first round, at 5 ms, n2 sends to n3 and n3 to n0; in the second, at 10 ms, n1 and n3 would swap, of which
+    # n3 is in its first, and waits for n2, which has given it up.
+    topology = with_nodes(star(4), device=replace(INSTANT, work_overhead_s=5e-3))
+    ran = run("sgp", topology, faults=(fault,), fails=True)
+    assert ran.results[:3] == [None] * 3
+    assert [record.steps for record in ran.records[:3]] == [12] * 3
+    assert isinstance(ran.results[3], PeerLost)
+
+
 def test_who_hears_from_nobody_any_more_is_told_so_rather_than_give_all_it_has_away() -> None:
     one_way = {"kind": "edges", "edges": [[0, 1], [1, 2], [2, 3], [3, 0]], "directed": True}
     ran = run("sgp", 4, overlay=one_way, faults=("kind: crash, node: n2, at: 1 ms",), fails=True, steps=400)
@@ -106,3 +122,18 @@ def test_float32_weights_are_pushed_as_float32() -> None:
 
     ran = run("sgp", 3, workload=quadratic(features=4))
     assert ran.replicas[0].parameters[0].dtype is torch.float32
+
+
+def test_a_swap_with_one_that_has_died_and_come_back_meanwhile_ends() -> None:
+    # n1 dies at 1 s and is back at 1.1 s. At 2 s the send says so, and from then on n1 would be listened to again.
+    async def looks_away(node: Transport) -> list[int]:
+        await asyncio.sleep(2)
+        came = await swap(node, [1], [1], "round", pack(torch.zeros(1)))
+        return [*came.losses, *came.messages]
+
+    async def waits(node: Transport) -> None:
+        await node.recv(0, "what is never sent")
+
+    topology = star(2)
+    cluster = Cluster(topology, faults=plan(topology, "kind: restart, node: n1, at: 1 s, after: 100 ms"))
+    assert cluster.run([looks_away, waits])[0] == [1]

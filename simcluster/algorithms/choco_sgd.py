@@ -17,8 +17,7 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 
 from simcluster.compression import Codec, Compression, Compressor, compressor
-from simcluster.errors import PeerLost
-from simcluster.overlays import FixedOverlay, everybodys_mean, overlay_for, squared_distance, swap, unfixed
+from simcluster.overlays import FixedOverlay, absentees, everybodys_mean, overlay_for, squared_distance, swap, unfixed
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -48,7 +47,7 @@ async def choco_sgd(
     codec = Codec(_without_feedback(compressor(compression)), node.rng, "difference", replica.parameters)
     copies = {rank: replica.snapshot() for rank in (me, *graph.senders(me))}  # x^
     copies, codec = replica.restored(copies=copies, codec=codec)
-    gone: dict[int, PeerLost] = {}
+    gone = absentees(node, graph.neighbours(me))
 
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         # Phase 1, compute and step.

@@ -20,6 +20,7 @@ from simcluster.errors import PeerLost
 from simcluster.overlays import (
     BalancedOverlay,
     Overlay,
+    absentees,
     everybodys_mean,
     mix,
     overlay_for,
@@ -53,7 +54,7 @@ async def d_psgd(
     PeerLost is raised by whoever has no neighbour left, where edges are directed, and where the mean of all is needed.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
-    gone: dict[int, PeerLost] = {}
+    gone = absentees(node, graph.neighbours(node.rank))
 
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         async with asyncio.TaskGroup() as group:

@@ -144,7 +144,7 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
     async with asyncio.TaskGroup() as group:
         if trains:
             group.create_task(_train(node, replica, interval, meet, kept, loose=True))
-        while (push := await next_push(node, training, replica.ledger)) is not None:
+        while (push := await next_push(node, training)) is not None:
             group.create_task(reply_to(node, push.source, "answer", pack(await take(push.tensor, push.source))))
             if not trains:
                 step = min(version * interval // (node.size - 1), replica.steps)

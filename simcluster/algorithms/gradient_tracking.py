@@ -25,6 +25,7 @@ from simcluster.errors import PeerLost
 from simcluster.overlays import (
     BalancedOverlay,
     Overlay,
+    absentees,
     everybodys_mean,
     mix,
     overlay_for,
@@ -56,7 +57,7 @@ async def gradient_tracking(
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
     y = [torch.zeros_like(parameter) for parameter in replica.parameters]
     y, old, flows = replica.restored(y=y, old=y, flows={})  # the gradient before the first is 0, and so is its estimate
-    gone: dict[int, PeerLost] = {}
+    gone = absentees(node, graph.neighbours(node.rank))
 
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         async with asyncio.TaskGroup() as group:

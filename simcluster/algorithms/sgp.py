@@ -13,8 +13,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
-from simcluster.errors import PeerLost
-from simcluster.overlays import AnyOverlay, everybodys_mean, mix, overlay_for, squared_distance, swap
+from simcluster.overlays import AnyOverlay, absentees, everybodys_mean, mix, overlay_for, squared_distance, swap
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -38,7 +37,7 @@ async def sgp(
     """
     graph, me = overlay_for(overlay, node.size, node.rng.seed), node.rank
     x, w = replica.restored(x=replica.snapshot(), w=1.0)  # the replica itself holds z
-    gone: dict[int, PeerLost] = {}
+    gone = absentees(node, graph.neighbours(me))
     out, into = graph.ever(me)
 
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):

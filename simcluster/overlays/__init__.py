@@ -5,7 +5,7 @@ rank works out for itself. This package knows graphs and one round of messages. 
 """
 
 from simcluster.overlays.consensus import everybodys_mean, squared_distance
-from simcluster.overlays.gossip import mix, swap
+from simcluster.overlays.gossip import absentees, mix, swap
 from simcluster.overlays.graph_file import from_graph
 from simcluster.overlays.overlay import Overlay, Round, spectral_gap
 from simcluster.overlays.setting import KINDS, overlay_of
@@ -30,6 +30,7 @@ __all__ = [
     "Round",
     "StaticOverlay",
     "World",
+    "absentees",
     "everybodys_mean",
     "from_graph",
     "mix",

@@ -29,9 +29,11 @@ class Swapped:
 async def swap(node: Transport, to: Collection[int], sources: Collection[int], tag: str, content: Sendable) -> Swapped:
     """Sends *content* to each of *to* and receives from each of *sources*, all at the same time, under *tag*.
 
-    A neighbour that is lost keeps nobody from the others.
+    A neighbour that is lost keeps nobody from the others. One that a send finds lost may be back at once, and in the
+    first round: it is not waited for.
     """
     done = Swapped()
+    receiving: dict[int, asyncio.Task[None]] = {}
 
     async def send(peer: int) -> None:
         try:
@@ -39,6 +41,8 @@ async def swap(node: Transport, to: Collection[int], sources: Collection[int], t
         except PeerLost as lost:
             done.losses[peer] = lost
             done.unsent.add(peer)
+            if peer in receiving:
+                receiving[peer].cancel()
 
     async def receive(peer: int) -> None:
         try:
@@ -50,8 +54,16 @@ async def swap(node: Transport, to: Collection[int], sources: Collection[int], t
         for peer in to:
             group.create_task(send(peer))
         for peer in sources:
-            group.create_task(receive(peer))
+            receiving[peer] = group.create_task(receive(peer))
     return done
+
+
+def absentees(node: Transport, neighbours: Collection[int]) -> dict[int, PeerLost]:
+    """Those *neighbours* that are not there yet, unless none is: where rounds are numbered nobody is let in late."""
+    absent = [rank for rank in neighbours if rank not in node.peers]
+    if len(absent) == len(neighbours):
+        return {}
+    return {rank: PeerLost(rank, reason="was not there at the beginning") for rank in absent}
 
 
 def mix(weights: Mapping[int, float], tensors: Mapping[int, Sequence[Tensor]]) -> list[Tensor]:
