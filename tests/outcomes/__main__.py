@@ -2,12 +2,14 @@
 
 python -m tests.outcomes [--algorithm NAME]... [--column NAME]... [--seconds 4]
 
-Every run lasts some seconds, in which one thing happens. Exit code 1 if anything comes out otherwise than there.
+Every run lasts some seconds, in which one thing happens. Exit code 1 if anything comes out otherwise than there; the
+folders of those runs are kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
@@ -55,17 +57,21 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="what a run takes if it is not disturbed")
     given = parser.parse_args()
     began_s, tried, otherwise = time.monotonic(), 0, 0
-    with tempfile.TemporaryDirectory() as root:
-        for algorithm, words in found.items():
-            for column in given.column or HIT_FOR_GOOD:
-                if given.algorithm and algorithm not in given.algorithm:
-                    continue
-                tried += 1
-                word = words[column]
-                summary, problems = play(algorithm, column, word, given.seconds, Path(root) / str(tried))
-                otherwise += bool(problems)
-                line = f"OTHERWISE: {problems}" if problems else told(summary)
-                print(f"{algorithm:18} {column:16} {word:13} {line}", flush=True)
+    root = Path(tempfile.mkdtemp(prefix="outcomes-"))
+    for algorithm, words in found.items():
+        for column in given.column or HIT_FOR_GOOD:
+            if given.algorithm and algorithm not in given.algorithm:
+                continue
+            tried += 1
+            word, folder = words[column], root / str(tried)
+            summary, problems = play(algorithm, column, word, given.seconds, folder)
+            otherwise += bool(problems)
+            line = f"OTHERWISE: {problems}; see {folder}" if problems else told(summary)
+            print(f"{algorithm:18} {column:16} {word:13} {line}", flush=True)
+            if not problems:
+                shutil.rmtree(folder)
+    if not otherwise:
+        root.rmdir()
     print(f"{tried - otherwise} of {tried} as the table says, in {time.monotonic() - began_s:.0f} s")
     return 1 if otherwise else 0
 
