@@ -73,7 +73,7 @@ def experiment_file(folder: Path) -> Path:
     document = {
         "name": "story",
         "topology": "shelf.yaml",
-        "algorithm": "all_reduce_dp",
+        "algorithm": "zero",
         "workload": {"name": "mnist_mlp", "hidden": 16},
         "stop": {"steps": STEPS},
         "checkpoint": {"every": EVERY},
