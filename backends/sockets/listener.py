@@ -19,7 +19,7 @@ from backends.sockets.connection import HANDSHAKE_TIMEOUT_S, Connection
 from backends.sockets.endpoints import show_endpoint
 from backends.sockets.framing import Limits
 from backends.sockets.frank import noting
-from backends.sockets.handshake import Handshake
+from backends.sockets.handshake import RUN_IS_OVER, Handshake
 from backends.sockets.tls import Tls, in_words
 from simcluster.errors import HandshakeRefused, ProtocolError, RunError
 
@@ -146,7 +146,8 @@ class Listener:
 
     def _failed(self, connection: Connection, error: Exception) -> None:
         self._pending.pop(connection, None)
-        self._drop(f"dropped {connection.address} before it joined: {error}")
+        if RUN_IS_OVER not in str(error):  # a node that was on its way: nothing to warn of
+            self._drop(f"dropped {connection.address} before it joined: {error}")
 
     def _drop(self, words: str) -> None:
         self.dropped.append(words)
