@@ -34,7 +34,7 @@ HANDSHAKE_TIMEOUT_S = 5.0
 ABORTED_S = 1.0
 """Sooner than that the loop says of a connection that was aborted that it is closed."""
 
-PUMP_BYTES = 16 * CHUNK_BYTES
+PUMP_BYTES = 8 * CHUNK_BYTES
 """Written without a pause before the loop's other tasks get a turn."""
 
 log = logging.getLogger("simcluster.sockets")

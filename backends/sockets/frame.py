@@ -41,8 +41,10 @@ HEADER_LIMIT_BYTES = 64 * 1024
 BODY_LIMIT_BYTES = 1024**3
 CONTROL_LIMIT_BYTES = 64 * 1024**2
 HANDSHAKE_LIMIT_BYTES = 256
-CHUNK_BYTES = 256 * 1024
-"""Fits into a core's own cache, with what is done to it."""
+JOIN_BYTES = 256 * 1024
+"""Copied together rather than sent piece by piece."""
+CHUNK_BYTES = 512 * 1024
+"""Written at once: fits into a core's own cache, and is worth a call of the system."""
 
 _layout = struct.Struct("<4sBBHIQQIII")
 assert _layout.size == PREAMBLE_BYTES
@@ -169,16 +171,15 @@ class Outgoing:
         """The frame's bytes under number *seq*: small pieces joined, large ones cut."""
         small = bytearray(self.preamble(seq) + self.header)
         for index, length in enumerate(map(len, self.body)):
-            if len(small) + length > CHUNK_BYTES:
+            end = 0
+            if len(small) + length > JOIN_BYTES:
                 yield small
                 small = bytearray()
-                for start in range(0, length - CHUNK_BYTES + 1, CHUNK_BYTES):
-                    self._begun = index, start + CHUNK_BYTES
-                    yield self.body[index][start : start + CHUNK_BYTES].data
-                start = length - length % CHUNK_BYTES
-            else:
-                start = 0
-            small += self.body[index][start:].data  # looked up again: it may have been kept meanwhile
+                for start in range(0, length - JOIN_BYTES, CHUNK_BYTES):
+                    end = min(start + CHUNK_BYTES, length)
+                    self._begun = index, end
+                    yield self.body[index][start:end].data
+            small += self.body[index][end:].data  # looked up again: it may have been kept meanwhile
             self._begun = index + 1, 0
         if small:
             yield small
