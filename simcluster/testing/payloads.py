@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from simcluster.payload import pack, sizes_of
+from simcluster.payload import lend, pack, sizes_of
 from simcluster.testing.harness import A_MOMENT_S, RunBodies, run
 from simcluster.transport import Transport
 
@@ -67,6 +67,24 @@ def a_tensor_changed_after_send_arrives_unchanged(run_bodies: RunBodies) -> None
     run(run_bodies, sender, receiver)
 
 
+def a_lent_tensor_is_the_senders_again_once_it_has_left(run_bodies: RunBodies) -> None:
+    async def sender(node: Transport) -> None:
+        weights = torch.ones(200_000)
+        await node.send(1, "w", lend(weights, step=3))
+        weights.fill_(-1.0)
+        await node.send(1, "w", weights)
+
+    async def receiver(node: Transport) -> None:
+        await asyncio.sleep(A_MOMENT_S)
+        message = await node.recv(0, "w")
+        assert message["step"] == 3
+        assert torch.equal(message.tensor, torch.ones(200_000)), "what was lent arrives as it was while it was lent"
+        message.tensor.add_(1.0)  # and what arrives belongs to the receiver
+        assert torch.equal((await node.recv(0, "w")).tensor, -torch.ones(200_000))
+
+    run(run_bodies, sender, receiver)
+
+
 def what_cannot_travel_is_refused(run_bodies: RunBodies) -> None:
     async def body(node: Transport) -> None:
         other = 1 - node.rank
@@ -93,5 +111,6 @@ def what_cannot_travel_is_refused(run_bodies: RunBodies) -> None:
 CHECKS = [
     a_payload_arrives_as_it_was_sent,
     a_tensor_changed_after_send_arrives_unchanged,
+    a_lent_tensor_is_the_senders_again_once_it_has_left,
     what_cannot_travel_is_refused,
 ]
