@@ -34,21 +34,26 @@ def test_every_operation_of_every_size_has_both_times(rows: list[dict[str, Any]]
 def test_the_ratio_is_that_of_the_medians(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         assert row["ratio"] == pytest.approx(row["ours_s"] / row["gloo_s"])
+        assert row["ours_cpu_s"] > 0
+        assert row["gloo_cpu_s"] > 0
+        assert row["cpu_ratio"] == pytest.approx(row["ours_cpu_s"] / row["gloo_cpu_s"])
 
 
-def test_an_operation_takes_as_long_as_its_slowest_rank() -> None:
+def test_an_operation_takes_as_long_as_its_slowest_rank_and_the_processors_of_all() -> None:
     # Repetitions of ours take max(1, 4) = 4, max(5, 2) = 5, max(9, 9) = 9 s, of gloo's 2 each: medians 5 and 2.
+    # Of processors they take 1 + 4 = 5, 5 + 2 = 7 and 9 + 9 = 18 s, gloo's 2 + 2 = 4, 2 + 1 = 3 and 1 + 2 = 3: 7 and 3.
     times_s = {"ours": ((1.0, 5.0, 9.0), (4.0, 2.0, 9.0)), "gloo": ((2.0, 2.0, 1.0), (2.0, 1.0, 2.0))}
     records = [NodeRecord(rank, f"node{rank}") for rank in range(2)]
     for name in ("all_reduce", "push_pull"):
         for whose, by_rank in times_s.items():
             for record, repeats in zip(records, by_rank, strict=True):
-                metrics = [
-                    Metric(0.0, step, record.name, f"{name}:{whose}:8", took) for step, took in enumerate(repeats)
-                ]
-                record.metrics += metrics
+                for of in (whose, f"{whose}_cpu"):
+                    record.metrics += [
+                        Metric(0.0, step, record.name, f"{name}:{of}:8", took) for step, took in enumerate(repeats)
+                    ]
     row = rows_of(2, records)[0]
     assert (row["ours_s"], row["gloo_s"], row["ratio"]) == (5.0, 2.0, 2.5)
+    assert (row["ours_cpu_s"], row["gloo_cpu_s"], row["cpu_ratio"]) == (7.0, 3.0, 7 / 3)
 
 
 def test_all_that_is_wrong_with_a_request_is_said_at_once() -> None:

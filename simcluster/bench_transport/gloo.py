@@ -4,7 +4,8 @@ This file knows torch.distributed. It must not know simcluster's transport, nor 
 
 Lines in, each answered by one line:
     {"port": null or N}                 join; rank 0, whose port is null, answers {"port": N} and then joins, too
-    {"do": NAME, "count": N}            one operation on N floats; {"took_s": S, "right": whether the sum is right}
+    {"do": NAME, "count": N}            one operation on N floats; {"took_s": S, "cpu_s": S,
+                                        "right": whether the sum is right}
 It ends with its input.
 """
 
@@ -68,14 +69,14 @@ class _Group:
             self._others = [torch.empty(count) for _ in range(self.size - 1 if self.rank == SERVER else 0)]
         self._mine.fill_(self.rank + 1.0)
         dist.barrier()
-        began_s = time.perf_counter()
+        began_s, cpu_began_s = time.perf_counter(), time.process_time()
         if name == "all_reduce":
             dist.all_reduce(self._mine)
         else:
             self._push_pull()
-        took_s = time.perf_counter() - began_s
+        took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_began_s
         total = self.size * (self.size + 1) / 2
-        return {"took_s": took_s, "right": bool((self._mine == total).all())}
+        return {"took_s": took_s, "cpu_s": cpu_s, "right": bool((self._mine == total).all())}
 
     def _push_pull(self) -> None:
         if self.rank != SERVER:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 
 import torch
@@ -24,6 +25,8 @@ from simcluster.results.record import NodeRecord, Recorder
 from simcluster.transport import FREE, Transport
 
 OURS, GLOO = "ours", "gloo"
+CPU = "_cpu"
+"""Behind one of these names: of the time of processors, which other work on the machine lengthens far less."""
 SERVER = 0
 WARM_UP = 2
 """Repetitions that are not noted: caches fill, TCP finds its window."""
@@ -39,12 +42,13 @@ async def measure(node: Transport, recorder: Recorder, config_json: str) -> Node
             mine = torch.full((size_bytes // 4,), node.rank + 1.0)
             for repeat in range(-WARM_UP, config["repeats"]):
                 for name, operation in OPERATIONS.items():
-                    ours_s = await _timed(node, recorder, operation, mine)
+                    ours = await _timed(node, recorder, operation, mine)
                     answer = await node.compute(gloo.ask, do=name, count=len(mine), cost=FREE)
                     _check(answer["right"], f"{name} of gloo", size_bytes)
-                    for whose, took_s in ((OURS, ours_s), (GLOO, answer["took_s"])):
-                        if repeat >= 0:
-                            recorder.metric_at(recorder.now(), repeat, f"{name}:{whose}:{size_bytes}", took_s)
+                    theirs = answer["took_s"], answer["cpu_s"]
+                    for whose, (took_s, cpu_s) in ((OURS, ours), (GLOO, theirs)) if repeat >= 0 else ():
+                        for of, value_s in ((whose, took_s), (whose + CPU, cpu_s)):
+                            recorder.metric_at(recorder.now(), repeat, f"{name}:{of}:{size_bytes}", value_s)
     return recorder.finish(None)
 
 
@@ -62,13 +66,14 @@ async def _introduce(node: Transport, gloo: Companion) -> None:
 
 async def _timed(
     node: Transport, recorder: Recorder, operation: Callable[[Transport, Tensor], Awaitable[Tensor]], mine: Tensor
-) -> float:
+) -> tuple[float, float]:
+    """How long it took, and how much of processors in all threads."""
     await ring_barrier(node, "ready")
-    began_s = recorder.now()
+    began_s, cpu_began_s = recorder.now(), time.process_time()
     total = await operation(node, mine)
-    took_s = recorder.now() - began_s
+    took_s, cpu_s = recorder.now() - began_s, time.process_time() - cpu_began_s
     _check(bool((total == node.size * (node.size + 1) / 2).all()), "a sum", mine.nbytes)
-    return took_s
+    return took_s, cpu_s
 
 
 def _check(is_right: bool, what: str, size_bytes: int) -> None:

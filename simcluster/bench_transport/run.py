@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
-from simcluster.bench_transport.measure import GLOO, OPERATIONS, OURS
+from simcluster.bench_transport.measure import CPU, GLOO, OPERATIONS, OURS
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import NodeRecord, RunRecord
@@ -29,7 +29,8 @@ def bench_transport(nodes: str, sizes: str, repeats: int = 9) -> list[dict[str, 
     """Times all-reduce and push/pull among as many processes as *nodes* says ("2,4"), of *sizes* ("10kB,1MB").
 
     One row per number of nodes, size and operation: *ours_s* and *gloo_s* are medians over *repeats*, each as long as
-    the slowest rank took, and *ratio* is theirs. Raises UsageError, with all that is wrong, before anything starts.
+    the slowest rank took, and *ratio* is theirs; *ours_cpu_s*, *gloo_cpu_s* and *cpu_ratio* are those of the time of
+    processors, of all ranks together. Raises UsageError, with all that is wrong, before anything starts.
     """
     import torch.distributed as dist
 
@@ -46,20 +47,23 @@ def bench_transport(nodes: str, sizes: str, repeats: int = 9) -> list[dict[str, 
 
 def rows_of(count: int, records: Iterable[NodeRecord]) -> list[dict[str, Any]]:
     """What *records* of *count* nodes say, in the order of the sizes that were measured."""
-    slowest_s: dict[tuple[int, str, str], dict[int, float]] = defaultdict(dict)
+    found_s: dict[tuple[int, str, str], dict[int, float]] = defaultdict(dict)
     for record in records:
         for metric in record.metrics:
             name, whose, size = metric.name.split(":")
-            repeats = slowest_s[int(size), name, whose]
-            repeats[metric.step] = max(repeats.get(metric.step, 0.0), metric.value)
-    medians_s = {key: median(repeats.values()) for key, repeats in slowest_s.items()}
+            repeats = found_s[int(size), name, whose]
+            before_s = repeats.get(metric.step, 0.0)
+            repeats[metric.step] = before_s + metric.value if whose.endswith(CPU) else max(before_s, metric.value)
+    medians_s = {key: median(repeats.values()) for key, repeats in found_s.items()}
     sizes = dict.fromkeys(size for size, _, _ in medians_s)
     return [_row(count, size, name, medians_s) for size in sizes for name in OPERATIONS]
 
 
 def _row(count: int, size: int, name: str, medians_s: dict[tuple[int, str, str], float]) -> dict[str, Any]:
-    ours_s, gloo_s = medians_s[size, name, OURS], medians_s[size, name, GLOO]
-    times = {"ours_s": ours_s, "gloo_s": gloo_s, "ratio": ours_s / gloo_s}
+    times: dict[str, float] = {}
+    for of in ("", CPU):
+        ours_s, gloo_s = medians_s[size, name, OURS + of], medians_s[size, name, GLOO + of]
+        times |= {f"ours{of}_s": ours_s, f"gloo{of}_s": gloo_s, f"{of}_ratio".strip("_"): ours_s / gloo_s}
     return {"operation": name, "nodes": count, "bytes": size, **times}
 
 
