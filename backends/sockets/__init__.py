@@ -46,11 +46,12 @@ def join(
     *,
     files: str | None = None,
     tls: str | None = None,
+    on_left: Callable[[], object] = lambda: None,
 ) -> int:
     """Runs as node *name* of the run at *rendezvous*: see backends.sockets.node."""
     from backends.sockets import node
 
-    return node.join(name, rendezvous, key, listen, files=files, tls=tls)
+    return node.join(name, rendezvous, key, listen, files=files, tls=tls, on_left=on_left)
 
 
 def _run_in_thread(run: Coroutine[Any, Any, RunRecord]) -> RunRecord:
