@@ -295,6 +295,22 @@ def test_a_run_is_refused_whose_nodes_lack_certificates_or_show_their_keys(folde
     assert check_files(folder, ["a", "b"]) == []
 
 
+def test_a_run_is_refused_one_of_whose_nodes_has_a_certificate_that_the_others_would_refuse(
+    folder: Path, tmp_path: Path
+) -> None:
+    make_certificates(tmp_path / "other", ["b"], 1)
+    mixed = tmp_path / "mixed"
+    shutil.copytree(folder, mixed)
+    for kind in ("pem", "key"):
+        shutil.copy(tmp_path / "other" / f"b.{kind}", mixed / f"b.{kind}")
+    with pytest.raises(UsageError) as error:
+        read_options(ClusterJob(["a", "b"], "{}", options={"tls": str(mixed)}))
+    (problem,) = error.value.problems
+    assert problem.found.startswith(f"{mixed / 'b.pem'}: TLS: its certificate is not good: ")
+    by_hand = ClusterJob(["a", "b"], "{}", addresses=[None, ("127.0.0.1", 7000)], options={"tls": str(mixed)})
+    read_options(by_hand)  # whoever starts b has b's files
+
+
 def test_a_name_is_read_from_nothing_but_our_own_uri() -> None:
     assert names_in({"subjectAltName": (("DNS", "a"), ("URI", "simcluster://node/b"), ("URI", "https://c"))}) == {"b"}
     assert names_in(None) == frozenset()

@@ -18,7 +18,7 @@ from backends.sockets.frame import BODY_LIMIT_BYTES
 from backends.sockets.handshake import NAME_LIMIT_BYTES
 from backends.sockets.keys import OPEN_KEY, generate_key, key_of, read_key, read_token
 from backends.sockets.reporting import MOST_DEAD_S, check_coordinator
-from backends.sockets.tls import LAUNCHER, check_files
+from backends.sockets.tls import LAUNCHER, check_files, read_tls
 from backends.sockets.transport import INBOX_BYTES
 from simcluster import logs
 from simcluster.errors import Problem, UsageError, nearest
@@ -183,10 +183,19 @@ def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
             for name, address in zip(job.names, job.addresses or [None] * len(job.names), strict=False)
             if not address
         ]
-        problems += check_files(Path(options.tls), [LAUNCHER, *here])
+        problems += _check_certificates(Path(options.tls), [LAUNCHER, *here])
     if key is None and token is None and options.tls is not None:
         return OPEN_KEY  # certificates decide
     return key or (key_of(token) if token is not None else generate_key())
+
+
+def _check_certificates(folder: Path, names: list[str]) -> list[Problem]:
+    """What is missing, or would be refused by the others once it is shown."""
+    if problems := check_files(folder, names):
+        return problems
+    for name in names:
+        _collect(problems, lambda name=name: read_tls(folder, name))  # type: ignore[misc]
+    return problems
 
 
 def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from simcluster.errors import Problem, UsageError
 
 AUTHORITY, LAUNCHER, COORDINATOR = "ca", "launcher", "coordinator"
 URI = "simcluster://node/"
+MADE_ANEW = "one that `simcluster keys init` makes when this one is removed"
 MADE_BY = "a file of `simcluster keys init`, which makes what a folder lacks"
 
 
@@ -76,7 +77,7 @@ def read_tls(folder: Path, name: str) -> Tls:
     except (ssl.SSLError, OSError) as error:
         raise UsageError(Problem("tls", f"{folder} for {name} ({error})", MADE_BY)) from None
     if wrong := _own_fault(server, client, name):
-        raise UsageError(Problem("tls", f"{certificate_file(folder, name)}: {wrong}", MADE_BY))
+        raise UsageError(Problem("tls", f"{certificate_file(folder, name)}: {wrong}", MADE_ANEW))
     return Tls(server, client)
 
 
@@ -91,7 +92,7 @@ def tls_of_coordinator(folder: Path) -> ssl.SSLContext:
     except (ssl.SSLError, OSError) as error:
         raise UsageError(Problem("tls", f"{certificate} ({error})", MADE_BY)) from None
     if wrong := _own_fault(server, trust(folder), COORDINATOR):
-        raise UsageError(Problem("tls", f"{certificate}: {wrong}", MADE_BY))
+        raise UsageError(Problem("tls", f"{certificate}: {wrong}", MADE_ANEW))
     return server
 
 
