@@ -65,7 +65,8 @@ def plans(ways: bool) -> st.SearchStrategy[tuple[int, list[Fault]]]:
     def of(size: int) -> st.SearchStrategy[tuple[int, list[Fault]]]:
         kinds = st.one_of(of_nodes(size), of_ways(size)) if ways else of_nodes(size)
         once = st.lists(kinds, min_size=1, max_size=4).map(each_node_once)
-        return once.map(lambda faults: (size, faults))
+        some_begin = once.filter(lambda faults: sum(isinstance(fault, Join) for fault in faults) < size)
+        return some_begin.map(lambda faults: (size, faults))
 
     return st.integers(2, 5).flatmap(of)
 
@@ -100,6 +101,16 @@ def check(size: int, faults: list[Fault]) -> Outcome:
 @given(plans(ways=False))
 @example((3, [Hang(rank=2, spells=((1.122e-3, 2.122e-3),))]))  # while the first one waits for the end of the others
 @example((4, [Crash(rank=2, spells=((49e-6, inf),)), Crash(rank=3, spells=((168e-6, inf),))]))  # heard from another
+@example(
+    (
+        4,
+        [
+            Leave(rank=3, spells=((1.75e-3, 2.75e-3),)),  # at the end of the last step
+            Hang(rank=1, spells=((1.122e-3, 1.222e-3),)),
+            Join(rank=2, spells=((0.0, 125e-6),)),
+        ],
+    )
+)
 @example((3, [Restart(rank=1, spells=((726e-6, 1.326e-3),)), Join(rank=0, spells=((0.0, 0.4e-3),))]))
 def test_whoever_is_not_hit_ends_well_with_the_others_of_its_group(plan: tuple[int, list[Fault]]) -> None:
     size, faults = plan

@@ -150,7 +150,7 @@ class Council:
                 if self._calling and word.round == self._round:
                     self._answers[source] = word
                 elif word.number >= self.number or is_news:
-                    self._stir(word.leaves_at)
+                    self._stir(None if self.is_done else word.leaves_at)
             case Decision() | Out():
                 self._decided[source] = word
         self._news.set()
@@ -218,7 +218,7 @@ class Council:
         found = newest({self.facts.rank: held, **{rank: answer.held for rank, answer in answers.items()}})
         if found is None:
             raise self._nobody_remembers(included)
-        capture, holders = found
+        (capture, holders), finished = found, self.facts.finished
         return Decision(
             number=max([self.number, *(answer.number for answer in answers.values())]) + 1,
             leader=self.facts.rank,
@@ -227,7 +227,7 @@ class Council:
             source=holders[0],
             receivers=[rank for rank in included if rank not in holders],
             lives=self.facts.lives,
-            lost=[rank for rank in self.members if rank not in included or rank in self.facts.asking],
+            lost=[rank for rank in self.members if rank in self.facts.asking or rank not in (*included, *finished)],
             joined=[rank for rank in included if rank not in self.members or rank in self.facts.asking],
         )
 
