@@ -20,8 +20,8 @@ from backends.sockets.control import Hold
 from backends.sockets.faults import Faults, check_faults, holds, slow_spells
 from backends.sockets.holds import Holds
 from backends.sockets.local import run_bodies
-from backends.sockets.verdict import Verdict
 from backends.sockets.transport import SocketTransport
+from backends.sockets.verdict import Verdict
 from simcluster.errors import ENDED, PeerLost, UsageError
 from simcluster.experiment.faults import KINDS
 from simcluster.experiment.job import ClusterJob
@@ -65,7 +65,8 @@ def test_what_real_nodes_cannot_do_is_refused_with_what_they_can() -> None:
         ("faults[2].kind", "bandwidth, which sockets cannot do"),
         ("faults[3].kind", "loss, which sockets cannot do"),
     ]
-    assert all("crash, restart, join, leave, hang, slow, cut, flap or partition" in problem.expected for problem in error.value.problems)
+    possible = "crash, restart, join, leave, hang, slow, cut, flap or partition"
+    assert all(possible in problem.expected for problem in error.value.problems)
 
 
 def test_a_node_that_is_started_by_hand_cannot_be_made_to_hang_or_come_but_can_crash_and_leave() -> None:
