@@ -263,3 +263,18 @@ def test_one_that_cannot_be_started_or_dies_on_its_way_stays_lost() -> None:
         assert desk.came == []
 
     Desk(10).run(life)
+
+
+def test_one_that_does_not_get_ready_is_given_up_so_that_nobody_waits_for_it_for_ever() -> None:
+    async def life(desk: Desk) -> None:
+        desk.members[1].gone = desk.members[2].gone = "crashed"
+        desk.comers.bring(1)
+        await asyncio.sleep(50)
+        desk.joins(2)  # is ready, and waits for its turn behind nobody
+        assert desk.comers.any
+        await asyncio.sleep(11)
+        assert not desk.members[1].is_coming
+        assert desk.members[2].is_coming, "it has its own time to connect"
+        assert desk.killed == [1]
+
+    Desk(3).run(life)

@@ -50,6 +50,9 @@ class Comers:
     def begin(self) -> None:
         """The run has begun: from now on whoever comes is taken in."""
         self._taking_in = asyncio.create_task(self._take_in_all())
+        for member in self._members:
+            if member.is_coming:
+                self._expect(member)
 
     def bring(self, rank: int) -> None:
         """The process of *rank*, once it is gone, is to be started again, or for the first time."""
@@ -60,6 +63,7 @@ class Comers:
         """*member* has joined in the place of one that is gone; maybe nobody had started it from here."""
         if not member.is_coming:
             member.begin_anew()
+            self._expect(member)
 
     def lost(self, member: Member) -> None:
         """*member*, on its way, is gone again."""
@@ -87,10 +91,20 @@ class Comers:
         if member.gone is None or member.is_coming:
             return  # it had ended well before, or somebody else has started it
         member.begin_anew()
+        self._expect(member)
         try:
             await self._start(member)
         except (SimclusterError, OSError) as error:
             self._give_up(member, str(error))
+
+    def _expect(self, member: Member) -> None:
+        """It is given up unless it says in time where it listens: others may wait for it."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._patience_s, self._check_ready, member, member.incarnation)
+
+    def _check_ready(self, member: Member, incarnation: int) -> None:
+        if member.is_coming and member.incarnation == incarnation and member.listening is None:
+            self._give_up(member, f"it has not got ready within {self._patience_s:g} s")
 
     def _brought(self, rank: int) -> None:
         self._bringing.pop(rank, None)
