@@ -114,18 +114,18 @@ def _batches(node: NodeRecord, nodes: Sequence[NodeRecord]) -> tuple[Counts, Cou
     groups: list[tuple[int, int, bool]] = []
     settled: list[tuple[int, int]] = []  # those that were not given up here: they are judged in this order
     end = _end_of(0, nodes)
-    number = 0  # of them in this life
+    before = 0  # of them, in this life
     for notes in (notes for notes in notes_of(node, nodes) if not notes.get("place")):
         come, rejected = verdicts[0] if verdicts else (None, ())
         of_life = _groups_in(notes)
         for index, (start, width, used) in enumerate(of_life):
             sent = used or (bool(notes.get("held")) and index == len(of_life) - 1 and come is not None)
-            taken = sent and number not in rejected and (come is None or number < come)
+            taken = sent and before not in rejected and (come is None or before < come)
             groups.append((start, width, taken))
             settled += [(start, width)] * used
-            number += used or taken
+            before += used or taken
         if len(verdicts) > 1:  # of a life that a server has not told from the next there is one verdict for both
-            verdicts, number = verdicts[1:], 0
+            verdicts, before = verdicts[1:], 0
     counts = _counted(_cut(groups, end))
     for rank, group, number in (part for notes in nodes[0].samples for part in notes["again"]):
         if rank == node.rank:
