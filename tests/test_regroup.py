@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import simcluster
-from simcluster.errors import PeerLost
+from simcluster.errors import NodeFailed, PeerLost
 from simcluster.results.folder import Run, load_run
 from simcluster.results.report_tables import regroups_table
 from simcluster.workloads.quadratic import quadratic
@@ -270,3 +270,11 @@ def test_ones_own_algorithm_goes_on_if_it_says_that_it_goes_in_step(tmp_path: Pa
     (tmp_path / "own.py").write_text(OWN.replace("@in_step", ""))
     with pytest.raises(PeerLost):
         run(tmp_path / "fails", "own", CRASH, path=tmp_path / "own.py")
+
+
+def test_nobody_goes_on_when_a_rank_is_gone_for_its_own_mistake(tmp_path: Path) -> None:
+    mistake = "        if node.rank == 2 and step == 5:\n            raise ValueError('mine')\n"
+    (tmp_path / "own.py").write_text(OWN.replace("        loss,", mistake + "        loss,"))
+    with pytest.raises(NodeFailed, match="ValueError: mine"):
+        run(tmp_path / "run", "own", {**CRASH, "at": "1000 s"}, path=tmp_path / "own.py")
+    assert load_run(tmp_path / "run").summary["steps"] == 4

@@ -40,9 +40,10 @@ class Council:
         self.number, self.leader_of_group = 0, -1
         self.unrest = False
         self.is_done = False  # this rank's algorithm has ended in the present group
+        self.failure: PeerLost | None = None  # of a member whose own code raised: the run has failed
         self.leaves_at: int | None = None  # a member leaves at the end of this step: it is everybody's
         self._news = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # as a set that has an order
         self._watching: asyncio.Task[None] | None = None
         self._draining: dict[int, asyncio.Task[None]] = {}
         self._round, self._calling = 0, False
@@ -64,6 +65,8 @@ class Council:
         rank, step = lost.rank, _step_of_leave(lost.reason)
         if not self.facts.lose(rank, lost.reason):
             return
+        if _raised(lost.reason):
+            self.failure = self.failure or lost
         if rank in self.members and lost.reason != ENDED:
             self._stir(step)
         self._news.set()
@@ -167,10 +170,12 @@ class Council:
     async def agree(self, held: Sequence[Held]) -> Decision | None:
         """The next group, when it is agreed on; None if this node is the only one that has not ended.
 
-        *held* names this rank's captures. Raises PeerLost if it belongs to none any more.
+        *held* names this rank's captures. Raises PeerLost if it belongs to none any more, or if a member has failed.
         """
         decision = None
         while decision is None:
+            if self.failure is not None:
+                raise self.failure
             leader = self._leader
             self.drain(sorted({*self.members, *self._node.peers}))
             if leader == self.facts.rank:
@@ -310,14 +315,19 @@ class Council:
     def _post(self, to: int, tag: str, content: dict[str, str] | None) -> None:
         """Sends in its turn, and waits for nobody: a way may be cut, and that of others open."""
         task = asyncio.create_task(self._send(to, tag, content))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _send(self, to: int, tag: str, content: dict[str, str] | None) -> None:
         try:
             await self._node.send(to, tag, content)
         except PeerLost as lost:
             self.lose(lost)
+
+
+def _raised(reason: str) -> bool:
+    """Whether a peer is gone for what its code raised, other than for the loss of another one."""
+    return reason.startswith("failed: ") and not reason.startswith(f"failed: {PeerLost.__name__}")
 
 
 def _step_of_leave(reason: str) -> int | None:
