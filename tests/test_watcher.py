@@ -127,7 +127,7 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     seen = Seen()
     with pytest.raises(simcluster.RunError):
         run(tmp_path, "failed", Watching(seen, interval_s=0.0), algorithm="all_reduce_dp",
-            faults=[{"kind": "crash", "node": "pi4", "at": "1 ms"}])  # fmt: skip
+            regroup=False, faults=[{"kind": "crash", "node": "pi4", "at": "1 ms"}])  # fmt: skip
     assert seen.runs[-1]["state"] == "failed"
     assert "pi4" in seen.runs[-1]["error"]
     assert ("lost", "pi4") in [(warning["kind"], warning["name"]) for warning in seen.runs[-1]["warnings"]]
