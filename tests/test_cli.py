@@ -110,7 +110,9 @@ def test_a_wrong_request_is_explained_exits_2_and_writes_nothing(
 
 def test_a_failed_run_names_its_error_seed_and_folder_and_exits_1(command: Any, tmp_path: Path) -> None:
     crash = ("--set", "faults=[{kind: crash, node: pi4, at: 10 ms}]")
-    code, out, err = command("run", "quickstart", *crash, "--no-report", "--seed", "4", "--out", "failed", "--json")
+    code, out, err = command(
+        "run", "quickstart", "--algorithm", "zero", *crash, "--no-report", "--seed", "4", "--out", "failed", "--json"
+    )
     assert code == 1
     assert "PeerLost: rank 4 (pi4) is lost" in err
     assert "seed: 4\nrun folder: failed" in err
