@@ -183,6 +183,16 @@ def test_one_that_joins_late_is_given_the_state_and_trains_on_its_share(tmp_path
     assert samples["n0"] == 8 * STEPS
 
 
+def test_a_resumed_run_begins_where_it_was_with_those_who_are_there(tmp_path: Path) -> None:
+    kept = run(tmp_path / "kept", "all_reduce_dp", checkpoint={"every": 8})
+    late = {"faults": [{"kind": "join", "node": "n2", "at": "10 s"}]}
+    found = simcluster.resume(kept, step=16, overrides=late, out=tmp_path / "late", report=False)
+    other = run(tmp_path / "two", "all_reduce_dp", checkpoint={"every": 8})
+    two = simcluster.resume(other, step=16, topology=star(2), out=tmp_path / "of two", report=False)
+    assert found.summary["lost"] == {"n2": "joined too late"}
+    assert found.summary["weights_sha256"] == two.summary["weights_sha256"]
+
+
 def test_a_smaller_group_leaves_checkpoints_that_any_number_of_ranks_goes_on_from(tmp_path: Path) -> None:
     found = run(tmp_path / "run", "all_reduce_dp", CRASH, checkpoint={"every": 2, "keep": STEPS})
     formed = found.summary["regroups"][0]["step"]

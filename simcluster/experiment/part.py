@@ -39,8 +39,6 @@ class Part:
         self._copies: Copies | None = None
         recorder.record.is_through = False
         self._make(node, None)
-        if recorder.restored is not None:
-            restore(recorder.restored, self.replica, node.rng)
         self._keep(node, 0)
 
     @property
@@ -127,6 +125,8 @@ class Part:
             batches = capture.batches * capture.size // node.size if by_epochs else capture.batches
             put_back(capture, replica, node.rng, batches)
             replica.everybodys = [batches] * node.size if batches else []
+        elif self._recorder.restored is not None:
+            restore(self._recorder.restored, replica, node.rng)
 
     def _keep(self, node: Transport, number: int) -> None:
         """From now on it is kept, if the experiment says so and the backend has somebody who takes it."""

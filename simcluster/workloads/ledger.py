@@ -92,7 +92,7 @@ class Ledger:
     def follow(self, before: Ledger, place: list[int]) -> None:
         """Begins at *place*, where *before* ends: what was in hand there is lost."""
         own = before.notes(in_hand=True)
-        self.place, self.earlier = place, [*own.pop("earlier", []), own]
+        self.place, self.earlier, self.runs = place, [*own.pop("earlier", []), own], []
 
     def load(self, notes: dict[str, Any]) -> None:
         """Goes on from *notes*."""
