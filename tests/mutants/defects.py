@@ -105,7 +105,7 @@ ARITHMETIC = [
     ),
     Mutant(
         "10", "a reduce-scatter that returns the caller's own chunk", RING,
-        "        incoming.add_(message.tensor)\n", "",
+        "torch.add(own[number], arrived, out=chunks[number])", "chunks[number].copy_(own[number])",
         "all_reduce_dp", "one process",
     ),
     Mutant(
