@@ -129,7 +129,7 @@ def test_a_group_shows_its_members_and_hears_nothing_of_another_one() -> None:
     async def fourth(node: Transport) -> list[Any]:
         newer, older = Group(node, [3, 1], "2.0"), Group(node, [3, 1], "1.0")
         found = [await newer.recv(0, "x"), await older.recv(ANY, "x")]
-        with pytest.raises(ValueError, match="rank 2 is not in the group"):
+        with pytest.raises(ValueError, match="rank 2 is not in the sub-group"):
             await newer.send(2, "x", None)
         with pytest.raises(ValueError, match="name the tag"):
             await newer.recv(0, ANY)

@@ -171,7 +171,7 @@ KNOBS = [
     ),
     Mutant(
         "18", "bounded staleness at which every step still waits for all", DP,
-        "if len(under_way) > staleness:", "if under_way:",
+        "if len(under_way) > staleness else 0", "if under_way else 0",
         "all_reduce_dp", "one process",
     ),
     Mutant(
