@@ -101,7 +101,8 @@ def test_the_command_writes_runs_that_end_and_runs_that_fail(command: Any, tmp_p
     assert code == 0
     assert "1 run written to a list" in out
     crash = "faults=[{kind: crash, node: pi4, at: 1 us}]"
-    code, _, _ = command("run", *tiny, "--set", crash, "--track", "tensorboard=x", "--out", "failed")
+    fails = ["--algorithm", "zero", "--set", crash]
+    code, _, _ = command("run", *tiny, *fails, "--track", "tensorboard=x", "--out", "failed")
     assert code == 1
     assert [run.failed for run in notes.runs] == [False, True]
     code, out, _ = command("export", "fine", "failed", "--to", "tensorboard")

@@ -108,7 +108,7 @@ def test_a_run_says_in_json_when_it_begins_and_ends_and_why_it_failed(
     assert [line["message"].split()[:3] for line in done] == [["quickstart", "on", "sim"], ["the", "run", "is"]]
     assert {(line["job"], line["component"]) for line in done} == {("quickstart", "run")}
     crash = "faults=[{kind: crash, node: pi4, at: 1 us}]"
-    with_crash = ("run", "quickstart", *QUICK, "--algorithm", "all_reduce_dp", "--set", crash, "--log-format", "json")
+    with_crash = ("run", "quickstart", *QUICK, "--algorithm", "zero", "--set", crash, "--log-format", "json")
     assert command(monkeypatch, *with_crash, "--log-level", "error") == 1
     (failed,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert failed["level"] == "error"

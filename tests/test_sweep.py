@@ -68,7 +68,7 @@ def test_what_has_run_is_not_run_again_and_a_larger_sweep_has_the_smaller_ones_r
 
 
 def test_a_failed_point_is_a_row_with_its_error(tmp_path: Path) -> None:
-    faults = [[], [{"kind": "crash", "node": "pi4", "at": "0.1 ms"}]]
+    faults = [[], [{"kind": "crash", "node": "mini1", "at": "0.1 ms"}]]
     done = simcluster.sweep(SMALL, {"faults": faults}, out=tmp_path / "s", jobs=1)
     assert list(done.table["status"]) == ["done", "failed"]
     assert "PeerLost" in done.table["error"][1]

@@ -91,7 +91,8 @@ def test_weights_larger_than_any_message_reach_the_launcher() -> None:
 @pytest.mark.parametrize("backend", ["sim", "sockets"])
 def test_a_failed_run_leaves_the_weights_it_had(backend: str, tmp_path: Path) -> None:
     # Worker pi4 dies; rank 0 waits for it, fails, and hands in what it has.
-    keys = {**EXPERIMENT, "stop": {"steps": 100_000}, "faults": [{"kind": "crash", "node": "pi4", "at": "200 ms"}]}
+    faults = [{"kind": "crash", "node": "pi4", "at": "200 ms"}]
+    keys = {**EXPERIMENT, "algorithm": "zero", "stop": {"steps": 100_000}, "faults": faults}
     with pytest.raises(RunError):
         simcluster.run(keys, backend=backend, out=tmp_path / "run", report=False)
     run = simcluster.load_run(tmp_path / "run")
