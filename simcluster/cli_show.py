@@ -60,7 +60,7 @@ def _losses(summary: Mapping[str, Any]) -> Iterator[str]:
     for row in summary.get("regroups") or ():
         yield f"formed anew at step {row['step']}: {', '.join(row['members'])}"
     for row in summary.get("restarts") or ():
-        yield f"began again from {row['from']}: {row['error']}"
+        yield f"began again from {row['begins_again']}: {row['error']}"
 
 
 def print_finished(finished: Run, *, as_json: bool) -> None:
