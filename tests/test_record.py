@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import simcluster
+from simcluster.mailbox import OWN_TAGS
 from simcluster.results.record import Recorder, RunRecord
 
 OWN = """
@@ -82,3 +83,10 @@ def test_what_is_no_number_is_told_by_name() -> None:
         recorder.metrics(1, {"loss": torch.zeros(2)})  # type: ignore[dict-item]
     recorder.metrics(1, {"loss": torch.tensor(0.5)})  # type: ignore[dict-item]
     assert [metric.value for metric in recorder.record.metrics] == [0.5]
+
+
+def test_what_the_library_listens_for_beside_the_algorithm_is_no_waiting() -> None:
+    recorder = Recorder(0, "n0", lambda: 0.0)
+    recorder.span("recv", 1.0, 3.0, 1, f"{OWN_TAGS}regroup", 8)
+    recorder.span("recv", 1.0, 3.0, 1, "gradients", 8)
+    assert [(span.start_s, span.end_s) for span in recorder.record.spans] == [(3.0, 3.0), (1.0, 3.0)]
