@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from simcluster.payload import Message
-from simcluster.transport import Any_
+from simcluster.transport import OWN_TAGS, Any_
 
 R = TypeVar("R")
-
-OWN_TAGS = "simcluster:"
-"""What tags of the library's own words begin with, for which it listens while an algorithm does something else."""
 
 
 @dataclass(slots=True)

@@ -36,6 +36,9 @@ class Any_:
 
 ANY: Final = Any_()
 
+OWN_TAGS: Final = "simcluster:"
+"""What tags of the library's own words begin with, for which it listens while an algorithm does something else."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:

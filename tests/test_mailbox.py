@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.mailbox import OWN_TAGS, Mailbox
+from simcluster.mailbox import Mailbox
 from simcluster.payload import Message, Payload
-from simcluster.transport import ANY
+from simcluster.transport import ANY, OWN_TAGS
 
 
 def message(source: int, tag: str, number: int = 0, size: int = 10) -> Message:

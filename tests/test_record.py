@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import simcluster
-from simcluster.mailbox import OWN_TAGS
 from simcluster.results.record import Recorder, RunRecord
+from simcluster.transport import OWN_TAGS
 
 OWN = """
 import asyncio

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from simcluster.mailbox import OWN_TAGS
 from simcluster.payload import Message
+from simcluster.transport import OWN_TAGS
 
 TAG = f"{OWN_TAGS}regroup"
 """Of every word. No algorithm receives it."""

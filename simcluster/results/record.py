@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from simcluster.mailbox import OWN_TAGS
 from simcluster.results.copies import Copy
 from simcluster.results.rest import Adder, Rest
 from simcluster.results.span import Span, SpanKind
+from simcluster.transport import OWN_TAGS
 from simcluster.unknown import UnknownNumber
 
 if TYPE_CHECKING:
