@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
 from simcluster import cli
+from simcluster.intra_op import one_thread
 
 # How long an example takes says something about the machine, not about the law. The same examples every time, so that
 # a change is judged by what it changed; HYPOTHESIS_PROFILE=search looks for new ones.
@@ -24,10 +24,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 @pytest.fixture(autouse=True)
 def one_torch_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_thread():
+        yield
 
 
 @pytest.fixture

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import simcluster
 from simcluster.checkpoints.gather import Gather
 from simcluster.checkpoints.store import SHARDS, Store, checkpoints, latest
@@ -168,7 +166,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="of the runs that are killed behind half of them")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    torch.set_num_threads(1)
     chance = random.Random(asked.seed)
     found: list[Found] = []
     exact = 0

@@ -75,9 +75,9 @@ def test_making_replicas_leaves_the_global_generator_alone():
 
 
 RUN = """
-import torch
+from simcluster.intra_op import use_one_thread
 from simcluster.workloads import mnist_mlp
-torch.set_num_threads(1)
+use_one_thread()
 replica = mnist_mlp(partition="dirichlet", hidden=16).replica(2, 5, 11, 20)
 for batch in replica.batches():
     replica.apply(replica.loss_and_gradients(batch)[1])

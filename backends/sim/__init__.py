@@ -9,8 +9,6 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from backends.sim.bodies import run_bodies
 from backends.sim.cluster import Cluster
 from backends.sim.kept import OffTheClock
@@ -18,6 +16,7 @@ from backends.sim.outcome import outcome
 from backends.sim.watching import Teller
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.restarts import Restarts
+from simcluster.intra_op import one_thread
 from simcluster.results.record import RunRecord
 from simcluster.watching.telling import run_info
 
@@ -45,6 +44,7 @@ def run_cluster(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None = No
     return restarts.told(record)
 
 
+@one_thread()
 def _run_once(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None) -> RunRecord:
     assert job.topology is not None, "the simulator needs a topology"
     module, _, function = job.program.partition(":")
@@ -60,8 +60,6 @@ def _run_once(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None) -> Ru
         return await program(node if wrap is None else wrap(node), node.recorder, job.config_json)
 
     started = time.perf_counter()  # only reported: nothing is decided by it
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     error: RunError | None = None
     lost: dict[str, str] = {}
     try:
@@ -71,7 +69,6 @@ def _run_once(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None) -> Ru
         error, lost = outcome(cluster)
         error = error or stuck
     finally:
-        torch.set_num_threads(threads)
         if job.watcher is not None:
             job.watcher.end(teller.telemetry(), str(error or ""))
     records = [node.recorder.record for node in cluster.nodes]

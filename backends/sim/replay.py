@@ -11,13 +11,12 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from backends.sim.frozen import owner_of_task
 from backends.sim.replay_loop import ReplayLoop
 from backends.sim.replayed import ReplayedChannel, ReplayedNode
 from backends.sim.scripted import Script
 from simcluster.errors import Left, NodeFailed, PeerLost, ReplayDiverged, RunError
+from simcluster.intra_op import one_thread
 from simcluster.results.record import NodeRecord, Recorder, RunRecord, kept_spans
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from simcluster.replaying.order import Order
 
 
+@one_thread()
 def replay_cluster(job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
     """*job*, of which *orders* has one for each node, by rank. Its times are those recorded.
 
@@ -36,15 +36,12 @@ def replay_cluster(job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
     scripts = [
         Script(rank, name, order, loop) for rank, (name, order) in enumerate(zip(job.names, orders, strict=True))
     ]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
         for script, order in zip(scripts, orders, strict=True):
             _put_on(loop, script, order, job, program, scripts)
         loop.play_all(scripts)
         _check_all_ended(scripts)
     finally:
-        torch.set_num_threads(threads)
         _end(loop, scripts)
     records = [script.node.recorder.record for script in scripts]
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)

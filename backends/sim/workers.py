@@ -13,6 +13,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from simcluster.intra_op import use_one_thread
+
 T = TypeVar("T")
 
 LEAST_FLOPS = 1e8
@@ -98,5 +100,6 @@ class Workers:
         self._waiting.put(piece)
 
     def _run(self) -> None:
+        use_one_thread()
         while (piece := self._waiting.get()) is not None:
             piece.run()

@@ -22,11 +22,12 @@ from typing import Any
 
 from backends.sockets.handshake import RUN_IS_OVER
 from simcluster.errors import SimclusterError
+from simcluster.intra_op import use_one_thread
 
 
 def serve() -> None:
     """Forks a node for every request on standard input, until that ends."""
-    importlib.import_module("torch").set_num_threads(1)
+    use_one_thread()
     importlib.import_module("torch._dynamo")  # see `prepare` in simcluster.experiment.node
     importlib.import_module("backends.sockets.node")
     answers = os.dup(1)

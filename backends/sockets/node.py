@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from backends.sockets.control import (
     LEFT,
     PIECE_BYTES,
@@ -59,6 +57,7 @@ from simcluster import logs
 from simcluster.checkpoints.keeper import Channel
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.fault_kinds import cut_off
+from simcluster.intra_op import one_thread
 from simcluster.keeper import KEEPER
 from simcluster.own_files import look_below
 from simcluster.replaying.notes import Notes
@@ -103,8 +102,8 @@ def join(
         try:
             job = lane.job.result(timeout=JOIN_S + 10)
             logs.log_as_node(logs.LogSettings(job.log_format, job.log_level, job.loki, "node", job.title, job.rank))
-            torch.set_num_threads(1)  # sums do not depend on the number of cores
-            failure = run_to_its_end(_live(lane, job, key, listening, secure), job.uvloop, counts=job.order)
+            with one_thread():
+                failure = run_to_its_end(_live(lane, job, key, listening, secure), job.uvloop, counts=job.order)
             if failure is not None and failure.kind == LEFT:
                 on_left()
                 return 0

@@ -22,6 +22,7 @@ from backends.sockets.returning import Returning
 from simcluster.errors import ENDED, PeerLost, ProtocolError
 from simcluster.experiment.fault_kinds import GIVEN_UP, Factors, stretched
 from simcluster.inbox import Inbox
+from simcluster.intra_op import use_one_thread
 from simcluster.misuse import check_work, name_of
 from simcluster.payload import Lent, Message, Payload, Sendable, as_payload
 from simcluster.replaying.order import Kind as Event
@@ -82,7 +83,7 @@ class SocketTransport:
         self._closed = False
         self.putting: Left | None = None  # whose frame the program is putting on its stream just now
         self._sends = self._received = self._pieces = 0
-        self._device = ThreadPoolExecutor(1, thread_name_prefix=f"device of {self.name}")
+        self._device = ThreadPoolExecutor(1, f"device of {self.name}", initializer=use_one_thread)
 
     @property
     def peers(self) -> list[int]:

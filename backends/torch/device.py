@@ -10,6 +10,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from simcluster.intra_op import use_one_thread
+
 
 class Piece:
     """Some work that waits, or runs."""
@@ -49,6 +51,7 @@ class Device:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        use_one_thread()
         while (piece := self._queue.get()) is not None:
             if not self._closed:
                 piece.run()

@@ -12,8 +12,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-import torch
-
 from backends.torch.board import Board, Patience, Pulse, Status
 from backends.torch.group import Group, Place, PrefixStore, Store
 from backends.torch.loops import run_to_its_end
@@ -22,6 +20,7 @@ from backends.torch.settings import Options
 from backends.torch.transport import TorchTransport
 from simcluster.errors import LaunchFailed, RunError, SimclusterError
 from simcluster.experiment.job import ClusterJob
+from simcluster.intra_op import one_thread
 from simcluster.keeper import KEEPER
 from simcluster.results.record import NodeRecord, Recorder, RunRecord, kept_spans
 
@@ -47,9 +46,7 @@ def take_part(
     do not have the same job.
     """
     began_s = time.perf_counter()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums do not depend on the number of cores
-    try:
+    with one_thread():
         board = Board(store, place, job.names, fallen)
         _check_same(job, place, board.agree("here", _digest(job), options.start_s))
         group = Group(PrefixStore("gloo", store), place, options.start_s)
@@ -62,8 +59,6 @@ def take_part(
         board.agree("set", "", options.start_s)
         board.limit(options.dead_s)
         return run_to_its_end(_live(job, options, place, board, group, program, began_s))
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _digest(job: ClusterJob) -> str:

@@ -22,6 +22,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from simcluster.intra_op import use_one_thread
+
 HOST = "127.0.0.1"
 TIMEOUT_S = 60.0
 SERVER = 0
@@ -29,7 +31,7 @@ SERVER = 0
 
 def main(rank: int, size: int) -> None:
     """Reads and answers until there is nothing more to read."""
-    torch.set_num_threads(1)  # a process per core or more, as the nodes that it is compared with
+    use_one_thread()  # a process per core or more, as the nodes that it is compared with
     _join(rank, size)
     group = _Group(rank, size)
     for line in sys.stdin:

@@ -35,7 +35,6 @@ WARM_UP = 2
 async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """Measures as *config_json* says: {"sizes": bytes of the vector, "repeats": how often each}."""
     config = json.loads(config_json)
-    torch.set_num_threads(1)
     with Companion(node.rank, node.size) as gloo:
         await _introduce(node, gloo)
         for size_bytes in config["sizes"]:

@@ -23,6 +23,7 @@ from simcluster.experiment.overrides import add_faults, apply_overrides
 from simcluster.experiment.placement import check_cut, put_numbers
 from simcluster.experiment.reading import Reading
 from simcluster.experiment.stop import count_steps, read_stop
+from simcluster.intra_op import one_thread
 from simcluster.shipped import shipped_names, shipped_path
 from simcluster.topology import Topology
 from simcluster.workloads import Workload
@@ -79,6 +80,7 @@ class Experiment:
         return str(self.document["algorithm"].get("name") or self.document["algorithm"]["path"])
 
 
+@one_thread()
 def read_experiment(
     source: str | Path | Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,

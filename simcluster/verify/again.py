@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 import sys
 
-import torch
-
 from simcluster.experiment.read import read_experiment
+from simcluster.intra_op import use_one_thread
 from simcluster.verify.checks.determinism import digests
 from simcluster.verify.running import run_plan
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
+    use_one_thread()
     print(digests(run_plan(read_experiment(json.load(sys.stdin), backend="sim"))))

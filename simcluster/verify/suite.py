@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import torch
-
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.intra_op import one_thread
 from simcluster.verify.checks import (
     backends,
     compressors,
@@ -59,6 +58,7 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
 """What `only` may name."""
 
 
+@one_thread()
 def run_checks(
     algorithm: str,
     *,
@@ -79,16 +79,11 @@ def run_checks(
         algorithm, workload=workload, settings=settings, sizes=nodes, backends=backends, seed=seed, quick=quick,
         claim=claim,
     )  # fmt: skip
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     found: list[Check] = []
-    try:
-        for check in _checks(subject, only):
-            found.append(check)
-            if on_check is not None:
-                on_check(check)
-    finally:
-        torch.set_num_threads(threads)
+    for check in _checks(subject, only):
+        found.append(check)
+        if on_check is not None:
+            on_check(check)
     what = subject.workload.get("name") or subject.workload["path"]
     return Verification(subject.name, str(what), tuple(found))
 

@@ -10,11 +10,10 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import torch
-
 from backends.sim import run_cluster
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.intra_op import one_thread
 from tests.benchmarks.timing import Ratio, compare, wall_s
 
 STEPS, GPT_STEPS = 40, 8
@@ -75,10 +74,9 @@ def _simulate(experiment: Experiment, threads: int) -> None:
     assert run_cluster(job).error is None
 
 
+@one_thread()
 def _plain_loop(experiment: Experiment) -> None:
     """What a person would write without a cluster: one model, every rank's batch in turn, one step with the mean."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     size = len(experiment.topology.workers)
     replicas = [
         experiment.workload.replica(rank, size, experiment.seed, steps=experiment.steps) for rank in range(size)
@@ -93,4 +91,3 @@ def _plain_loop(experiment: Experiment) -> None:
         model.apply([gradient.div_(size) for gradient in mean])
     model.evaluate()
     model.weights_sha256()
-    torch.set_num_threads(threads)

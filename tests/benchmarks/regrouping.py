@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from simcluster.intra_op import use_one_thread
 from simcluster.regroup.memory import Memory
 from simcluster.rng import NodeRandom
 from simcluster.workloads import WORKLOADS
@@ -49,7 +50,7 @@ def bytes_in(value: Any) -> int:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    use_one_thread()
     for name, settings in CASES:
         size_bytes, copy_s, step_s = measure(name, settings)
         shown = ", ".join(f"{key} {value}" for key, value in settings.items()) or "as it is"

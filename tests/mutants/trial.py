@@ -170,9 +170,6 @@ def _start(folder: Path, mutant: Mutant) -> int:
 
 def _verify(folder: Path, mutant: Mutant) -> list[list[str]]:
     sys.path.insert(0, str(folder))
-    import torch
-
-    torch.set_num_threads(1)
     verify = importlib.import_module("simcluster.verify")
     assert str(verify.__file__).startswith(str(folder)), verify.__file__
     said = verify.verify(mutant.algorithm, **mutant.options)

@@ -20,12 +20,9 @@ next one may not."""
 
 def run_point(document: Mapping[str, Any], folder: str, options: Mapping[str, Any]) -> None:
     """Runs the experiment *document* into *folder*; a run that fails is as complete as one that does not."""
-    import torch
-
     from simcluster.experiment.read import read_experiment
     from simcluster.experiment.run import run_plan
 
-    torch.set_num_threads(1)
     target = Path(folder)
     try:
         run_plan(read_experiment(document), out=target, options=dict(options), report=False)
