@@ -9,9 +9,9 @@ from typing import Any
 
 from backends.sim import run_cluster
 from simcluster.checkpoints.restore import Restored
-from simcluster.checkpoints.store import latest
+from simcluster.experiment.faults_to_come import faults_to_come
 from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.kept import begin_with, conclude, faults_left, keeping_of
+from simcluster.experiment.kept import begin_with, conclude, keeping_of, last_complete, restart_of
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import read_experiment
 from simcluster.results.record import RunRecord
@@ -36,6 +36,8 @@ def play(
     folder: Path,
     overrides: Mapping[str, Any] | None = None,
     begins_with: Restored | None = None,
+    *,
+    max_restarts: int = 0,
 ) -> RunRecord:
     """The record of *experiment*, whose checkpoints go below *folder*. Raises what the run died of."""
     plan = read_experiment(experiment, overrides)
@@ -47,7 +49,9 @@ def play(
         document,
         plan.seed,
         topology=plan.topology,
-        faults=faults_left(plan.faults, begins_with.time_s if begins_with is not None else 0.0),
+        faults=faults_to_come(plan.faults, keeping.began_s),
+        options={"max_restarts": max_restarts},
+        again=restart_of(plan, folder, keeping, document),
         keeping=keeping,
     )
     record = run_cluster(job)
@@ -59,7 +63,7 @@ def play(
 
 def play_on(folder: Path, step: int | None = None, overrides: Mapping[str, Any] | None = None) -> RunRecord:
     """The record of the rest of a run, whose checkpoints are below *folder*; it keeps nothing more itself."""
-    found = latest(folder, step)
+    found = last_complete(folder, step)
     plan = read_experiment(found.manifest.config, overrides)
     document = {key: value for key, value in plan.document.items() if key != "checkpoint"}
     return play(document, folder, begins_with=begin_with(found, plan))

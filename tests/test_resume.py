@@ -273,7 +273,7 @@ def test_faults_count_from_the_start_of_the_whole_run(tmp_path: Path) -> None:
 def test_a_rank_that_was_lost_is_back_when_the_run_goes_on(tmp_path: Path) -> None:
     """D-PSGD goes on without a neighbour; what it handed in last is what it comes back with."""
     whole = play(config("d_psgd"), tmp_path)
-    crash = {"faults": [{"kind": "crash", "node": "mini2", "at": f"{whole.elapsed_s * 0.6 * 1e6:.3f} us"}]}
+    crash = {"faults": [{"kind": "crash", "node": "mini2", "at": f"{whole.elapsed_s * 0.3 * 1e6:.3f} us"}]}
     play(config("d_psgd"), tmp_path, crash | {"checkpoint": {"every": 2, "keep": 9}})
     found = [one for one in checkpoints(tmp_path) if one.manifest.cut == "filled"]
     assert found

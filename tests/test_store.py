@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,10 @@ def shard(step: int, rank: int = 0, *, loose: bool = False, **judged: float) -> 
     return Shard(rank, step, step, float(step), loose, "{}", files, judged)
 
 
-def gather(folder: Path, run: str = "a", keep: int = 2, best: Best | None = None) -> Gather:
-    return Gather(Store(folder, run, keep=keep, best=best), CONFIG, 2)
+def gather(
+    folder: Path, run: str = "a", keep: int = 2, best: Best | None = None, spared: Container[int] = ()
+) -> Gather:
+    return Gather(Store(folder, run, keep=keep, best=best), CONFIG, 2, spared=spared)
 
 
 def keep(into: Gather, step: int, **judged: float) -> None:
@@ -178,14 +180,25 @@ def test_ranks_that_do_not_go_in_step_are_kept_with_rank_0(tmp_path: Path) -> No
     assert {one.manifest.cut for one in found} == {"loose"}
 
 
-def test_of_a_lost_rank_there_is_what_it_handed_in_last(tmp_path: Path) -> None:
-    into = gather(tmp_path)
+def test_where_the_others_go_on_without_a_lost_rank_there_is_what_it_handed_in_last(tmp_path: Path) -> None:
+    into = gather(tmp_path, spared={1})
     keep(into, 10)
     into.add(shard(20, 0))
     assert steps(tmp_path) == [10]
     into.add(shard(30, 0), lost={1})
+    assert steps(tmp_path) == [10]  # rank 0 may have ended the step that rank 1 died in, and fail in the next
+    into.add(shard(40, 0), lost={1})
     found = latest(tmp_path)
-    assert (found.manifest.cut, [entry.step for entry in found.manifest.ranks]) == ("filled", [30, 10])
+    assert (found.manifest.cut, [entry.step for entry in found.manifest.ranks]) == ("filled", [40, 10])
+
+
+@pytest.mark.parametrize("spared", [(), (0,)])
+def test_no_checkpoint_has_an_older_part_of_a_rank_that_is_not_spared(spared: tuple[int, ...], tmp_path: Path) -> None:
+    into = gather(tmp_path, keep=1, spared=spared)
+    keep(into, 10)
+    for step in (20, 30, 40, 50):
+        into.add(shard(step, 0), lost={1})
+    assert steps(tmp_path) == [10]
 
 
 def test_a_manifest_that_was_changed_is_none(tmp_path: Path) -> None:

@@ -17,14 +17,27 @@ from simcluster.errors import CheckpointWarning
 
 
 class Gather:
-    """The checkpoints of a run of *size* ranks with the resolved experiment *config*, into *store*."""
+    """The checkpoints of a run of *size* ranks with the resolved experiment *config*, into *store*.
 
-    def __init__(self, store: Store, config: Mapping[str, Any], size: int) -> None:
+    The others go on without those in *spared*. *happened_s*: see `Manifest`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: Mapping[str, Any],
+        size: int,
+        *,
+        spared: Container[int] = (),
+        happened_s: float | None = None,
+    ) -> None:
         self._store, self._config, self._size = store, dict(config), size
+        self._spared, self._happened_s = spared, happened_s
         self._config_sha256 = config_sha256(config)
         self._steps: dict[int, dict[int, RankEntry]] = {}
         self._judged: dict[int, dict[str, float]] = {}
         self._last: dict[int, RankEntry] = {}
+        self._without: dict[int, int] = {}  # lost rank -> the first step that all others handed in without it
         self._failed: dict[int, str] = {}
         self._due = False
         self._group, self._first_size = 0, size
@@ -52,15 +65,20 @@ class Gather:
             self._give_up(shard.step, error)
 
     def begin_again(self, step: int) -> None:
-        """The run goes on from the checkpoint of *step*: what was handed in since is of no use."""
+        """Forget what was handed in after the checkpoint of *step*: the run resumes there."""
         self._group, self._size = 0, self._first_size
         self._forget(step)
+
+    def attempt_ended(self, time_s: float) -> None:
+        """Note in every later manifest that faults of the plan until *time_s* have happened."""
+        self._happened_s = time_s
 
     def _forget(self, step: int) -> None:
         """What was handed in, and that anything after *step* was written."""
         self._steps.clear()
         self._judged.clear()
         self._last.clear()
+        self._without.clear()
         self._due = False
         self.written = [at for at in self.written if at <= step]
 
@@ -71,7 +89,8 @@ class Gather:
     def summary(self) -> dict[str, Any]:
         """For summary.json: the steps that were kept, how many are incomplete, what could not be written."""
         incomplete = sum(1 for step in self._steps if step not in self.written and step not in self._failed)
-        found: dict[str, Any] = {"written": len(self.written), "last_step": self.written[-1] if self.written else None}
+        last_step = self.written[-1] if self.written else None
+        found: dict[str, Any] = {"written": len(self.written), "last_step": last_step, "run": self._store.run}
         if incomplete:
             found["incomplete"] = incomplete
         if self._failed:
@@ -79,14 +98,18 @@ class Gather:
         return found
 
     def _together(self, step: int, entry: RankEntry, lost: Container[int]) -> None:
-        """Complete when every rank is at *step*; of those that are lost, what they handed in last."""
+        """Commit *step* when every rank is there, or all but those that the others go on without."""
         entries = self._steps.setdefault(step, {})
         entries[entry.rank] = entry
+        self._without.pop(entry.rank, None)
         missing = [rank for rank in range(self._size) if rank not in entries]
         if not missing:
             self._commit(step, entries, "step")
-        elif all(rank in lost and rank in self._last for rank in missing):
-            self._commit(step, {**self._last, **entries}, "filled")
+        elif all(rank in lost and rank in self._last and rank in self._spared for rank in missing):
+            # All others may end the step in which a rank dies, and fail in the next: only then is it known.
+            first = [self._without.setdefault(rank, step) for rank in missing]
+            if max(first) < step:
+                self._commit(step, {**self._last, **entries}, "filled")
 
     def _loosely(self, rank: int) -> None:
         """Complete with rank 0's, once the others have handed in anything."""
@@ -111,6 +134,7 @@ class Gather:
             config=self._config,
             judged=self._judged.get(at, {}),
             ranks=[entries[rank] for rank in sorted(entries)],
+            happened_s=self._happened_s,
         )
         self._store.commit(manifest, self._in_use(beyond=at))
         self.written.append(at)

@@ -34,6 +34,16 @@ class Keeping:
         """What *rank* goes on from."""
         return self.restored.shards[rank] if self.restored is not None else None
 
+    @property
+    def began_s(self) -> float:
+        """Return the time of the whole run at which this attempt begins."""
+        return self.restored.time_s if self.restored is not None else 0.0
+
+    def attempt_ended(self, time_s: float) -> None:
+        """Note that the run was lost at *time_s* of its whole time, and begins again."""
+        if self.gather is not None:
+            self.gather.attempt_ended(time_s)
+
     def end(self) -> dict[str, Any]:
         """The run is over; what became of its checkpoints, for the summary."""
         if self.gather is None:

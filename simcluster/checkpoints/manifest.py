@@ -20,8 +20,8 @@ TRAINING = ("algorithm", "workload", "seed", "numerics")
 
 
 Cut = Literal["step", "filled", "loose"]
-"""Every rank at one step; or lost ones at the last that they handed in; or, where ranks do not go in step, rank 0 at
-this step and the others where they were last.
+"""Every rank at one step; or, where the others go on without them, lost ones at the last that they handed in; or, where
+ranks do not go in step, rank 0 at this step and the others where they were last.
 """
 
 
@@ -47,7 +47,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A checkpoint of *run* at *step*, the *sequence*-th that was written into its folder.
 
     *config_sha256* is that of the TRAINING keys of *config*, the resolved experiment. *judged* has rank 0's loss and
-    accuracy on held-out samples, if they were asked for. *sha256* is that of all the rest.
+    accuracy on held-out samples, if they were asked for. Faults of the plan that began by *happened_s* happened in an
+    earlier attempt of the run, if there was one. *sha256* is that of all the rest.
     """
 
     format: int = FORMAT
@@ -61,7 +62,13 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     config: dict[str, Any]
     judged: dict[str, float]
     ranks: list[RankEntry]
+    happened_s: float | None = None
     sha256: str = ""
+
+    @property
+    def behind(self) -> list[int]:
+        """The ranks whose part is of an earlier step, of a checkpoint that has every other rank at one step."""
+        return [entry.rank for entry in self.ranks if entry.step < self.step] if self.cut == "filled" else []
 
 
 def config_sha256(config: Mapping[str, Any]) -> str:
@@ -96,4 +103,6 @@ def decode_manifest(content: bytes, name: str) -> Manifest:
 def _digest(manifest: Manifest) -> str:
     content = msgspec.to_builtins(manifest)
     del content["sha256"]
+    if content["happened_s"] is None:
+        del content["happened_s"]  # manifests written before this field existed have a digest without it
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()

@@ -24,13 +24,17 @@ from simcluster.workloads.ledger import Ledger
 
 @dataclass(frozen=True)
 class Restored:
-    """What a run begins with: its ranks' *shards*, at *step* and *time_s* of the *run* that it goes on with."""
+    """The state that a run begins with: its ranks' *shards*, at *step* and *time_s* of the *run* that it continues.
+
+    Faults of the plan that began by *happened_s* happened before, if that is given.
+    """
 
     run: str
     step: int
     time_s: float
     world_size: int
     shards: list[Shard]
+    happened_s: float | None = None
 
 
 def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
@@ -61,13 +65,15 @@ def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:
         everybodys = [shard.batches for shard in shards]
         if manifest.cut == "loose":
             _reckon(shards)
+        for rank in manifest.behind:
+            _fill(rank, shards, manifest)
     else:
         step = manifest.step * manifest.world_size // size if by_epochs else manifest.step
         everybodys = [step] * size
         shards = _Resized(manifest, size, read).shards(step)
     for shard in shards:
         shard.everybodys, shard.time_s = everybodys, manifest.time_s
-    return Restored(manifest.run, shards[0].step, manifest.time_s, manifest.world_size, shards)
+    return Restored(manifest.run, shards[0].step, manifest.time_s, manifest.world_size, shards, manifest.happened_s)
 
 
 def _again(entry: RankEntry, manifest: Manifest, read: Callable[[File], bytes]) -> Shard:
@@ -91,6 +97,22 @@ def _reckon(shards: list[Shard]) -> None:
         server.judged[rank] = [(settled, [group for group in rejected if group < settled] + lost)]
     trees = json.loads(shards[0].trees)
     shards[0].trees = json.dumps({**trees, LEDGER: server.notes()})
+
+
+def _fill(rank: int, shards: list[Shard], manifest: Manifest) -> None:
+    """Note in the ledgers of a lost rank and its server, if it has one, the batches taken after its last shard."""
+    server, own = _ledger(shards[0]), _ledger(shards[rank])
+    lives = server.judged.get(rank)
+    if not lives:
+        return
+    entry = next(entry for entry in manifest.ranks if entry.rank == rank)
+    settled = sum(groups for _, groups, _, used in own.runs if used)
+    come, rejected = ([life for life in lives if life[0]] or lives)[-1]
+    if come > settled:
+        own.runs.append([entry.batches, come - settled, 1, 1])
+    server.judged[rank] = [(max(come, settled), rejected)]
+    for shard, ledger in ((shards[0], server), (shards[rank], own)):
+        shard.trees = json.dumps({**json.loads(shard.trees), LEDGER: ledger.notes()})
 
 
 def _ledger(shard: Shard) -> Ledger:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -72,9 +72,17 @@ def checkpoints(folder: Path) -> list[Checkpoint]:
     return sorted(found, key=lambda checkpoint: checkpoint.manifest.sequence)
 
 
-def latest(folder: Path, step: int | None = None, *, below: int | None = None) -> Checkpoint:
-    """The last checkpoint in *folder* of which every byte is right, or that of *step*, or of a step *below* one; older
-    ones are tried with a warning. Raises CheckpointError if there is none.
+def latest(
+    folder: Path,
+    step: int | None = None,
+    *,
+    below: int | None = None,
+    check: Callable[[Manifest], None] = lambda _: None,
+) -> Checkpoint:
+    """Return the last checkpoint in *folder* whose bytes are right, or that of *step*, or of a step *below* one.
+
+    One for which *check* raises CheckpointError is passed over, too; older ones are tried with a warning. Raises
+    CheckpointError if there is none.
     """
     found = checkpoints(folder)
     for checkpoint in reversed(found):
@@ -83,6 +91,7 @@ def latest(folder: Path, step: int | None = None, *, below: int | None = None) -
         if below is not None and checkpoint.step >= below:
             continue
         try:
+            check(checkpoint.manifest)
             checkpoint.check()
         except CheckpointError as error:
             warnings.warn(f"{checkpoint.path.name} is passed over: {error}", CheckpointWarning, stacklevel=2)
@@ -103,6 +112,10 @@ class Store:
         self._folder, self._run, self._keep, self._best = folder, run, keep, best
         self._sequence = 0
         self._opened = False
+
+    @property
+    def run(self) -> str:
+        return self._run
 
     def put(self, content: bytes) -> File:
         """*content*, written if it is not there yet. Raises OSError."""

@@ -6,17 +6,16 @@ This file knows experiments and run folders. It must not know a backend, nor wha
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
-from simcluster.algorithms.resuming import why_it_stays
+from simcluster.algorithms.resuming import spared, why_it_stays
 from simcluster.checkpoints.gather import Gather
 from simcluster.checkpoints.keeping import Keeping
+from simcluster.checkpoints.manifest import Manifest
 from simcluster.checkpoints.restore import Restored, check_same_training, restored
 from simcluster.checkpoints.store import Checkpoint, Store, latest
 from simcluster.errors import CheckpointError, Problem, UsageError
-from simcluster.experiment.fault_kinds import Crash, Fault, Leave, Restart
 from simcluster.experiment.read import Experiment
 from simcluster.results.folder import CHECKPOINTS, SUMMARY
 from simcluster.results.record import RunRecord
@@ -31,7 +30,10 @@ def keeping_of(plan: Experiment, folder: Path, begins_with: Restored | None) -> 
     if settings is None:
         return Keeping(None, begins_with), Store(folder / CHECKPOINTS, run)
     store = Store(folder / CHECKPOINTS, run, keep=settings.keep, best=settings.best)
-    return Keeping(Gather(store, plan.document, len(plan.topology.workers)), begins_with), store
+    size = len(plan.topology.workers)
+    happened_s = begins_with.happened_s if begins_with is not None else None
+    gather = Gather(store, plan.document, size, spared=spared(plan.document["algorithm"], size), happened_s=happened_s)
+    return Keeping(gather, begins_with), store
 
 
 def restart_of(
@@ -43,7 +45,7 @@ def restart_of(
         if keeping.gather is None or not keeping.gather.written:
             return None
         try:
-            found = latest(folder / CHECKPOINTS)
+            found = last_before_the_end(folder / CHECKPOINTS, plan)
             keeping.restored = begin_with(found, plan)
         except CheckpointError:
             return None
@@ -53,10 +55,33 @@ def restart_of(
     return again
 
 
+def last_complete(folder: Path, step: int | None = None, *, below: int | None = None) -> Checkpoint:
+    """Return the last checkpoint in *folder* that its algorithm can resume from: see `latest`."""
+    return latest(folder, step, below=below, check=check_cut)
+
+
+def last_before_the_end(folder: Path, plan: Experiment) -> Checkpoint:
+    """Return the last checkpoint in *folder* before the last step of *plan*: a run may be lost after that."""
+    found = last_complete(folder)
+    return found if found.step < plan.steps else last_complete(folder, below=plan.steps)
+
+
+def check_cut(manifest: Manifest) -> None:
+    """Raise CheckpointError if parts of different steps are in *manifest* that belong together."""
+    block = manifest.config.get("algorithm")
+    spare = spared(block, manifest.world_size) if isinstance(block, dict) else range(0)
+    behind = [rank for rank in manifest.behind if rank not in spare]
+    if behind:
+        steps = sorted({entry.step for entry in manifest.ranks})
+        expected = f"every rank at step {manifest.step}, since this algorithm does not go on without rank {behind[0]}"
+        raise CheckpointError("cut", f"ranks at steps {', '.join(map(str, steps))}", expected)
+
+
 def begin_with(checkpoint: Checkpoint, plan: Experiment) -> Restored:
     """*checkpoint* for the ranks of *plan*. Raises CheckpointError if it cannot go on from there."""
     manifest, size = checkpoint.manifest, len(plan.topology.workers)
     check_same_training(manifest, plan.document)
+    check_cut(manifest)
     why = why_it_stays(plan.document["algorithm"])
     if size != manifest.world_size and why:
         raise CheckpointError("topology", f"{size} ranks", f"{manifest.world_size}, as in the checkpoint, since {why}")
@@ -68,22 +93,6 @@ def begin_with(checkpoint: Checkpoint, plan: Experiment) -> Restored:
         expected = f"more than {manifest.time_s:g} s, the time of the checkpoint: the run is over there"
         raise CheckpointError("stop.time", f"{plan.time_s:g} s", expected)
     return found
-
-
-def faults_left(faults: Sequence[Fault], began_s: float) -> tuple[Fault, ...]:
-    """Those of *faults* that a run which goes on at *began_s* has before it. Who had died then lives again."""
-    left = []
-    for fault in faults:
-        spells = tuple(
-            (max(start_s - began_s, 0.0), end_s - began_s) for start_s, end_s in fault.spells if end_s > began_s
-        )
-        if isinstance(fault, (Crash, Restart, Leave)):
-            spells = tuple(
-                (start_s - began_s, end_s - began_s) for start_s, end_s in fault.spells if start_s >= began_s
-            )
-        if spells:
-            left.append(replace(fault, spells=spells))
-    return tuple(left)
 
 
 def check_nothing_to_resume(folder: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from simcluster.errors import NodeFailed, PeerLost
+from simcluster.experiment.faults_to_come import faults_to_come
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 
@@ -20,23 +21,29 @@ log = logging.getLogger("simcluster.restarts")
 
 
 class Restarts:
-    """The runs of one job, of which *job* is the next: the first, and at most *most* others.
+    """The attempts of one job: *job* is the next one to run, the first at the beginning, then at most *most* others.
 
-    Each begins where `job.again` says, or at the start. Faults of the plan happen in the first one only.
+    Each begins where `job.again` says, or at the start. A fault of the plan that has happened is not repeated, and one
+    that is still to come keeps its time: see `faults_to_come`.
     """
 
     def __init__(self, job: ClusterJob, most: int) -> None:
-        self.job = job
+        self.job = self._first = job
         self._most = most
+        self._first_began_s = self._began_s
         self._earlier: list[dict[str, str]] = []
         self._faults: list[dict[str, Any]] = []
 
     def again(self, record: RunRecord) -> bool:
-        """Whether *job* is to be run, once more, after a run of which *record* tells."""
-        self._note_faults(record)
+        """Return whether *job* is to be run once more, after an attempt that left *record*."""
+        rows = self._note_faults(record)
         if not isinstance(record.error, WORTH_IT) or record.went_on or len(self._earlier) == self._most:
             return False
-        self.job, place = _again(self.job)
+        starts_s = [start_s for row in rows for start_s, _ in row["spells_s"]]
+        happened_s = max([self._began_s + record.elapsed_s, *starts_s])
+        if self.job.keeping is not None:
+            self.job.keeping.attempt_ended(happened_s)
+        place = self._begin_again(happened_s)
         self._earlier.append({"error": f"{type(record.error).__name__}: {record.error}", "begins_again": place})
         log.warning("restart %d of %d, from %s: %s", len(self._earlier), self._most, place, record.error)
         return True
@@ -47,19 +54,28 @@ class Restarts:
             record.extra["restarts"], record.extra["faults"] = self._earlier, self._faults
         return record
 
-    def _note_faults(self, record: RunRecord) -> None:
-        """In the time of the whole run: each begins where something was kept."""
-        begun = self.job.keeping.restored if self.job.keeping is not None else None
-        began_s = 0.0 if begun is None else begun.time_s
+    @property
+    def _began_s(self) -> float:
+        return self.job.keeping.began_s if self.job.keeping is not None else 0.0
+
+    def _note_faults(self, record: RunRecord) -> list[dict[str, Any]]:
+        """Return the faults of *record* in the time of the whole run: an attempt begins where something was kept."""
+        began_s, rows = self._began_s, []
         for row in record.extra.get("faults", ()):
             spells = [[None if time_s is None else time_s + began_s for time_s in spell] for spell in row["spells_s"]]
-            self._faults.append({**row, "spells_s": spells})
+            rows.append({**row, "spells_s": spells})
+        self._faults += rows
+        return rows
 
-
-def _again(job: ClusterJob) -> tuple[ClusterJob, str]:
-    """(the job that goes on from what was kept, where that is in words)."""
-    job = replace(job, faults=())
-    if job.again is None or (found := job.again()) is None:
-        return job, "the start"
-    config_json, place = found
-    return replace(job, config_json=config_json), place
+    def _begin_again(self, happened_s: float) -> str:
+        """Make *job* the next attempt; return where it begins, in words."""
+        found = self.job.again() if self.job.again is not None else None
+        config_json, place = (self.job.config_json, "the start") if found is None else found
+        first, later_s = self._first, self._began_s - self._first_began_s
+        self.job = replace(
+            self.job,
+            config_json=config_json,
+            time_s=None if first.time_s is None else first.time_s - later_s,
+            faults=faults_to_come(first.faults, later_s, happened_s - self._first_began_s),
+        )
+        return place

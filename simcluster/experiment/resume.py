@@ -6,15 +6,16 @@ This file knows checkpoints and experiments. It must not know backends.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simcluster.checkpoints.store import latest
+from simcluster.checkpoints.manifest import Manifest
 from simcluster.errors import CheckpointError
-from simcluster.experiment.kept import begin_with
+from simcluster.experiment.kept import begin_with, last_before_the_end, last_complete
 from simcluster.experiment.read import read_experiment
 from simcluster.experiment.run import Output, Progress, run_plan
-from simcluster.results.folder import SUMMARY, Run
+from simcluster.results.folder import SUMMARY, Run, read_summary
 from simcluster.watching.telling import Watcher
 
 
@@ -42,11 +43,28 @@ def resume(
     folder = run.folder if isinstance(run, Run) else Path(run)
     if not folder.is_dir():
         raise CheckpointError("run", f"no folder {folder}", "the folder of a run with checkpoints")
-    found = latest(folder, step)
+    found = last_complete(folder, step)
     plan = read_experiment(found.manifest.config, overrides, topology=topology, backend=backend)
-    if step is None and found.step >= plan.steps and not (folder / SUMMARY).is_file():
-        found = latest(folder, below=plan.steps)  # it ended, but was killed before it could say what came of it
+    summary = read_summary(folder) if (folder / SUMMARY).is_file() else None
+    if step is None and (summary is None or summary["status"] != "done"):
+        found = last_before_the_end(folder, plan)
+    begins_with = begin_with(found, plan)
+    happened_s = None if _plans_faults(overrides or {}) else _happened_s(found.manifest, summary)
     return run_plan(
         plan, out=folder if out is None else out, options=options, report=report, progress=progress,
-        on_output=on_output, watcher=watcher, begins_with=begin_with(found, plan),
+        on_output=on_output, watcher=watcher, begins_with=replace(begins_with, happened_s=happened_s),
     )  # fmt: skip
+
+
+def _plans_faults(overrides: Mapping[str, Any]) -> bool:
+    """Return whether *overrides* state a new fault plan, of which nothing has happened."""
+    return any(key.split(".")[0] == "faults" for key in overrides)
+
+
+def _happened_s(manifest: Manifest, summary: Mapping[str, Any] | None) -> float | None:
+    """Return until when the faults of the run of *manifest* have happened, as it and its *summary* tell."""
+    times_s = [manifest.happened_s]
+    if summary is not None and manifest.run in (summary.get(key, {}).get("run") for key in ("checkpoints", "resumed")):
+        times_s.append(summary["elapsed_s"])
+        times_s += [start_s for row in summary.get("faults", ()) for start_s, _ in row["spells_s"]]
+    return max((time_s for time_s in times_s if time_s is not None), default=None)

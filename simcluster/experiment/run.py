@@ -23,8 +23,9 @@ from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.fault_plan import planned
+from simcluster.experiment.faults_to_come import faults_to_come
 from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.kept import check_nothing_to_resume, conclude, faults_left, keeping_of, restart_of
+from simcluster.experiment.kept import check_nothing_to_resume, conclude, keeping_of, restart_of
 from simcluster.experiment.measured import warn_of_misspelt
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
@@ -187,7 +188,7 @@ def _job(
             progress(min(step, plan.steps), plan.steps)
 
     config_json = json.dumps(plan.document)
-    began_s = keeping.restored.time_s if keeping.restored is not None else 0.0
+    happened_s = keeping.restored.happened_s if keeping.restored is not None else None
     return ClusterJob(
         names=workers,
         config_json=config_json,
@@ -195,8 +196,8 @@ def _job(
         addresses=addresses,
         topology=plan.topology,
         log_folder=folder / "logs" if plan.backend != "sim" else None,
-        time_s=None if plan.time_s is None else plan.time_s - began_s,
-        faults=faults_left(plan.faults, began_s),
+        time_s=None if plan.time_s is None else plan.time_s - keeping.began_s,
+        faults=faults_to_come(plan.faults, keeping.began_s, happened_s),
         options=options,
         on_progress=on_progress,
         remotes=remotes,

@@ -57,7 +57,7 @@ class Run:
         """Raises UsageError, naming everything that is missing, if *folder* is not a complete run folder."""
         self.folder = Path(folder)
         _check_complete(self.folder)
-        self.summary: dict[str, Any] = _read_summary(self.folder)
+        self.summary: dict[str, Any] = read_summary(self.folder)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def _is_summary(path: Path) -> bool:
     return isinstance(content, dict) and {"backend", "algorithm", "trace_sha256"} <= content.keys()
 
 
-def _read_summary(folder: Path) -> dict[str, Any]:
+def read_summary(folder: Path) -> dict[str, Any]:
     if not _is_summary(folder / SUMMARY):
         raise _damaged(folder / SUMMARY, "a run's summary (backend, algorithm, trace_sha256, ...)")
     content: dict[str, Any] = msgspec.json.decode((folder / SUMMARY).read_bytes())
