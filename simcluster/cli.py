@@ -30,7 +30,8 @@ from simcluster.cli_topology import topology_app
 from simcluster.cli_track import export
 from simcluster.cli_verify import verify
 from simcluster.cli_whatif import whatif
-from simcluster.errors import Problem, RunError, UsageError, WrittenElsewhere
+from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere
+from simcluster.terminal import make_visible
 
 app = typer.Typer(
     name="simcluster",
@@ -47,6 +48,7 @@ app.add_typer(keys_app, name="keys")
 def main() -> None:
     """The console script: turns every typed error into its message and exit code."""
     _open_streams()
+    make_visible()
     try:
         try:
             app()
@@ -59,8 +61,10 @@ def main() -> None:
         print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
         raise SystemExit(1) from None
     except UsageError as error:
-        for problem in error.problems:
+        for problem in error.problems[:MOST_PROBLEMS]:
             print(f"error: {problem}", file=sys.stderr)
+        if len(error.problems) > MOST_PROBLEMS:
+            print(f"error: and {len(error.problems) - MOST_PROBLEMS:,} more", file=sys.stderr)
         raise SystemExit(2) from None
     except WrittenElsewhere:
         raise SystemExit(0) from None

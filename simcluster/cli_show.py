@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simcluster import terminal
 from simcluster.errors import CheckpointWarning, RunError
 
 if TYPE_CHECKING:
@@ -118,10 +119,9 @@ def progress_bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
     if silent or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
+    with terminal.drawn(Progress(*columns, console=terminal.console(), transient=True)) as bar:
+        task = bar.add_task(terminal.title(title), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

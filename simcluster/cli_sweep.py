@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simcluster import terminal
 from simcluster.cli_options import BackendName, BackendOptions, ExperimentFile, Json, OtherAlgorithm, OtherTopology
 from simcluster.cli_sets import overrides
 from simcluster.cli_track import Track, tracked
@@ -102,17 +103,18 @@ def _bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
     if silent or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # Points take seconds to hours: the time left is judged by all that were run, but not by those that had been before.
-    with Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=7 * 86400) as bar:
+    with terminal.drawn(
+        Progress(*columns, console=terminal.console(), transient=True, speed_estimate_period=7 * 86400)
+    ) as bar:
         tasks: list[int] = []
 
         def progress(done: int, total: int, before: int) -> None:
             if not tasks:
-                tasks.append(bar.add_task(title, total=total, completed=before))
+                tasks.append(bar.add_task(terminal.title(title), total=total, completed=before))
             else:
                 bar.update(bar.task_ids[0], completed=done)
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simcluster import terminal
+
 if TYPE_CHECKING:
     from simcluster.watching.telling import Watcher
 
@@ -29,15 +31,14 @@ def watching(*, silent: bool) -> Iterator[Watcher | None]:
     if silent or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.live import Live
 
     from simcluster.watching.screen import draw
     from simcluster.watching.watcher import Watching
 
-    console = Console(stderr=True)
+    console = terminal.console()
     # Drawn when there is news, by whoever brings it: a thread of its own would take its share of a simulation's time.
-    with Live(console=console, auto_refresh=False, redirect_stdout=True, redirect_stderr=True) as live:
+    with terminal.drawn(Live(console=console, auto_refresh=False, redirect_stdout=True, redirect_stderr=True)) as live:
 
         def show(run: dict[str, Any], history: list[dict[str, Any]]) -> None:
             width, height = console.size

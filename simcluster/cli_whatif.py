@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simcluster import terminal
 from simcluster.cli_options import ExperimentFile, Json, OtherAlgorithm, OtherTopology, Sets
 
 if TYPE_CHECKING:
@@ -69,12 +70,13 @@ def _bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
     if silent or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=7 * 86400) as bar:
-        task = bar.add_task(title, total=None)
+    with terminal.drawn(
+        Progress(*columns, console=terminal.console(), transient=True, speed_estimate_period=7 * 86400)
+    ) as bar:
+        task = bar.add_task(terminal.title(title), total=None)
 
         def progress(done: int, total: int, before: int) -> None:
             bar.update(task, completed=done, total=total)

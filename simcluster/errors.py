@@ -9,9 +9,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 MAX_LINES = 12
 """So much of what an exception says is repeated in an error."""
+
+MOST_PROBLEMS = 200
+"""After which a reader of long lists stops looking for more."""
+
+MOST_TEXT = 4_000
+"""Characters of each part of a problem."""
+
+MOST_COMPARED, MOST_CHARACTERS, MOST_LISTED = 5_000, 100, 50
+"""Of the names that a wrong word may have meant."""
 
 
 class SimclusterError(Exception):
@@ -38,8 +48,13 @@ class Problem:
     def __str__(self) -> str:
         places = [str(part) for part in (self.file, self.line, self.column) if part is not None]
         where = ":".join(places) + ": " if places else ""
-        found = f"found {self.found}, " if self.found else ""
-        return f"{where}{self.key}: {found}expected {self.expected}"
+        found = f"found {_short(self.found)}, " if self.found else ""
+        return f"{_short(where)}{_short(self.key)}: {found}expected {_short(self.expected)}"
+
+
+def _short(text: str) -> str:
+    """Return *text*, or its beginning and end: what was found may be a whole file on one line."""
+    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT // 2]} ... {text[-MOST_TEXT // 4 :]}"
 
 
 class UsageError(SimclusterError):
@@ -185,9 +200,10 @@ def last_words(details: str) -> str:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
-    """' Did you mean X?' for the candidate closest to *word*, else the list of all of them."""
-    options = sorted(candidates)
-    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
+    """' Did you mean X?' for the candidate closest to *word*, else a list of them. Large clusters have many names."""
+    options = sorted(islice(candidates, MOST_COMPARED))
+    close = difflib.get_close_matches(word[:MOST_CHARACTERS], options, n=1, cutoff=0.5)
     if close:
         return f"did you mean {close[0]!r}?"
-    return "one of " + ", ".join(options) if options else "nothing here"
+    more = ", ..." if len(options) > MOST_LISTED else ""
+    return "one of " + ", ".join(options[:MOST_LISTED]) + more if options else "nothing here"

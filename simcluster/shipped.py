@@ -43,12 +43,17 @@ def shipped_path(kind: Kind, name: str) -> Path | None:
 def find(kind: Kind, source: str | Path) -> Path:
     """The file that *source* means: a path, or else the name of a shipped file. Raises UsageError."""
     path = Path(source)
-    if path.is_file():
-        return path
+    what = {"topologies": "topology", "experiments": "experiment"}[kind]
+    try:
+        if path.is_file():
+            return path
+    except (OSError, ValueError) as error:  # a name that is too long, or no name at all
+        raise UsageError(
+            Problem(what, f"{str(source)!r} ({getattr(error, 'strerror', None) or error})", "the path of a file")
+        ) from None
     shipped = shipped_path(kind, str(source))
     if shipped is not None:
         return shipped
-    what = {"topologies": "topology", "experiments": "experiment"}[kind]
     if path.suffix or len(path.parts) > 1:
         found = "a folder" if path.is_dir() else "no such file"
         raise UsageError(Problem(f"{what} {str(source)!r}", found, "the path of a file"))

@@ -35,7 +35,7 @@ _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
 _NAN = frozenset({".nan", ".NaN", ".NAN"})
-_MAX_DIGITS = 4000
+_MAX_DIGITS = 1000
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def resolve(text: str) -> Any:
         return _BOOL[text]
     if text[0] not in "-+.0123456789":
         return text
-    if len(text) > _MAX_DIGITS and _FLOAT.fullmatch(text):
+    if len(text) > _MAX_DIGITS and (_FLOAT.fullmatch(text) or _INT.fullmatch(text)):
         raise ValueError(f"a number of {len(text)} characters")
     if _INT.fullmatch(text):
         return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))

@@ -186,5 +186,8 @@ def describe(value: Any) -> str:
         return f"a {kind} of {len(value)}" if value else f"an empty {kind}"
     if isinstance(value, bool):
         return "true" if value else "false"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= 80 else text[:77] + "..."

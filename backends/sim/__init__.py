@@ -15,10 +15,12 @@ from backends.sim.kept import OffTheClock
 from backends.sim.outcome import outcome
 from backends.sim.watching import Teller
 from simcluster.errors import Problem, RunError, UsageError
+from simcluster.experiment.fault_kinds import LIMITS_S
 from simcluster.experiment.restarts import Restarts
 from simcluster.intra_op import one_thread
 from simcluster.results.record import RunRecord
 from simcluster.watching.telling import run_info
+from simcluster.yaml_lines import describe
 
 if TYPE_CHECKING:
     from backends.sim.transport import SimTransport
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "run_bodies", "run_cluster"]
 
-OPTIONS = {"inbox_bytes": 0, "threads": 1, "dead_s": 0.0, "max_restarts": 0}
-"""Name -> the least that it may be: a whole number, if that is one."""
+OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, "max_restarts": (0, 1_000_000)}
+"""Name -> the least and the most that it may be: whole numbers, if those are."""
 
 
 def run_cluster(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None = None) -> RunRecord:
@@ -109,14 +111,18 @@ def _check_options(options: Mapping[str, Any]) -> None:
         for name in sorted(set(options) - set(OPTIONS))
     ]
     problems += [
-        Problem(name, repr(options[name]), f"a {'whole ' * isinstance(least, int)}number of at least {least:g}")
-        for name, least in OPTIONS.items()
-        if name in options and not _fits(options[name], least)
+        Problem(
+            name,
+            describe(options[name]),
+            f"a {'whole ' * isinstance(least, int)}number of at least {least:g} and at most {most:.15g}",
+        )
+        for name, (least, most) in OPTIONS.items()
+        if name in options and not _fits(options[name], least, most)
     ]
     if problems:
         raise UsageError(problems)
 
 
-def _fits(value: object, least: int | float) -> bool:
+def _fits(value: object, least: int | float, most: int | float) -> bool:
     kinds = (int,) if isinstance(least, int) else (int, float)
-    return isinstance(value, kinds) and not isinstance(value, bool) and value >= least
+    return isinstance(value, kinds) and not isinstance(value, bool) and least <= value <= most

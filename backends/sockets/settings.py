@@ -22,8 +22,9 @@ from backends.sockets.tls import LAUNCHER, check_files, read_tls
 from backends.sockets.transport import INBOX_BYTES
 from simcluster import logs
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.fault_kinds import DEAD_S
+from simcluster.experiment.fault_kinds import DEAD_S, LIMITS_S
 from simcluster.experiment.job import ClusterJob
+from simcluster.yaml_lines import describe
 
 CONFIG_LIMIT_BYTES = 16 * 1024**2
 GRACE_S = 30.0
@@ -83,16 +84,15 @@ class Options:
         return parse_endpoint(self.rendezvous, "rendezvous")
 
 
-POSITIVE = (
-    "heartbeat_s",
-    "start_s",
-    "stuck_s",
-    "idle_s",
-    "loop_s",
-    "limit_s",
-    "inbox_bytes",
-    "body_limit_bytes",
-)
+_TIMES = ("heartbeat_s", "start_s", "stuck_s", "idle_s", "loop_s", "limit_s")
+POSITIVE = dict.fromkeys(_TIMES, LIMITS_S[1]) | {
+    "dead_s": MOST_DEAD_S,
+    "inbox_bytes": 2**50,
+    "body_limit_bytes": BODY_LIMIT_BYTES,
+}
+"""Name -> the most that it may be; all are more than 0."""
+
+MOST_RESTARTS = 1_000_000
 
 
 def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: bool = False) -> Job:
@@ -134,24 +134,24 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     problems: list[Problem] = []
     given = _known(job.options, problems)
     options = Options(**given)
-    for name in POSITIVE:
+    for name, most in POSITIVE.items():
         value = getattr(options, name)
-        if value is not None and not value > 0:
-            problems.append(Problem(name, repr(value), "more than 0"))
-    if 0 < options.dead_s < 2 * options.heartbeat_s:
+        if value is not None and not 0 < value <= most:
+            problems.append(
+                Problem(name, describe(value), f"more than 0 and at most {most:.15g}{' s' * name.endswith('_s')}")
+            )
+    if 0 < options.dead_s <= MOST_DEAD_S and options.dead_s < 2 * options.heartbeat_s:
         problems.append(
             Problem("dead_s", repr(options.dead_s), f"at least two heartbeats, {2 * options.heartbeat_s:g}")
         )
-    if options.body_limit_bytes > BODY_LIMIT_BYTES:
-        problems.append(Problem("body_limit_bytes", str(options.body_limit_bytes), f"at most {BODY_LIMIT_BYTES}"))
-    if options.max_restarts < 0:
-        problems.append(Problem("max_restarts", str(options.max_restarts), "0 or more"))
+    if not 0 <= options.max_restarts <= MOST_RESTARTS:
+        problems.append(
+            Problem("max_restarts", describe(options.max_restarts), f"0 or more, and at most {MOST_RESTARTS}")
+        )
     if options.min_workers is not None and not 1 <= options.min_workers <= max(1, len(job.names)):
         problems.append(
-            Problem("min_workers", str(options.min_workers), f"from 1 to {len(job.names)}, or nothing: all")
+            Problem("min_workers", describe(options.min_workers), f"from 1 to {len(job.names)}, or nothing: all")
         )
-    if not 0 < options.dead_s <= MOST_DEAD_S:
-        problems.append(Problem("dead_s", f"{options.dead_s:g}", f"more than 0 and at most {MOST_DEAD_S:g} s"))
     problems += tmux.missing() if options.tmux else []
     for option in options.ssh_options:
         if not isinstance(option, str) or "=" not in option:
@@ -227,7 +227,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
             problems.append(Problem(name, "an option that the sockets backend does not have", nearest(name, names)))
         elif not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
             words = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in expected)
-            problems.append(Problem(name, repr(value), words))
+            problems.append(Problem(name, describe(value), words))
         else:
             known[name] = str(value) if isinstance(value, Path) else value
     return known

@@ -11,8 +11,12 @@ from typing import Any
 from backends.torch.group import Place
 from backends.torch.transport import INBOX_BYTES
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.fault_kinds import DEAD_S
+from simcluster.experiment.fault_kinds import DEAD_S, LIMITS_S
 from simcluster.experiment.job import ClusterJob
+from simcluster.yaml_lines import describe
+
+MOST = {"inbox_bytes": 2**50}
+"""Of what is no time."""
 
 GRACE_S = 30.0
 """What an algorithm may take to end once its time is up."""
@@ -46,8 +50,9 @@ def read_options(job: ClusterJob, place: Place | None) -> Options:
         kinds = (int,) if name == "inbox_bytes" else (int, float)
         if name not in names:
             problems.append(Problem(name, "an option that the torch backend does not have", nearest(name, names)))
-        elif isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
-            problems.append(Problem(name, repr(value), "a number of more than 0"))
+        elif isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= MOST.get(name, LIMITS_S[1]):
+            most = MOST.get(name, LIMITS_S[1])
+            problems.append(Problem(name, describe(value), f"a number of more than 0 and at most {most:.15g}"))
         else:
             given[name] = value
     options = Options(**given)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DEAD_S = 5.0
 """A node that has not been heard of for so long is dead, and so is one that cannot be reached, to whoever cannot."""
 
+LIMITS_S = (1e-6, 1e9)
+"""What an option that is a time may be: a node dead after nothing at all is never lost, for no spell is shorter."""
+
 CRASHED = "crashed by the fault plan"
 ABSENT = "has not joined yet"
 NEVER_JOINED = "never joined"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from simcluster.errors import nearest
+from simcluster.errors import MOST_PROBLEMS, nearest
 from simcluster.experiment import fault_kinds as kinds
 from simcluster.experiment.fault_kinds import NOTICE_S, Fault, Spell, united
 from simcluster.experiment.reading import Reading
@@ -24,6 +24,9 @@ from simcluster.yaml_lines import MISSING
 SPELLS_LIMIT = 10_000
 """Spells that one fault may have: a flap of an hour in periods of a third of a second."""
 
+FAULTS_LIMIT = 100_000
+SPELLS_IN_ALL_LIMIT = 1_000_000
+
 _REPEATED = ("every", "mean_every", "times")
 
 
@@ -33,24 +36,44 @@ def read_faults(reading: Reading, cluster: Topology | None, seed: int) -> tuple[
     if not isinstance(faults, list):
         reading.bad(("faults",), "a list of faults, each like {kind: crash, node: NAME, at: TIME}")
         return ()
-    found = []
+    if len(faults) > FAULTS_LIMIT:
+        reading.bad(("faults",), f"at most {FAULTS_LIMIT} faults: one with `every` and `times` stands for many")
+        return ()
+    found: list[Fault] = []
+    joins: set[int] = set()
+    names = None if cluster is None else _Names(cluster)
+    spells = 0
     for number, spec in enumerate(faults):
-        fault = _Reader(reading, cluster, seed, number, spec).read()
-        if fault is not None:
-            found.append(fault)
-            twice = isinstance(fault, kinds.Join) and sum(
-                isinstance(other, kinds.Join) and other.rank == fault.rank for other in found
-            )
-            if twice and twice > 1:
+        if len(reading.problems) > MOST_PROBLEMS:
+            break
+        fault = _Reader(reading, names, seed, number, spec).read()
+        if fault is None:
+            continue
+        spells += len(fault.spells)
+        if spells > SPELLS_IN_ALL_LIMIT:
+            reading.bad(("faults",), f"faults that happen at most {SPELLS_IN_ALL_LIMIT} times in all")
+            return ()
+        found.append(fault)
+        if isinstance(fault, kinds.Join) and fault.rank is not None:
+            if fault.rank in joins:
                 reading.bad(("faults", number, "node"), "a node that joins once: a restart is what comes back")
+            joins.add(fault.rank)
     return tuple(found)
+
+
+class _Names:
+    """The workers of a cluster by name, and its links by either spelling: looked up once for all faults."""
+
+    def __init__(self, cluster: Topology) -> None:
+        self.ranks = {name: rank for rank, name in enumerate(cluster.workers)}
+        self.links = {either: link for link in cluster.links for either in (link.name, f"{link.b}-{link.a}")}
 
 
 class _Reader:
     """Reads one fault. What is missing or wrong is noted, and read as None."""
 
-    def __init__(self, reading: Reading, cluster: Topology | None, seed: int, number: int, spec: Any) -> None:
-        self.reading, self.cluster, self.seed, self.number, self.spec = reading, cluster, seed, number, spec
+    def __init__(self, reading: Reading, names: _Names | None, seed: int, number: int, spec: Any) -> None:
+        self.reading, self.names, self.seed, self.number, self.spec = reading, names, seed, number, spec
         self.path = ("faults", number)
         self.period_s: float | None = None  # of a flap, and the share of it that is cut
         self.down = 0.5
@@ -129,28 +152,27 @@ class _Reader:
     def rank(self, key: str = "node") -> int | None:
         self.needs(key, "the name of a worker")
         name = self.fields.get(key)
-        if name is MISSING or self.cluster is None:
+        if name is MISSING or self.names is None:
             return None
         return self.rank_of(name, key)
 
     def rank_of(self, name: Any, *key: Any) -> int | None:
-        assert self.cluster is not None
-        workers = self.cluster.workers
-        if name in workers:
-            return workers.index(name)
-        self.reading.bad((*self.path, *key), f"a worker: {nearest(str(name), workers)}")
-        return None
+        assert self.names is not None
+        rank = self.names.ranks.get(name) if isinstance(name, str) else None
+        if rank is None:
+            self.reading.bad((*self.path, *key), f"a worker: {nearest(str(name), self.names.ranks)}")
+        return rank
 
     def link(self) -> dict[str, Any]:
         """The link's name as the topology has it, and the end that a one-way fault is towards."""
         self.needs("link", "the name of a link, like pi5-mini1")
         name, towards = self.fields.get("link"), self.fields.get("towards")
-        if name is MISSING or self.cluster is None:
+        if name is MISSING or self.names is None:
             return {"link": "", "towards": None}
-        names = {either: link for link in self.cluster.links for either in (link.name, f"{link.b}-{link.a}")}
-        found = names.get(name) if isinstance(name, str) else None
+        links = self.names.links
+        found = links.get(name) if isinstance(name, str) else None
         if found is None:
-            self.fields.problem("link", expected=f"a link: {nearest(str(name), (n.name for n in names.values()))}")
+            self.fields.problem("link", expected=f"a link: {nearest(str(name), (n.name for n in links.values()))}")
             return {"link": "", "towards": None}
         if towards is MISSING:
             return {"link": found.name, "towards": None}
@@ -165,7 +187,7 @@ class _Reader:
         right = isinstance(groups, list) and len(groups) > 1 and all(isinstance(g, list) and g for g in groups)
         if not right:
             self.fields.problem("groups", expected=expected)
-        if not right or self.cluster is None:
+        if not right or self.names is None:
             return ()
         seen: set[Any] = set()
         ranks = []

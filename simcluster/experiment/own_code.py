@@ -61,8 +61,8 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
     there = brought_as(path)
     if there is None:
         there = path = path.resolve()
-    if not there.is_file():
-        raise UsageError(Problem(what, repr(reference), f"a file at {path}"))
+    if there.suffix != ".py" or not there.is_file():
+        raise UsageError(Problem(what, repr(reference), f"a file at {path}, whose name ends in .py"))
     module = _module(there, hashlib.sha256(there.read_bytes()).hexdigest())
     function = getattr(module, name, None)
     if not callable(function):

@@ -16,6 +16,9 @@ from simcluster.yaml_lines import MISSING, Document, KeyPath
 
 T = TypeVar("T")
 
+LEAST, MOST = 1e-18, 1e30
+"""Quantities that are computed with: a number multiplied or divided by one of them stays a number."""
+
 
 class Fields:
     """The mapping at *path*, of which only the keys *known* may be there.
@@ -53,10 +56,14 @@ class Fields:
         if not self.has(key):
             return None
         try:
-            return parse(self.get(key))
+            value = parse(self.get(key))
         except UnitError as error:
             self.problem(key, found=error.found, expected=error.expected)
             return None
+        if isinstance(value, (int, float)) and value and not LEAST <= abs(value) <= MOST:
+            self.problem(key, expected=f"a quantity from {LEAST:g} to {MOST:g} in its base unit, or zero")
+            return None
+        return value
 
     def text(self, key: str, pattern: re.Pattern[str], expected: str) -> str | None:
         value = self.get(key)

@@ -17,6 +17,9 @@ from simcluster.units import UnitError, parse_bandwidth, parse_latency
 from simcluster.yaml_lines import Document, parse_value
 
 GENERATOR = "generator"
+MOST_WORKERS = 2**20
+"""A worker takes about 3 kB, so a count is checked before anything is made."""
+
 OF_ALL = ("name", "description", "launch", *NETWORK_KEYS)
 """Keys that every topology may have."""
 
@@ -40,7 +43,9 @@ def expand(document: Document, overrides: Mapping[str, Any]) -> tuple[Document, 
     problems = _check(document, make)
     if problems:
         raise UsageError(problems)
-    settings = {key: value for key, value in document.data.items() if key not in (GENERATOR, *OF_ALL)}
+    settings = {
+        key: value for key, value in document.data.items() if value is not None and key not in (GENERATOR, *OF_ALL)
+    }
     made = dict(_make(document, make, settings).document)
     for key in OF_ALL:
         if document.data.get(key) is not None:
@@ -94,7 +99,8 @@ def _check(document: Document, make: Callable[..., Topology]) -> list[Problem]:
 def _wrong(key: str, value: Any, parameter: inspect.Parameter) -> str:
     """What *value* should have been, or nothing."""
     if parameter.default is parameter.empty:
-        return "" if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
+        fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST_WORKERS
+        return "" if fits else f"a whole number of at most {MOST_WORKERS}"
     if key == "duplex":
         kinds = get_args(Duplex)
         return "" if value in kinds else " or ".join(kinds)

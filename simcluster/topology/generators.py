@@ -15,6 +15,7 @@ from itertools import combinations, pairwise
 from typing import Any, TypeAlias
 
 from simcluster.errors import UsageError
+from simcluster.topology.generated import MOST_WORKERS
 from simcluster.topology.model import Duplex, Topology
 from simcluster.topology.read import loads
 from simcluster.units import write_bandwidth, write_latency
@@ -24,6 +25,9 @@ DeviceKeys: TypeAlias = str | Mapping[str, Any]
 DEVICE = "x86-laptop"
 BANDWIDTH = "1 Gbps"
 LATENCY = "50 us"
+
+MOST_LINKS = 2 * MOST_WORKERS
+"""Checked before anything is made, as the number of workers is."""
 
 
 def star(
@@ -77,6 +81,8 @@ def complete(
     device: DeviceKeys = DEVICE,
 ) -> Topology:
     """*workers*, each with a link to every other."""
+    if workers * (workers - 1) // 2 > MOST_LINKS:
+        raise UsageError(f"{workers} workers, each with a link to every other: at most {MOST_LINKS} links")
     names = _names(workers, at_least=1)
     links = _links(combinations(names, 2), bandwidth, latency, duplex)
     return _topology(f"complete-{workers}", _workers(names, device), links)
@@ -94,6 +100,8 @@ def torus(
     """A grid whose rows and columns are rings. A row or column of two has one link, of one none."""
     if rows < 1 or columns < 1:
         raise UsageError(f"a torus of {rows} x {columns}: at least 1 x 1")
+    if rows * columns > MOST_WORKERS:
+        raise UsageError(f"a torus of {rows} x {columns}: at most {MOST_WORKERS} workers")
     names = [[f"n{row}_{column}" for column in range(columns)] for row in range(rows)]
     pairs = [pair for line in [*names, *zip(*names, strict=True)] for pair in _closed(line)]
     nodes = _workers([name for row in names for name in row], device)
@@ -112,7 +120,9 @@ def two_sites(
     device: DeviceKeys = DEVICE,
 ) -> Topology:
     """Two stars, around sw0 and sw1, whose switches are joined by one slow link."""
-    names = _names(workers_a, at_least=1) + [f"n{workers_a + index}" for index in range(workers_b)]
+    if workers_a < 1 or workers_b < 0:
+        raise UsageError(f"{workers_a} and {workers_b} workers: at least 1 and 0")
+    names = _names(workers_a + workers_b, at_least=1)
     sites = {name: int(index >= workers_a) for index, name in enumerate(names)}
     nodes = _workers(names, device)
     for name, site in sites.items():
@@ -131,6 +141,8 @@ def _closed(line: Sequence[str]) -> list[tuple[str, str]]:
 def _names(count: int, at_least: int) -> list[str]:
     if count < at_least:
         raise UsageError(f"{count} workers: at least {at_least}")
+    if count > MOST_WORKERS:
+        raise UsageError(f"{count} workers: at most {MOST_WORKERS}")
     return [f"n{index}" for index in range(count)]
 
 

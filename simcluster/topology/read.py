@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 import networkx
 
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import MOST_PROBLEMS, Problem, UsageError, nearest
 from simcluster.shipped import find
 from simcluster.topology import foreign, reach
 from simcluster.topology.fields import Fields
-from simcluster.topology.generated import expand, is_generated
+from simcluster.topology.generated import MOST_WORKERS, expand, is_generated
 from simcluster.topology.launch_parts import LAUNCH_KEYS, Launch, read_launch
 from simcluster.topology.link_parts import ReadLink, read_link
 from simcluster.topology.model import Link, Node, Topology
@@ -93,6 +93,10 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
         raise UsageError(problems)
     counts = {name: node.processes for name, node in topology.nodes.items() if node.processes and node.processes > 1}
     if counts:
+        processes = sum(counts.values())
+        if processes > MOST_WORKERS:
+            found, expected = f"{processes} processes in all", f"at most {MOST_WORKERS}"
+            raise UsageError(document.problem(("launch", "nproc_per_node"), found=found, expected=expected))
         problems = clashes(topology.nodes, counts)
         if problems:
             raise UsageError(problems)
@@ -172,6 +176,8 @@ def _read_links(fields: Fields, nodes: Mapping[str, ReadNode], problems: list[Pr
     first: dict[frozenset[str], int] = {}
     names: dict[str, int] = {}
     for index, link in enumerate(read):
+        if len(problems) > MOST_PROBLEMS:
+            break
         if link.ends is not None and _check_ends(fields.document, index, link.ends, nodes, problems):
             _check_twice(fields.document, index, link.ends, first, names, problems)
     return read
@@ -229,12 +235,14 @@ def _check_reach(
     document: Document, nodes: Mapping[str, ReadNode], links: list[ReadLink], problems: list[Problem]
 ) -> None:
     """Every worker must reach every other. A misspelt end is taken for the node that it probably means."""
+    if len(problems) > MOST_PROBLEMS:
+        return
     ends = [tuple(_meant(end, nodes) for end in link.ends or (None,)) for link in links]
     if any(None in pair for pair in ends):
         return
     gateways = frozenset(name for name, node in nodes.items() if node.gateway)
     workers = [name for name, node in nodes.items() if node.may_be_worker and not node.may_be_switch]
-    for name in reach.cut_off(workers, [(str(a), str(b)) for a, b in ends], gateways):
+    for name in reach.cut_off(workers, [(str(a), str(b)) for a, b in ends], gateways)[:MOST_PROBLEMS]:
         others = [other for other in workers if other != name]
         problems.append(
             document.problem(
