@@ -51,8 +51,7 @@ def calibrate(
     if backend not in names("backends"):
         raise UsageError(Problem("--backend", repr(backend), f"a backend: {nearest(backend, names('backends'))}"))
     cluster = load(topology)
-    target = out or Path(f"{cluster.name}-measured.yaml")
-    _check_target(target, topology)
+    target = _checked_target(out or Path(f"{cluster.name}-measured.yaml"), topology)
     calibration = measure(
         cluster,
         backend=backend,
@@ -73,8 +72,9 @@ def _block(workload: str) -> dict[str, Any]:
     return {"path": workload} if ":" in workload else {"name": workload}
 
 
-def _check_target(target: Path, topology: str) -> None:
-    """Before anything is measured: the file can be written, and is not the one that is read."""
-    check_target(target)
+def _checked_target(given: Path, topology: str) -> Path:
+    """Return the path of *given*, before anything is measured: it can be written, and is not the one that is read."""
+    target = check_target(given)
     if target.exists() and Path(topology).exists() and target.samefile(topology):
         raise UsageError(Problem("--out", str(target), "another file than the one that is measured"))
+    return target

@@ -66,6 +66,6 @@ def _write_page(drawn: go.Figure, title: str, out: Path) -> None:
     from simcluster.cli_files import check_target, write_file
     from simcluster.results.html_page import page, section
 
-    check_target(out)
+    out = check_target(out)
     place = '<div class="figure" data-figure="figure"></div>'
     write_file(out, page(title, section(title, "", place), {"figure": drawn}))

@@ -6,14 +6,16 @@ This file knows paths and how the operating system refuses them. It must not kno
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from simcluster.errors import Problem, UsageError
+from simcluster.given_path import given_path
+from simcluster.inside import write_whole
 
 
-def check_target(target: Path) -> None:
-    """Raises UsageError if *target* cannot be written, before any work is done for it."""
+def check_target(given: Path) -> Path:
+    """Return the path of the file *given*. Raises UsageError if it cannot be written: call it before the work."""
+    target = given_path(given, "--out")
     folder = target.absolute().parent
     if not folder.is_dir():
         raise UsageError(Problem("--out", str(target), f"a file in a folder that exists, not in {folder}"))
@@ -21,15 +23,12 @@ def check_target(target: Path) -> None:
         raise UsageError(Problem("--out", f"the folder {target}", "a file"))
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(Problem("--out", str(target), f"a file in a folder that can be written, not in {folder}"))
+    return target
 
 
 def write_file(target: Path, text: str) -> None:
     """Writes *text* as *target*, which stays as it was if that fails. Raises UsageError then."""
-    beside = target.with_name(f".partial-{target.name}")
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(target)
+        write_whole(target.parent, target.name, content=text.encode())
     except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
         raise UsageError(Problem("--out", str(target), f"a file that can be written ({error.strerror})")) from None

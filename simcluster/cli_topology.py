@@ -35,7 +35,6 @@ def draw(
     from simcluster.topology import draw_html, load
 
     topology = load(file)
-    target = out or Path(f"{topology.name}.html")
-    check_target(target)
+    target = check_target(out or Path(f"{topology.name}.html"))
     write_file(target, draw_html(topology))
     print(target)

@@ -112,7 +112,7 @@ def look(folder: Path, told: int) -> Found:
     """What there is after a kill."""
     inner = folder / "checkpoints"
     named = {file.sha256 for one in checkpoints(folder) for rank in one.manifest.ranks for file in rank.files.values()}
-    litter = any(path.stem not in named for path in (inner / SHARDS).iterdir()) or any(inner.glob("*.partial"))
+    litter = any(path.stem not in named for path in (inner / SHARDS).iterdir()) or any(inner.glob(".partial-*"))
     found = latest(folder)  # reads every byte of it
     assert found.step >= told, f"step {told} was complete, and {found.step} is the last that is found"
     assert {rank.step for rank in found.manifest.ranks} == {found.step}, "shards of several steps"

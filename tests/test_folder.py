@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import resource
 import subprocess
@@ -253,6 +254,9 @@ def test_a_place_below_a_file_is_refused_before_the_run(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)  # root may write everywhere
+    def refuse(path: str, mode: int = 0o777) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr("os.mkdir", refuse)  # root may write everywhere
     with pytest.raises(UsageError, match="cannot be written"):
         check_folder(tmp_path / "runs" / "run")

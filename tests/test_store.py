@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.checkpoints import disk
+from simcluster import inside
 from simcluster.checkpoints.gather import Gather
 from simcluster.checkpoints.manifest import Manifest, RankEntry, decode_manifest, encode_manifest
 from simcluster.checkpoints.shard import Shard
@@ -93,7 +93,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]
         return call
 
     for name in ("open", "write", "fsync", "replace", "unlink"):
-        monkeypatch.setattr(disk.os, name, counted(name, getattr(os, name)))
+        monkeypatch.setattr(inside.os, name, counted(name, getattr(os, name)))
     return lambda: done
 
 
@@ -116,7 +116,7 @@ def test_a_kill_at_any_call_of_the_system_leaves_a_complete_checkpoint_and_no_li
         assert steps(folder) == [30]
         named = {f.sha256 for one in checkpoints(folder) for r in one.manifest.ranks for f in r.files.values()}
         assert {Path(name).stem for name in files(folder)} == named, number
-        assert not list(folder.rglob("*.partial"))
+        assert not list(folder.rglob(".partial-*"))
     # Two shards share their weights: three files and a manifest, each opened, written, synced, renamed; two folders
     # synced; what the first one had is taken away: three files and its manifest.
     assert number > 4 * 4 + 2 * 2 + 4
@@ -146,7 +146,7 @@ def test_a_full_or_broken_disk_is_a_warning_and_leaves_what_was_there(
     keep(into, 10)
     before = files(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "os", FullDisk(code))
+        patch.setattr(inside, "os", FullDisk(code))
         with pytest.warns(CheckpointWarning, match="no checkpoint of step 20"):
             into.add(shard(20, 0))
         into.add(shard(20, 1))  # the other half is not even tried

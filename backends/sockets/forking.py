@@ -21,6 +21,7 @@ import traceback
 from typing import Any
 
 from backends.sockets.handshake import RUN_IS_OVER
+from backends.sockets.logs import log_file
 from simcluster.errors import SimclusterError
 from simcluster.intra_op import use_one_thread
 
@@ -133,7 +134,7 @@ def _become_node(private: list[int], here: dict[str, Any], log_file: str | None,
 
 def _open_log(file: str) -> int:
     try:
-        return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        return log_file(file)
     except FileNotFoundError:
         os._exit(1)  # the launcher made its folder, and has gone since and taken it away
     except OSError as error:

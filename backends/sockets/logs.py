@@ -6,10 +6,18 @@ This file knows names and files. It must not know who writes.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 
 from simcluster.errors import RunError
+from simcluster.inside import append_to
+
+
+def log_file(path: str | Path) -> int:
+    """Open the log file *path* for appending; neither it nor its folder may be a link. Raises OSError."""
+    path = Path(path)
+    return append_to(path.parent.parent, path.parent.name, path.name)
 
 
 class Logs:
@@ -40,7 +48,10 @@ class Logs:
         """Adds *line* to the file of node *name*; a disk that is full loses it."""
         file = self.file(name)
         if file is not None:
-            with contextlib.suppress(OSError), open(file, "a", encoding="utf-8", errors="replace") as log:
+            with (
+                contextlib.suppress(OSError),
+                os.fdopen(log_file(file), "a", encoding="utf-8", errors="replace") as log,
+            ):
                 log.write(f"{line}\n")
 
     def forget(self) -> None:

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 
+from backends.sockets.logs import log_file
 from simcluster.errors import LaunchFailed, Problem
 
 PROGRAM = "tmux"
@@ -35,8 +36,7 @@ class Panes:
     async def open(self) -> None:
         """Raises LaunchFailed if tmux will not."""
         for number, (name, file) in enumerate(self._files.items()):
-            with open(file, "a"):  # noqa: ASYNC230 - made, so that there is something to follow
-                pass
+            os.close(log_file(file))  # made, so that there is something to follow
             follow = ["sh", "-c", FOLLOW, "sh", file, str(os.getpid())]
             if not number:
                 await self._do("new-session", "-d", "-s", self.session, "-x", "200", "-y", "60", *follow)

@@ -24,6 +24,7 @@ from backends.torch.node import take_part
 from backends.torch.settings import Options
 from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
+from simcluster.inside import append_to, remove
 
 LEAVE_S = 5.0
 
@@ -60,7 +61,9 @@ def start_others(
 
 
 def _log(folder: Path, name: str) -> IO[bytes]:
-    return (folder / f"{name}.log").open("wb")
+    file = f"{name}.log"
+    remove(folder.parent, folder.name, file)
+    return os.fdopen(append_to(folder.parent, folder.name, file), "wb")
 
 
 def fallen(job: ClusterJob, processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -25,22 +25,29 @@ ranks do not go in step, rank 0 at this step and the others where they were last
 """
 
 
+MOST_RANKS = 100_000
+FILE_BYTES = 64 << 30
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+"""Bounds of what a manifest may say, which may come from somewhere else: memory is taken by it."""
+
+
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Content by its digest, which is also its name."""
 
-    sha256: str
-    size_bytes: int
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=FILE_BYTES)]
 
 
 class RankEntry(msgspec.Struct, forbid_unknown_fields=True):
     """One rank's part: see `simcluster.checkpoints.shard.Shard`."""
 
-    rank: int
-    step: int
-    batches: int
-    time_s: float
+    rank: Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
+    step: Count
+    batches: Count
+    time_s: Seconds
     trees: str
-    files: dict[str, File]
+    files: dict[Literal["model", "optimizer", "algorithm"], File]
 
 
 class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -52,17 +59,17 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """
 
     format: int = FORMAT
-    run: str
-    sequence: int
-    step: int
-    world_size: int
-    time_s: float
+    run: Annotated[str, msgspec.Meta(max_length=200)]
+    sequence: Count
+    step: Count
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
+    time_s: Seconds
     cut: Cut
     config_sha256: str
     config: dict[str, Any]
     judged: dict[str, float]
     ranks: list[RankEntry]
-    happened_s: float | None = None
+    happened_s: Seconds | None = None
     sha256: str = ""
 
     @property
@@ -86,17 +93,20 @@ def decode_manifest(content: bytes, name: str) -> Manifest:
     """Raises CheckpointError for what is no whole manifest of this format."""
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(name, "something else", f"a manifest ({error})") from None
     if manifest.format != FORMAT:
         raise CheckpointError(name, f"format {manifest.format}", f"{FORMAT}: it is of another version of simcluster")
     if manifest.sha256 != _digest(manifest):
         raise CheckpointError(name, "a digest that is not its own", "a manifest as it was written")
-    if sorted(entry.rank for entry in manifest.ranks) != list(range(manifest.world_size)):
+    ranks = sorted(entry.rank for entry in manifest.ranks)
+    if len(ranks) != manifest.world_size or ranks != list(range(manifest.world_size)):
         raise CheckpointError(name, f"{len(manifest.ranks)} ranks", f"each of {manifest.world_size}, once")
     steps = sorted({entry.step for entry in manifest.ranks})
     if manifest.cut == "step" and steps != [manifest.step]:
         raise CheckpointError(name, f"ranks at steps {steps}", f"all at step {manifest.step}")
+    if manifest.cut == "filled" and steps[-1] != manifest.step:
+        raise CheckpointError(name, f"ranks at steps {steps}", f"none after step {manifest.step}, and one at it")
     return manifest
 
 

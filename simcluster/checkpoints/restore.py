@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from simcluster.checkpoints.manifest import TRAINING, File, Manifest, RankEntry, config_sha256
-from simcluster.checkpoints.shard import ALGORITHM, LEDGER, MODEL, OPTIMIZER, Shard, own_of, own_trees
+from simcluster.checkpoints.shard import ALGORITHM, LEDGER, MODEL, OPTIMIZER, Shard, check, own_of, own_trees
 from simcluster.checkpoints.store import Checkpoint
 from simcluster.checkpoints.tree import SHARDED, decode, encode, walk
 from simcluster.errors import CheckpointError
@@ -60,6 +60,9 @@ def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:
     """
     manifest = checkpoint.manifest
     read = _reader(checkpoint)
+    for entry in manifest.ranks:
+        files = {name: read(file) for name, file in entry.files.items()}
+        check(entry.trees, files, f"{checkpoint.path.name}: rank {entry.rank}")
     if size == manifest.world_size:
         shards = [_again(entry, manifest, read) for entry in sorted(manifest.ranks, key=lambda entry: entry.rank)]
         everybodys = [shard.batches for shard in shards]

@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from simcluster.checkpoints.tree import decode, encode
 from simcluster.errors import CheckpointError
 from simcluster.rng import NodeRandom
 from simcluster.workloads import Replica
+from simcluster.workloads.ledger import Ledger
 
 MODEL, OPTIMIZER, ALGORITHM = "model", "optimizer", "algorithm"
 """Files of a rank: kept apart, since what is alike on all ranks is stored once."""
@@ -84,6 +86,22 @@ def own_of(trees: Mapping[str, Any]) -> Any:
     """The way back."""
     small = {name: torch.tensor(values, dtype=torch.uint8) for name, values in trees[SMALL].items()}
     return decode(trees[OWN], small)
+
+
+def check(trees: str, files: Mapping[str, bytes], place: str) -> None:
+    """Raise CheckpointError, which names *place*, unless a shard of *trees* and *files* can be read."""
+    try:
+        told = json.loads(trees)
+        found = {name: safetensors.torch.load(content) for name, content in files.items()}
+        for name in (MODEL, OPTIMIZER, ALGORITHM):
+            decode(told[name], found.get(name, {}))
+        own = own_of(told)
+        if own.keys() != {"generators", "layers"}:
+            raise ValueError(f"{OWN} of keys {', '.join(own)}")
+        Ledger().load(told[LEDGER])
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError, SafetensorError) as error:
+        found_words = f"something else ({type(error).__name__}: {error})"
+        raise CheckpointError(place, found_words, "the state of a rank as it was captured") from None
 
 
 def restore(shard: Shard, replica: Replica, rng: NodeRandom) -> None:

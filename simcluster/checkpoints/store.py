@@ -4,25 +4,38 @@
     checkpoints/shards/<sha256>.safetensors   what several ranks or steps have alike is there once
 
 The manifest is renamed into place last, and what an older one needs goes after that; so whatever ends in between, the
-last complete checkpoint is there. This file knows names and digests. It must not know tensors, ranks or experiments.
+last complete checkpoint is there. A folder may come from somewhere else, so no link in it is followed, and of what is
+in it only files that a store could have written are removed. This file knows names and digests. It must not know
+tensors, ranks or experiments.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import stat
 import warnings
 from collections.abc import Callable, Container, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from simcluster.checkpoints.disk import PARTIAL, remove, sync_folder, write_whole
 from simcluster.checkpoints.manifest import File, Manifest, decode_manifest, encode_manifest
 from simcluster.errors import CheckpointError, CheckpointWarning
+from simcluster.inside import PARTIAL, listed, opened, put, read, remove_from, stage, sync, write_whole
 
 SHARDS = "shards"
-_NAME = re.compile(r"step-\d{8,}\.json")
+SUFFIX = ".safetensors"
+_NAME = re.compile(r"step-\d{8,12}\.json")
+_SHARD = re.compile(r"[0-9a-f]{64}\.safetensors")
+_HALF = re.compile(rf"{re.escape(PARTIAL)}(step-\d{{8,12}}\.json|[0-9a-f]{{64}}\.safetensors)")
+"""The names that a store writes; nothing else in its folder is its own."""
+
+MANIFEST_BYTES = 256 << 20
+MANIFESTS = 10_000
+"""The most that is read of a folder: generators and ledgers of many ranks are large."""
 
 Best = Literal["accuracy", "loss"]
 
@@ -45,9 +58,9 @@ class Checkpoint:
 
     def read(self, file: File) -> bytes:
         """The content of *file*. Raises CheckpointError if it is not what was written."""
-        path = self.path.parent / SHARDS / f"{file.sha256}.safetensors"
+        path = self.path.parent / SHARDS / f"{file.sha256}{SUFFIX}"
         try:
-            content = path.read_bytes()
+            content = _read(self.path.parent, SHARDS, path.name, most_bytes=file.size_bytes)
         except OSError as error:
             raise CheckpointError(str(path), error.strerror or str(error), "a file that can be read") from None
         if len(content) != file.size_bytes or hashlib.sha256(content).hexdigest() != file.sha256:
@@ -63,10 +76,18 @@ class Checkpoint:
 def checkpoints(folder: Path) -> list[Checkpoint]:
     """Those in *folder*, a run's or its `checkpoints`, by age; what is no manifest is passed over with a warning."""
     inner = folder / "checkpoints"
+    place = inner if inner.is_dir() or inner.is_symlink() else folder
     found = []
-    for path in _manifests(inner if inner.is_dir() else folder):
+    try:
+        names = _manifests(place)
+    except OSError as error:
+        raise CheckpointError(str(place), error.strerror or str(error), "a folder of checkpoints") from None
+    if len(names) > MANIFESTS:
+        raise CheckpointError(str(place), f"{len(names)} manifests", f"at most {MANIFESTS}")
+    for name in names:
+        path = place / name
         try:
-            found.append(Checkpoint(path, decode_manifest(path.read_bytes(), str(path))))
+            found.append(Checkpoint(path, decode_manifest(_read(place, name, most_bytes=MANIFEST_BYTES), str(path))))
         except (CheckpointError, OSError) as error:
             warnings.warn(f"passed over: {error}", CheckpointWarning, stacklevel=2)
     return sorted(found, key=lambda checkpoint: checkpoint.manifest.sequence)
@@ -121,9 +142,9 @@ class Store:
         """*content*, written if it is not there yet. Raises OSError."""
         self._open()
         file = File(hashlib.sha256(content).hexdigest(), len(content))
-        path = self._path(file.sha256)
-        if not path.is_file() or path.stat().st_size != file.size_bytes:
-            write_whole(path, content)
+        name = f"{file.sha256}{SUFFIX}"
+        if not self._has(name, file.size_bytes):
+            self._write(SHARDS, name, content=content)
         return file
 
     def commit(self, manifest: Manifest, in_use: Container[str] = ()) -> Path:
@@ -134,10 +155,13 @@ class Store:
         self._open()
         manifest.run, manifest.sequence = self._run, self._sequence + 1
         path = self._folder / f"step-{manifest.step:08d}.json"
-        sync_folder(self._folder / SHARDS)
-        write_whole(path, encode_manifest(manifest))
-        self._sequence += 1
-        sync_folder(self._folder)
+        with self._opened_folder(SHARDS) as shards:
+            sync(shards)
+        with self._opened_folder() as folder:
+            stage(folder, path.name, encode_manifest(manifest))
+            put(folder, path.name)
+            self._sequence += 1
+            sync(folder)
         self._rotate(in_use)
         return path
 
@@ -147,11 +171,12 @@ class Store:
             self._sweep(in_use)
 
     def drop_others(self) -> None:
-        """Takes away the checkpoints of other runs, at the end of one that has none, too."""
-        if (self._folder / SHARDS).is_dir():
-            for checkpoint in self._known():
-                if checkpoint.manifest.run != self._run:
-                    remove(checkpoint.path)
+        """Take away the checkpoints of other runs; there are some even if this run has none."""
+        others = [checkpoint.path.name for checkpoint in self._known() if checkpoint.manifest.run != self._run]
+        if others or listed(self._folder.parent, self._folder.name, SHARDS):
+            with self._opened_folder() as folder:
+                for name in others:
+                    remove_from(folder, name)
             self._sweep(())
 
     # inside
@@ -160,14 +185,28 @@ class Store:
         """Makes the folder, and takes away what a killed writer left half done."""
         if self._opened:
             return
-        (self._folder / SHARDS).mkdir(parents=True, exist_ok=True)
-        sync_folder(self._folder)
+        self._folder.parent.mkdir(parents=True, exist_ok=True)
+        with opened(self._folder.parent, self._folder.name, SHARDS, make=True):
+            pass
+        with self._opened_folder() as folder:
+            sync(folder)
         self._sequence = max((checkpoint.manifest.sequence for checkpoint in self._known()), default=0)
         self._opened = True
         self._sweep(())
 
-    def _path(self, digest: str) -> Path:
-        return self._folder / SHARDS / f"{digest}.safetensors"
+    def _opened_folder(self, *names: str) -> AbstractContextManager[int]:
+        return opened(self._folder.parent, self._folder.name, *names)
+
+    def _write(self, *names: str, content: bytes) -> None:
+        write_whole(self._folder.parent, self._folder.name, *names, content=content)
+
+    def _has(self, name: str, size_bytes: int) -> bool:
+        with self._opened_folder(SHARDS) as shards:
+            try:
+                found = os.stat(name, dir_fd=shards, follow_symlinks=False)
+            except FileNotFoundError:
+                return False
+        return stat.S_ISREG(found.st_mode) and found.st_size == size_bytes
 
     def _known(self) -> list[Checkpoint]:
         with warnings.catch_warnings():
@@ -181,25 +220,34 @@ class Store:
         if self._best is not None and judged:
             sign = 1 if self._best == "accuracy" else -1
             kept.add(max(judged, key=lambda one: (sign * one.judged[str(self._best)], one.step)).path)
-        for path in _manifests(self._folder):
-            if path not in kept:
-                remove(path)
+        with self._opened_folder() as folder:
+            for name in _manifests(self._folder):
+                if self._folder / name not in kept:
+                    remove_from(folder, name)
         self._sweep(in_use)
 
     def _sweep(self, in_use: Container[str]) -> None:
         """A file stays if a manifest names it: also one that cannot be read, for which a person may want it."""
-        if len(list(_manifests(self._folder))) == len(known := self._known()):
-            needed = {file.sha256 for checkpoint in known for file in _files(checkpoint.manifest)}
-            for path in sorted((self._folder / SHARDS).iterdir()):
-                if path.stem not in needed and path.stem not in in_use and not path.name.endswith(PARTIAL):
-                    remove(path)
-        for path in [*self._folder.glob(f"*{PARTIAL}"), *(self._folder / SHARDS).glob(f"*{PARTIAL}")]:
-            remove(path)
+        readable = len(_manifests(self._folder)) == len(known := self._known())
+        needed = {file.sha256 for checkpoint in known for file in _files(checkpoint.manifest)}
+        with self._opened_folder(SHARDS) as shards:
+            for name in sorted(os.listdir(shards)):
+                digest = name.removesuffix(SUFFIX)
+                unused = readable and _SHARD.fullmatch(name) and digest not in needed and digest not in in_use
+                if unused or _HALF.fullmatch(name):
+                    remove_from(shards, name)
+        with self._opened_folder() as folder:
+            for name in filter(_HALF.fullmatch, sorted(os.listdir(folder))):
+                remove_from(folder, name)
 
 
-def _manifests(folder: Path) -> Iterator[Path]:
-    if folder.is_dir():
-        yield from sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+def _manifests(folder: Path) -> list[str]:
+    """Return the names of the manifests in *folder*. Raises OSError."""
+    return [name for name in listed(folder.parent, folder.name) if _NAME.fullmatch(name)]
+
+
+def _read(folder: Path, *names: str, most_bytes: int) -> bytes:
+    return read(folder.parent, folder.name, *names, most_bytes=most_bytes)
 
 
 def _files(manifest: Manifest) -> Iterator[File]:

@@ -32,6 +32,7 @@ from simcluster.experiment.node import remember
 from simcluster.experiment.own_code import refuse_while_loading
 from simcluster.experiment.places import places
 from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.given_path import given_path
 from simcluster.logs import about
 from simcluster.own_files import files_of
 from simcluster.results.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
@@ -148,7 +149,9 @@ def run_plan(
 
 
 def _folder(plan: Experiment, out: str | Path | None) -> Path:
-    return Path(out) if out is not None else default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
+    if out is not None:
+        return given_path(out)
+    return default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
 
 
 def _places_to_look(failure: RunError, folder: Path) -> list[str]:

@@ -18,6 +18,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import read_experiment
+from simcluster.given_path import given_path
 from simcluster.replaying.read import read_orders
 from simcluster.results.folder import Run, check_folder, load_run
 from simcluster.results.write import write_run
@@ -60,7 +61,7 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
     """
     recorded = run if isinstance(run, Run) else load_run(run)
     orders = read_orders(recorded)
-    folder = Path(out) if out is not None else recorded.folder.with_name(recorded.folder.name + "-replay")
+    folder = given_path(out) if out is not None else recorded.folder.with_name(recorded.folder.name + "-replay")
     plan = read_experiment(recorded.config, backend="sim")
     check_folder(folder)
     check_memory(plan)

@@ -8,17 +8,19 @@ import than most commands run.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import yaml
 
 from simcluster.errors import Problem, UsageError
+from simcluster.inside import PARTIAL, links, read
 from simcluster.results.record import Span
 from simcluster.results.rest import Rest
+from simcluster.results.schema import summary_of, trace_of
 from simcluster.results.trace import rests_of, spans_of
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 CONFIG, SUMMARY, METRICS = "config.yaml", "summary.json", "metrics.parquet"
 TRACE, REPORT, CHECKPOINTS, LOGS = "trace.json", "report.html", "checkpoints", "logs"
+LOG_SUFFIX: Final = ".log"
+"""Ends the names of what nodes printed, in the logs."""
 TRACEBACK: Final = "traceback.txt"
 """Of the node that failed, if one did."""
 FINAL: Final = "final.safetensors"
@@ -43,8 +47,13 @@ ORDER: Final = "order.msgpack"
 """In which order things happened, by node, packed by simcluster.replay; of a real run."""
 
 NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
-PARTIAL: Final = ".partial-"
-OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK}
+SHARDS: Final = "shards"
+SUMMARY_BYTES: Final = 64 << 20
+TRACE_BYTES: Final = 2 << 30
+WEIGHTS_BYTES: Final = 64 << 30
+"""The most that is read of a file of a run folder."""
+_NO_LINKS: Final = "a folder without links: what they lead to might be overwritten or removed"
+OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK, ORDER}
 """What a run that was killed while its folder was written may have left beside its checkpoints."""
 
 
@@ -62,7 +71,7 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The resolved experiment: enough to repeat the run."""
-        content = self._read(CONFIG, lambda raw: yaml.safe_load(raw))
+        content = read_config(self.folder)
         if not isinstance(content, dict):
             raise _damaged(self.folder / CONFIG, "a mapping")
         return content
@@ -70,12 +79,9 @@ class Run:
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """One row per number that a node recorded: time_s, step, node, name, value; by time, then rank."""
-        import pandas as pd
+        from simcluster.results.tables import METRIC_COLUMNS, read_table
 
-        try:
-            return pd.read_parquet(self.folder / METRICS)
-        except (OSError, ValueError) as error:
-            raise _damaged(self.folder / METRICS, f"a Parquet table ({error})") from error
+        return read_table(self.folder, METRICS, METRIC_COLUMNS)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
@@ -83,12 +89,9 @@ class Run:
 
         Raises UsageError for a run that computed nothing.
         """
-        import pandas as pd
+        from simcluster.results.tables import SAMPLE_COLUMNS, read_table
 
-        try:
-            return pd.read_parquet(self.folder / SAMPLES)
-        except (OSError, ValueError) as error:
-            raise _damaged(self.folder / SAMPLES, f"a Parquet table ({error})") from error
+        return read_table(self.folder, SAMPLES, SAMPLE_COLUMNS)
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
@@ -100,8 +103,10 @@ class Run:
     @cached_property
     def trace(self) -> dict[str, Any]:
         """The Chrome trace: traceEvents and otherData."""
-        content: dict[str, Any] = self._read(TRACE, msgspec.json.decode)
-        return content
+        try:
+            return trace_of(read(self.folder, TRACE, most_bytes=TRACE_BYTES), len(self.summary["nodes"]))
+        except (OSError, ValueError) as error:
+            raise _damaged(self.folder / TRACE, f"a run's trace ({error})") from error
 
     @cached_property
     def spans(self) -> list[tuple[int, Span]]:
@@ -141,12 +146,12 @@ class Run:
         from simcluster.results.weights import read_safetensors
 
         path = self.folder / CHECKPOINTS / FINAL
-        if not path.is_file():
+        if not path.exists():
             raise UsageError(
                 Problem(str(path), "no such file", f"the weights of a run that ended, and this one {self._end}")
             )
         try:
-            return read_safetensors(path)
+            return read_safetensors(read(self.folder, CHECKPOINTS, FINAL, most_bytes=WEIGHTS_BYTES))
         except (OSError, ValueError) as error:
             raise _damaged(path, f"weights in the format safetensors ({error})") from error
 
@@ -165,12 +170,6 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}: {self.label}, {self.summary['status']})"
 
-    def _read(self, name: str, decode: Callable[[bytes], Any]) -> Any:
-        try:
-            return decode((self.folder / name).read_bytes())
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise _damaged(self.folder / name, f"a file that can be read ({error})") from error
-
 
 def load_run(path: str | os.PathLike[str]) -> Run:
     """The run in folder *path*. Raises UsageError for what is not a complete run folder."""
@@ -187,19 +186,14 @@ def default_folder(name: str, algorithm: str, backend: str, seed: int, root: str
 def check_folder(folder: str | os.PathLike[str]) -> None:
     """Raises UsageError if *folder* holds anything but an earlier run, or cannot be written: call it before a run."""
     folder = Path(folder)
-    above = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
-    if above.is_dir() and not os.access(above, os.W_OK | os.X_OK):
-        raise UsageError(Problem("out", f"{folder}, but {above} cannot be written", "a folder that can be"))
+    check_links(folder, (CHECKPOINTS,), (CHECKPOINTS, SHARDS), (LOGS,))
+    check_writable(folder)
     if not folder.exists():
-        if above.is_dir():
-            return
-        raise UsageError(Problem("out", f"{folder}, but {above} is a file", "a folder, or a name that is free"))
-    if not folder.is_dir():
-        raise UsageError(Problem("out", f"the file {folder}", "a folder, or a name that is free"))
+        return
     names = sorted(entry.name for entry in folder.iterdir())
     foreign = [name for name in names if name not in (CHECKPOINTS, LOGS) and not name.startswith(PARTIAL)]
     half_written = set(foreign) <= OURS and any((folder / CHECKPOINTS).glob("step-*.json"))
-    if foreign and not half_written and not _is_summary(folder / SUMMARY):
+    if foreign and not half_written and not _is_summary(folder):
         some = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
         raise UsageError(
             Problem(
@@ -208,21 +202,63 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
                 "a run folder (with our summary.json), an empty or a new folder",
             )
         )
+    for name in sorted({*OURS, *(PARTIAL + name for name in OURS)} & set(names)):
+        if not (folder / name).is_file():
+            raise UsageError(Problem("out", f"{folder / name}, which is no file", "a run folder, or a new one"))
+    for name in (CHECKPOINTS, LOGS):
+        if (folder / name).exists() and not (folder / name).is_dir():
+            raise UsageError(Problem("out", f"{folder / name}, which is no folder", "a run folder, or a new one"))
 
 
-def _is_summary(path: Path) -> bool:
+def check_links(folder: Path, *inner: Sequence[str]) -> None:
+    """Raise UsageError if a symbolic link is in *folder*, or in those of *inner* below it: it might lead elsewhere."""
     try:
-        content = msgspec.json.decode(path.read_bytes())
-    except (OSError, ValueError):
+        found = links(folder, *inner)
+    except OSError as error:
+        raise UsageError(Problem("out", f"{folder} ({error.filename}: {error.strerror})", _NO_LINKS)) from None
+    if found:
+        raise UsageError(Problem("out", f"the symbolic link {found[0]}", _NO_LINKS))
+
+
+def check_writable(folder: Path, key: str = "out") -> None:
+    """Raise UsageError if *folder* is not one that can be written, or made: by trying it, with nothing left behind."""
+    try:
+        above = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
+        if not above.is_dir():
+            found, expected = f"{folder}, but {above} is a file", "a folder, or a name that is free"
+            raise UsageError(Problem(key, f"the file {folder}" if above == folder else found, expected))
+        os.rmdir(tempfile.mkdtemp(prefix=PARTIAL, dir=above))
+    except OSError as error:
+        found = f"{folder}, but {above} cannot be written ({error.strerror})"
+        raise UsageError(Problem(key, found, "a folder that can be")) from None
+
+
+def _is_summary(folder: Path) -> bool:
+    try:
+        content = msgspec.json.decode(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES))
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and {"backend", "algorithm", "trace_sha256"} <= content.keys()
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    if not _is_summary(folder / SUMMARY):
-        raise _damaged(folder / SUMMARY, "a run's summary (backend, algorithm, trace_sha256, ...)")
-    content: dict[str, Any] = msgspec.json.decode((folder / SUMMARY).read_bytes())
-    return content
+    """Return the summary of the run in *folder*. Raises UsageError, which names the field that is wrong."""
+    try:
+        return summary_of(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES))
+    except (OSError, ValueError) as error:
+        expected = f"a run's summary (backend, algorithm, trace_sha256, ...): {error}"
+        raise _damaged(folder / SUMMARY, expected) from error
+
+
+def read_config(folder: Path) -> Any:
+    """Return the resolved experiment in *folder*. Raises UsageError."""
+    from simcluster.yaml_lines import MAX_BYTES, loads
+
+    try:
+        text = read(folder, CONFIG, most_bytes=MAX_BYTES).decode()
+    except (OSError, ValueError) as error:
+        raise _damaged(folder / CONFIG, f"a file that can be read ({error})") from error
+    return loads(text, str(folder / CONFIG)).data
 
 
 def _check_complete(folder: Path) -> None:

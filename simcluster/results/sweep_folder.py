@@ -11,10 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from simcluster.errors import Problem, UsageError
-from simcluster.results.folder import CONFIG, REPORT, SUMMARY, Run
+from simcluster.inside import read, write_whole
+from simcluster.results.folder import REPORT, SUMMARY, Run, read_config
+from simcluster.results.tables import read_table
+from simcluster.yaml_lines import MAX_BYTES, loads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 SWEEP, POINTS, LOGS, EXPLORER = "sweep.yaml", "points", "logs", "explorer.html"
 TABLE_CSV, TABLE_PARQUET = "table.csv", "table.parquet"
 
+TABLE_COLUMNS = {"run": "OTU", "status": "OTU"}
+
 
 class SweepFolder:
     """A finished sweep: its *folder*, *name*, the *keys* that were swept, and `table` (pandas), one row a point."""
@@ -34,13 +37,7 @@ class SweepFolder:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        import pandas as pd
-
-        try:
-            return pd.read_parquet(self.folder / TABLE_PARQUET)
-        except (OSError, ValueError) as error:
-            expected = f"the table of a sweep that ended ({error})"
-            raise UsageError(Problem(TABLE_PARQUET, f"something else in {self.folder}", expected)) from error
+        return read_table(self.folder, TABLE_PARQUET, TABLE_COLUMNS, "the table of a sweep that ended")
 
     @property
     def folders(self) -> list[Path]:
@@ -62,13 +59,7 @@ class SweepFolder:
     @property
     def configs(self) -> list[Mapping[str, Any] | None]:
         """The resolved experiment of each point; None where there is no run."""
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, which thousands of points feel
-        return [
-            yaml.load((folder / CONFIG).read_bytes(), loader)  # noqa: S506  # it is the safe one
-            if (folder / SUMMARY).is_file()
-            else None
-            for folder in self.folders
-        ]
+        return [read_config(folder) if (folder / SUMMARY).is_file() else None for folder in self.folders]
 
     @property
     def failed(self) -> int:
@@ -85,9 +76,7 @@ class SweepFolder:
             EXPLORER: explorer.render(self.name, self.table, self.keys, reported, self.configs),
         }
         for name, text in pages.items():
-            partial = self.folder / f".partial-{name}"
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, self.folder / name)
+            write_whole(self.folder, name, content=text.encode())
         return [self.folder / name for name in pages]
 
     def track(self, to: str, into: str | None = None) -> Exported:
@@ -112,8 +101,8 @@ def load_sweep(path: str | os.PathLike[str]) -> SweepFolder:
     if missing:
         raise UsageError([Problem(name, f"nothing in {folder}", "this file of a sweep that ended") for name in missing])
     try:
-        head = yaml.safe_load((folder / SWEEP).read_bytes())
+        head = loads(read(folder, SWEEP, most_bytes=MAX_BYTES).decode(), str(folder / SWEEP)).data
         name, keys = str(head["experiment"]), [str(key) for axis in head["axes"] for key in axis]
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(Problem(SWEEP, f"something else in {folder}", "what a sweep writes there")) from error
     return SweepFolder(folder, name, keys)

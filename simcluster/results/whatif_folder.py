@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from simcluster.errors import Problem, UsageError
+from simcluster.inside import read
 
 if TYPE_CHECKING:
     from simcluster.experiment.whatif.critical_path import Part
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from simcluster.results.whatif_plots import WhatIfPlots
 
 ANSWER = "whatif.json"
+ANSWER_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def load_whatif(folder: Path) -> ToldWhatIf:
     from simcluster.experiment.whatif.goal import Goal
 
     try:
-        told = msgspec.json.decode((folder / ANSWER).read_bytes())
+        told = msgspec.json.decode(read(folder, ANSWER, most_bytes=ANSWER_BYTES))
         parts = [Part(part["kind"], part["where"], part["seconds"], part["share"], None) for part in told["path"]]
         return ToldWhatIf(
             Goal(told["goal"], told["target"]),
@@ -71,7 +73,7 @@ def load_whatif(folder: Path) -> ToldWhatIf:
             [_effect(row) for row in told["changes"]],
             ToldPath(parts),
         )
-    except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+    except (OSError, msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         expected = f"what a what-if writes there ({error})"
         raise UsageError(Problem(ANSWER, f"something else in {folder}", expected)) from error
 

@@ -9,26 +9,27 @@ commands run.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 import yaml
 
+from simcluster import inside
 from simcluster.errors import NodeFailed, RunError
+from simcluster.inside import PARTIAL
 from simcluster.results.copies import consensus_metrics
 from simcluster.results.folder import (
     CHECKPOINTS,
     CONFIG,
     FINAL_PATH,
+    LOG_SUFFIX,
     LOGS,
     METRICS,
     ORDER,
-    PARTIAL,
     REPORT,
     SAMPLES,
     SUMMARY,
@@ -74,7 +75,7 @@ def write_run(
     folder = Path(folder)
     check_folder(folder)
     summary = summarize(config, topology, record, version)
-    writers: dict[str, Callable[[Path], object]] = {
+    writers: dict[str, Callable[[BinaryIO], object]] = {
         CONFIG: partial(_write_yaml, dict(config)),
         METRICS: partial(_write_metrics, record),
         TRACE: partial(_write_trace, record, _description(summary)),
@@ -85,13 +86,13 @@ def write_run(
     }
     if isinstance(record.error, NodeFailed):
         details = record.error.details
-        writers[TRACEBACK] = lambda path: path.write_text(details, encoding="utf-8")
+        writers[TRACEBACK] = lambda file: file.write(details.encode())
     _replace(folder, writers)
-    (folder / CHECKPOINTS).mkdir(exist_ok=True)
     # What an earlier run has left must not stay beside the numbers of this one, even if the new report fails.
-    stale = [REPORT, *([LOGS] if config["backend"] == "sim" else [])]
-    for name in [*stale, *(name for name in (TRACEBACK, SAMPLES, FINAL_PATH, ORDER) if name not in writers)]:
-        _remove(folder / name)
+    for name in [REPORT, *(name for name in (TRACEBACK, SAMPLES, FINAL_PATH, ORDER) if name not in writers)]:
+        inside.remove(folder, *name.split("/"))
+    if config["backend"] == "sim":
+        _remove_logs(folder)
     run = Run(folder)
     if report:
         write_report(run, topology)
@@ -103,56 +104,58 @@ def write_report(run: Run, topology: Topology) -> Path:
     from simcluster.results.report import render
 
     page = render(run, topology)
-    _replace(run.folder, {REPORT: lambda path: path.write_text(page, encoding="utf-8")})
+    _replace(run.folder, {REPORT: lambda file: file.write(page.encode())})
     return run.folder / REPORT
 
 
-def _replace(folder: Path, writers: Mapping[str, Callable[[Path], object]]) -> None:
-    """Lets each writer write beside its final name, then renames all; on an error, none."""
-    staged = {name: folder / f"{PARTIAL}{Path(name).name}" for name in writers}
+def _replace(folder: Path, writers: Mapping[str, Callable[[BinaryIO], object]]) -> None:
+    """Let each writer write under another name, then rename all of them; on an error, none."""
     name = ""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, write in writers.items():
-            _remove(staged[name])
-            write(staged[name])
-        for name, path in staged.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            path.replace(folder / name)
+        with inside.opened(folder, make=True) as place:
+            try:
+                for name, write in writers.items():
+                    inside.stage(place, Path(name).name, write)
+                with inside.opened(folder, CHECKPOINTS, make=True) as inner:
+                    for name in writers:
+                        inside.put(place, Path(name).name, inner if name.startswith(f"{CHECKPOINTS}/") else place)
+            except OSError:
+                for staged in writers:
+                    inside.remove_from(place, PARTIAL + Path(staged).name)
+                raise
     except OSError as error:
-        for path in staged.values():
-            _remove(path)
         raise FolderError(folder, name, error) from error
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-        return
-    with suppress(FileNotFoundError, NotADirectoryError):
-        path.unlink()
+def _remove_logs(folder: Path) -> None:
+    """Remove the logs of an earlier run on real nodes, and their folder if nothing else is in it."""
+    with suppress(OSError), inside.opened(folder, LOGS) as logs:
+        for name in os.listdir(logs):
+            if name.endswith(LOG_SUFFIX):
+                inside.remove_from(logs, name)
+    with suppress(OSError), inside.opened(folder) as outer:
+        os.rmdir(LOGS, dir_fd=outer)
 
 
-def _write_yaml(content: dict[str, Any], path: Path) -> None:
-    path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110), encoding="utf-8")
+def _write_yaml(content: dict[str, Any], file: BinaryIO) -> None:
+    file.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).encode())
 
 
-def _write_json(content: Mapping[str, Any], path: Path) -> None:
+def _write_json(content: Mapping[str, Any], file: BinaryIO) -> None:
     # msgspec writes floats so that they read back to the same bits, and NaN and infinities, which JSON lacks,
     # as null.
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    file.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
-def _write_trace(record: RunRecord, other: Mapping[str, Any], path: Path) -> None:
+def _write_trace(record: RunRecord, other: Mapping[str, Any], file: BinaryIO) -> None:
     """One event a line, so that two traces can be compared with the usual tools."""
-    with path.open("wb") as file:
-        file.write(b'{"traceEvents":[\n')
-        for index, event in enumerate(events(record)):
-            file.write((b",\n" if index else b"") + msgspec.json.encode(event))
-        file.write(b"\n]," + msgspec.json.encode(description(record, other))[1:] + b"\n")
+    file.write(b'{"traceEvents":[\n')
+    for index, event in enumerate(events(record)):
+        file.write((b",\n" if index else b"") + msgspec.json.encode(event))
+    file.write(b"\n]," + msgspec.json.encode(description(record, other))[1:] + b"\n")
 
 
-def _write_metrics(record: RunRecord, path: Path) -> None:
+def _write_metrics(record: RunRecord, file: BinaryIO) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -170,24 +173,24 @@ def _write_metrics(record: RunRecord, path: Path) -> None:
     kinds["value"] = pa.float64()
     pq.write_table(
         pa.table({name: pa.array(column, kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)}),
-        path,
+        file,
     )
 
 
-def _write_weights(record: RunRecord, path: Path) -> None:
+def _write_weights(record: RunRecord, file: BinaryIO) -> None:
     assert record.standing.weights is not None
-    path.write_bytes(record.standing.weights)
+    file.write(record.standing.weights)
 
 
-def _write_order(record: RunRecord, path: Path) -> None:
-    path.write_bytes(msgspec.msgpack.encode({node.name: node.order for node in record.nodes}))
+def _write_order(record: RunRecord, file: BinaryIO) -> None:
+    file.write(msgspec.msgpack.encode({node.name: node.order for node in record.nodes}))
 
 
-def _write_samples(samples: Samples, path: Path) -> None:
+def _write_samples(samples: Samples, file: BinaryIO) -> None:
     import pandas as pd
 
     kinds = {"epoch": "int32", "sample": "int64", "node": "category", "used": "int32", "lost": "int32"}
-    pd.DataFrame(dict(samples.columns)).astype(kinds).to_parquet(path, index=False)
+    pd.DataFrame(dict(samples.columns)).astype(kinds).to_parquet(file, index=False)
 
 
 def _description(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from simcluster.errors import Problem, RunError, UsageError, nearest
+from simcluster.given_path import given_path
 from simcluster.results.folder import Run
 from simcluster.results.sweep_folder import SweepFolder
 from simcluster.tracking.handover import Handover, hand_over
@@ -90,6 +91,7 @@ def export(source: Run | SweepFolder, to: str, into: str | None = None) -> Expor
     Raises UsageError as `check` does, TrackingFailed if the tracker fails.
     """
     check(to, into)
+    into = into if into is None or "://" in into else str(given_path(into, "--into"))
     tracker, counts = None, {True: 0, False: 0}
     try:
         tracker = _open(to, into)

@@ -8,9 +8,7 @@ larger one has the smaller one's runs already.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +22,9 @@ from simcluster.experiment.sweep.engines import default_jobs, engine
 from simcluster.experiment.sweep.points import Point, Source, read_points
 from simcluster.experiment.sweep.table import table, write_table
 from simcluster.experiment.sweep.work import DIED, is_complete, note
-from simcluster.results.folder import SUMMARY
+from simcluster.given_path import given_path
+from simcluster.inside import opened, write_whole
+from simcluster.results.folder import SUMMARY, check_links, check_writable
 from simcluster.results.sweep_folder import LOGS, POINTS, SWEEP, SweepFolder
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def sweep(
     if jobs is not None and jobs < 1:
         raise UsageError(Problem("--jobs", str(jobs), "at least 1"))
     _check_target(target)
-    folder = Path(out) if out is not None else Path("runs") / f"{points[0].document['name']}-sweep"
+    folder = given_path(out, "--out") if out is not None else Path("runs") / f"{points[0].document['name']}-sweep"
     _check_folder(folder)
     done = Sweep(folder, points, target)
     _write_head(folder, axes, fixed, points)
@@ -141,6 +141,8 @@ def _check_target(target: Mapping[str, float] | None) -> None:
 def _check_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UsageError(Problem("--out", f"the file {folder}", "a folder, or a name that is free"))
+    check_links(folder, (POINTS,), (LOGS,))
+    check_writable(folder, "--out")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / SWEEP).is_file():
         raise UsageError(
             Problem("--out", f"{folder} with other things in it", "a sweep's folder, an empty or a new one")
@@ -156,9 +158,6 @@ def _write_head(folder: Path, axes: Sequence[Axis], fixed: Mapping[str, Any], po
         "seeds": sorted({point.seed for point in points}),
         "points": len(points),
     }
-    (folder / POINTS).mkdir(parents=True, exist_ok=True)
-    partial = folder / f".partial-{SWEEP}"
-    with suppress(OSError):
-        partial.unlink()
-    partial.write_text(yaml.safe_dump(json.loads(json.dumps(head)), sort_keys=False), encoding="utf-8")
-    os.replace(partial, folder / SWEEP)
+    with opened(folder, POINTS, make=True):
+        pass
+    write_whole(folder, SWEEP, content=yaml.safe_dump(json.loads(json.dumps(head)), sort_keys=False).encode())

@@ -6,8 +6,8 @@ the byte, however it was computed, so nothing in it is of the clock on the wall 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,15 @@ import msgspec
 
 from simcluster.experiment.sweep.points import Point
 from simcluster.experiment.sweep.work import DIED, ERROR
+from simcluster.inside import read, write_whole
+from simcluster.results.folder import METRICS, SUMMARY, read_summary
 from simcluster.results.sweep_folder import TABLE_CSV, TABLE_PARQUET
+from simcluster.results.tables import METRIC_COLUMNS, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+NOTE_BYTES = 10 << 20
 
 NUMBERS = ("elapsed_s", "steps", "loss", "accuracy", "messages_sent", "bytes_sent", "joules", "price_usd")
 """Taken from summary.json as they are."""
@@ -44,9 +49,7 @@ def table(points: Sequence[Point], folders: Sequence[Path], target: Mapping[str,
 def write_table(frame: pd.DataFrame, folder: Path) -> None:
     """As CSV and as Parquet, each replaced as a whole."""
     for name, write in ((TABLE_CSV, frame.to_csv), (TABLE_PARQUET, frame.to_parquet)):
-        partial = folder / f".partial-{name}"
-        write(partial, index=False)
-        os.replace(partial, folder / name)
+        write_whole(folder, name, content=partial(write, index=False))
 
 
 def _row(point: Point, folder: Path, target: Mapping[str, float] | None) -> dict[str, Any]:
@@ -65,23 +68,24 @@ def _row(point: Point, folder: Path, target: Mapping[str, float] | None) -> dict
 
 
 def _summary(folder: Path) -> dict[str, Any]:
-    path = folder / "summary.json"
-    return msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    return read_summary(folder) if (folder / SUMMARY).is_file() else {}
 
 
 def _error(folder: Path, summary: Mapping[str, Any]) -> str | None:
     if summary:
         error = summary.get("error")
         return f"{error['type']}: {error['message']}" if error else None
-    notes = [path.read_text(encoding="utf-8").strip() for path in (folder / ERROR, folder / DIED) if path.is_file()]
+    notes = [
+        read(folder, name, most_bytes=NOTE_BYTES).decode(errors="replace").strip()
+        for name in (ERROR, DIED)
+        if (folder / name).is_file()
+    ]
     return notes[0] if notes else "never ran"
 
 
 def _reached_s(folder: Path, target: Mapping[str, float]) -> float | None:
     """When rank 0's evaluation first was at least as good as every value of *target*; losses are to fall."""
-    import pandas as pd
-
-    metrics = pd.read_parquet(folder / "metrics.parquet")
+    metrics = read_table(folder, METRICS, METRIC_COLUMNS)
     reached: list[float] = []
     for name, wanted in target.items():
         rows = metrics[metrics["name"] == f"eval_{name}"]

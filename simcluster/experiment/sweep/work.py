@@ -6,12 +6,12 @@ comes of it: a point whose folder is complete is never run again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from simcluster.errors import RunError, UsageError
+from simcluster.inside import write_whole
 
 ERROR, DIED = "error.txt", "died.txt"
 """Why a point has no run: what was wrong with it could be told only when it was to run; or its process died, which the
@@ -46,6 +46,4 @@ def is_complete(folder: Path) -> bool:
 def note(folder: Path, name: str, text: str) -> None:
     """Leaves *text* in *folder* as ERROR or DIED."""
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".partial-{name}"
-    partial.write_text(f"{text}\n", encoding="utf-8")
-    os.replace(partial, folder / name)
+    write_whole(folder, name, content=f"{text}\n".encode())

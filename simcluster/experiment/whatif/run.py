@@ -8,7 +8,6 @@ again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +29,9 @@ from simcluster.experiment.whatif.goal import Goal, read_goal
 from simcluster.experiment.whatif.outcome import ANSWER, REPORT, TABLE, WhatIf
 from simcluster.experiment.whatif.perturb import Change, changes
 from simcluster.experiment.whatif.upgrades import Parts, purchases, read_parts
-from simcluster.results.folder import Run
+from simcluster.given_path import given_path
+from simcluster.inside import write_whole
+from simcluster.results.folder import Run, check_links, check_writable
 from simcluster.results.sweep_folder import POINTS
 
 Progress = Callable[[int, int, int], None]
@@ -79,7 +80,7 @@ def whatif(
     read = partial(read_experiment, experiment, topology=topology, algorithm=algorithm, backend="sim")
     plan = _read_first(lambda overrides: read(overrides, seed=seed), fixed)
     _check_goal(wanted, plan)
-    folder = Path(out) if out is not None else Path("runs") / f"{plan.name}-whatif"
+    folder = given_path(out, "--out") if out is not None else Path("runs") / f"{plan.name}-whatif"
     _check_folder(folder)
     asked = _Asked(read, fixed, plan, wanted, seeds, folder, jobs or default_jobs(), engine_name, progress)
     found = asked.answer(for_sale)
@@ -243,6 +244,8 @@ def _nearest(goal: Goal, swept: Sweep) -> str:
 def _check_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UsageError(Problem("--out", f"the file {folder}", "a folder, or a name that is free"))
+    check_links(folder, (POINTS,))
+    check_writable(folder, "--out")
     ours = (folder / ANSWER).is_file() or (folder / POINTS).is_dir()
     if folder.is_dir() and any(folder.iterdir()) and not ours:
         raise UsageError(
@@ -262,6 +265,4 @@ def _write(found: WhatIf, *, report: bool) -> None:
         texts[REPORT] = render(found)
     found.folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        partial_file = found.folder / f".partial-{name}"
-        partial_file.write_text(text, encoding="utf-8")
-        os.replace(partial_file, found.folder / name)
+        write_whole(found.folder, name, content=text.encode())

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import io
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import Problem, UsageError
+from simcluster.given_path import given_path
+from simcluster.inside import write_whole
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -63,7 +64,7 @@ def save_figure(
     *height_in*, if not given, keeps the figure's own. Raises UsageError if matplotlib is missing, for another suffix,
     for a size that is none, and for a trace of a kind that none of our figures has.
     """
-    target = Path(path)
+    target = given_path(path, "path")
     _check(target, width_in, height_in)
     try:
         import matplotlib as mpl
@@ -101,11 +102,7 @@ def _check(target: Path, width_in: float, height_in: float | None) -> None:
 
 def _write(target: Path, content: bytes) -> None:
     """All of it or nothing."""
-    beside = target.with_name(f".partial-{target.name}")
     try:
-        beside.write_bytes(content)
-        beside.replace(target)
+        write_whole(target.parent, target.name, content=content)
     except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
         raise UsageError(Problem("path", str(target), f"a file that can be written ({error.strerror})")) from None

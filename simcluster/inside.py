@@ -1,0 +1,174 @@
+"""Files in a folder that may come from somewhere else: no symbolic link in it is followed, nothing outside is touched.
+
+Every function takes the folder as its user named it, which may be a link, and the names below it, none of which may be:
+they are opened one by one relative to the one before, so a link that appears later is refused as well. This file knows
+the operating system's calls. It must not know what is in a file.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+PARTIAL = ".partial-"
+"""Begins the names of files that are not whole yet."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+Content = bytes | Callable[[BinaryIO], object]
+"""The bytes of a file, or a function that writes them."""
+
+
+@contextmanager
+def opened(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
+    """Open the folder *names* below *folder*, and make what is missing of it if *make*. Raises OSError."""
+    if make:
+        folder.mkdir(parents=True, exist_ok=True)
+    number = os.open(folder, _FOLDER)
+    try:
+        for name in names:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=number)
+            inner = _opened(name, _FOLDER | os.O_NOFOLLOW, number)
+            os.close(number)
+            number = inner
+        yield number
+    finally:
+        os.close(number)
+
+
+def write_whole(folder: Path, *names: str, content: Content) -> None:
+    """Write *content* to the file *names* below *folder*: whole and on the disk, or not at all.
+
+    Raises OSError, with nothing left behind; the file is then as it was before.
+    """
+    with opened(folder, *names[:-1]) as place:
+        stage(place, names[-1], content)
+        put(place, names[-1])
+
+
+def stage(place: int, name: str, content: Content) -> None:
+    """Write *content* under a name that `put` then makes *name*, in the open folder *place*."""
+    partial = PARTIAL + name
+    remove_from(place, partial)
+    try:
+        number = os.open(partial, _NEW, 0o644, dir_fd=place)
+        try:
+            _write(number, content)
+            os.fsync(number)
+        finally:
+            os.close(number)
+    except OSError:
+        remove_from(place, partial)
+        raise
+
+
+def put(place: int, name: str, into: int | None = None) -> None:
+    """Make what was staged in *place* the file *name*, there or in the open folder *into*."""
+    try:
+        os.replace(PARTIAL + name, name, src_dir_fd=place, dst_dir_fd=place if into is None else into)
+    except OSError:
+        remove_from(place, PARTIAL + name)
+        raise
+
+
+def sync(place: int) -> None:
+    """Have the names in the open folder *place* on the disk as well."""
+    os.fsync(place)
+
+
+def remove_from(place: int, name: str) -> None:
+    """Remove the file, or the link, *name* from the open folder *place*, if it is there and that can be done."""
+    with suppress(OSError):
+        os.unlink(name, dir_fd=place)
+
+
+def remove(folder: Path, *names: str) -> None:
+    """Remove the file, or the link, *names* below *folder*, if it is there and that can be done."""
+    with suppress(OSError), opened(folder, *names[:-1]) as place:
+        remove_from(place, names[-1])
+
+
+def listed(folder: Path, *names: str) -> list[str]:
+    """Return the names in the folder *names* below *folder*, sorted; none if there is no such folder.
+
+    Raises OSError if it is a link.
+    """
+    try:
+        with opened(folder, *names) as place:
+            return sorted(os.listdir(place))
+    except FileNotFoundError:
+        return []
+
+
+def open_file(folder: Path, *names: str) -> BinaryIO:
+    """Open the regular file *names* below *folder* for reading. Raises OSError."""
+    with opened(folder, *names[:-1]) as place:
+        number = _opened(names[-1], os.O_RDONLY | _PLAIN, place)
+    return io.FileIO(_regular(number, names[-1]), "rb")  # type: ignore[return-value]
+
+
+def read(folder: Path, *names: str, most_bytes: int) -> bytes:
+    """Return the content of the regular file *names* below *folder*. Raises OSError, also for one that is larger."""
+    with open_file(folder, *names) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes > most_bytes:
+            raise OSError(errno.EFBIG, f"{size_bytes} bytes, more than {most_bytes}", names[-1])
+        return file.read(size_bytes)
+
+
+def append_to(folder: Path, *names: str) -> int:
+    """Open the regular file *names* below *folder* for appending, and make it if it is missing. Raises OSError."""
+    with opened(folder, *names[:-1]) as place:
+        number = _opened(names[-1], os.O_WRONLY | os.O_CREAT | os.O_APPEND | _PLAIN, place)
+    return _regular(number, names[-1])
+
+
+def links(folder: Path, *inner: Sequence[str]) -> list[Path]:
+    """Return the symbolic links in *folder*, and in each folder of *inner* below it that is one."""
+    found = []
+    for names in ((), *inner):
+        with suppress(FileNotFoundError, NotADirectoryError), opened(folder, *names) as place:
+            found += [folder.joinpath(*names, name) for name in os.listdir(place) if _is_link(name, place)]
+    return sorted(found)
+
+
+def _opened(name: str, flags: int, place: int) -> int:
+    try:
+        return os.open(name, flags, 0o644, dir_fd=place)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, place):
+            raise OSError(errno.ELOOP, "a symbolic link, which is not followed", name) from None
+        raise
+
+
+def _is_link(name: str, place: int) -> bool:
+    with suppress(OSError):
+        return stat.S_ISLNK(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode)
+    return False
+
+
+def _regular(number: int, name: str) -> int:
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return number
+    os.close(number)
+    raise OSError(errno.EINVAL, "no regular file", name)
+
+
+def _write(number: int, content: Content) -> None:
+    if not isinstance(content, bytes):
+        with io.BufferedWriter(io.FileIO(number, "wb", closefd=False)) as file:
+            content(file)
+        return
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(number, rest) :]
