@@ -114,7 +114,7 @@ def open_file(folder: Path, *names: str) -> BinaryIO:
     """Open the regular file *names* below *folder* for reading. Raises OSError."""
     with opened(folder, *names[:-1]) as place:
         number = _opened(names[-1], os.O_RDONLY | _PLAIN, place)
-    return io.FileIO(_regular(number, names[-1]), "rb")  # type: ignore[return-value]
+    return io.FileIO(_regular(number, names[-1]), "rb")
 
 
 def read(folder: Path, *names: str, most_bytes: int) -> bytes:

@@ -47,7 +47,7 @@ class RankEntry(msgspec.Struct, forbid_unknown_fields=True):
     batches: Count
     time_s: Seconds
     trees: str
-    files: dict[Literal["model", "optimizer", "algorithm"], File]
+    files: Annotated[dict[str, File], msgspec.Meta(max_length=3)]
 
 
 class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
