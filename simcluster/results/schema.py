@@ -67,7 +67,7 @@ class FaultRow(Struct):
     target: Word
     plan: Row
     spells_s: list[tuple[Time, Time | None]]
-    dropped_bytes: Count | None = None
+    dropped_bytes: Count | None
 
 
 class Restart(Struct):
@@ -90,10 +90,10 @@ class Node(Struct):
     bytes_sent: Count
     bytes_received: Count
     messages_sent: Count
+    weights_sha256: Word | None
+    finished_s: Seconds | None
     joules: Amount = None
     price_usd: Amount = None
-    weights_sha256: Word | None = None
-    finished_s: Seconds | None = None
     incarnation: Count = 0
 
 
@@ -121,12 +121,12 @@ class Summary(Struct):
     versions: dict[str, Word]
     nodes: dict[str, Node]
     links: dict[str, Link]
-    loss: Number = None
-    accuracy: Number = None
+    loss: Number
+    accuracy: Number
+    weights_sha256: Word | None
     control_bytes: Count = 0
     joules: Amount = None
     price_usd: Amount = None
-    weights_sha256: Word | None = None
     numerics: Word = "real"
     staleness: Staleness | UnsetType = UNSET
     error: Error | UnsetType = UNSET
@@ -198,7 +198,10 @@ def trace_of(content: bytes, ranks: int) -> dict[str, Any]:
     if not told.rest.keys() <= known:
         raise ValueError("ranks that the summary does not have - at `$.rest`")
     for number, event in enumerate(told.traceEvents):
-        if event.get("ph") == "X" and event.get("cat") in KINDS:
+        words = [event.get(key) for key in (("ph", "cat") if event.get("ph") == "X" else ("ph",))]
+        if not all(isinstance(word, str) for word in words):
+            raise ValueError(f"an event without ph and cat - at `$.traceEvents[{number}]`")
+        if event["ph"] == "X" and event["cat"] in KINDS:
             span = _as(event, SpanEvent, f"$.traceEvents[{number}]")
             if max(span.pid, span.args.peer) >= ranks:
                 raise ValueError(f"a rank that the summary does not have - at `$.traceEvents[{number}]`")
