@@ -20,7 +20,7 @@ from backends.sim.workers import Workers
 from backends.sockets import generate_key, write_key
 from backends.torch.device import Device
 from simcluster.experiment.job import ClusterJob
-from simcluster.intra_op import one_thread
+from simcluster.intra_op import one_thread, use_one_thread
 from simcluster.replaying.replay import replay
 from simcluster.results.folder import Run
 from simcluster.topology.generators import star
@@ -44,6 +44,7 @@ def noted(run: Run) -> dict[str, int]:
     return {str(name): int(value) for name, value in run.metrics.groupby("name")["value"].max().items()}
 
 
+@one_thread()
 def workers() -> int:
     crew = Workers(2)
     piece = crew.begin("owner", most_threads, hand_over=True)
@@ -52,6 +53,7 @@ def workers() -> int:
     return piece.result()
 
 
+@one_thread()
 def device() -> int:
     found: Future[int] = Future()
     one = Device("device")
@@ -88,14 +90,15 @@ def swept(folder: Path) -> dict[str, int]:
     return noted(sweep.runs[0])
 
 
+@one_thread()
 def overridden() -> int:
-    """In one context, after another thread has changed the process's number."""
+    """In a thread that computes, after another one has changed the process's number."""
 
     def work() -> int:
-        with one_thread():
-            elsewhere(lambda: torch.set_num_threads(3))
-            torch.ones(100_000).exp()  # asks torch for its number
-            return most_threads()
+        use_one_thread()
+        elsewhere(lambda: torch.set_num_threads(3))
+        torch.ones(100_000).exp()  # asks torch for its number
+        return most_threads()
 
     return int(elsewhere(work))
 

@@ -18,6 +18,7 @@ from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.fault_kinds import LIMITS_S
 from simcluster.experiment.restarts import Restarts
 from simcluster.intra_op import one_thread
+from simcluster.kernels import heed_portable
 from simcluster.results.record import RunRecord
 from simcluster.watching.telling import run_info
 from simcluster.yaml_lines import describe
@@ -30,6 +31,7 @@ __all__ = ["Cluster", "run_bodies", "run_cluster"]
 
 OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, "max_restarts": (0, 1_000_000)}
 """Name -> the least and the most that it may be: whole numbers, if those are."""
+FLAGS = ("portable",)
 
 
 def run_cluster(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None = None) -> RunRecord:
@@ -39,7 +41,8 @@ def run_cluster(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None = No
     node begins again so often, as one on real nodes does.
     """
     _check_options(job.options)
-    options = dict(job.options)
+    heed_portable(job.options)
+    options = {name: value for name, value in job.options.items() if name not in FLAGS}
     restarts = Restarts(replace(job, options=options), most=options.pop("max_restarts", 0))
     while restarts.again(record := _run_once(restarts.job, wrap)):
         continue
@@ -106,9 +109,16 @@ def _check_options(options: Mapping[str, Any]) -> None:
     """Raises UsageError with all that is wrong with them."""
     problems = [
         Problem(
-            name, "an option that the simulator does not have", f"one of {', '.join(OPTIONS)}; is it meant for sockets?"
+            name,
+            "an option that the simulator does not have",
+            f"one of {', '.join([*OPTIONS, *FLAGS])}; is it meant for sockets?",
         )
-        for name in sorted(set(options) - set(OPTIONS))
+        for name in sorted(set(options) - {*OPTIONS, *FLAGS})
+    ]
+    problems += [
+        Problem(name, describe(options[name]), "true or false")
+        for name in FLAGS
+        if not isinstance(options.get(name, False), bool)
     ]
     problems += [
         Problem(

@@ -60,6 +60,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     log_level: str = "info"
     loki: str = ""
     late: bool = False
+    portable: bool = False
 
     @property
     def config(self) -> bytes:

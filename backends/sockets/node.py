@@ -59,6 +59,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.experiment.fault_kinds import cut_off
 from simcluster.intra_op import one_thread
 from simcluster.keeper import KEEPER
+from simcluster.kernels import heed_portable
 from simcluster.own_files import look_below
 from simcluster.replaying.notes import Notes
 from simcluster.replaying.order import Kind
@@ -188,6 +189,7 @@ class _Node:
         return failure
 
     async def _take_part(self) -> NodeRecord:
+        heed_portable({"portable": self.job.portable})
         program = load(self.job.program)
         await self.mesh.listener.start(self._listening)
         if self.job.late:  # before anybody who is at work already has to do with it

@@ -44,7 +44,8 @@ class Options:
     *body_limit_bytes*. The run begins when *min_workers* nodes are connected, rank 0 among them; the others join late.
     Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*;
     *tmux* shows what all nodes print. A run that is lost begins again up to *max_restarts* times.
-    With *order*, nodes note in which order things happen there, so that the run can be replayed.
+    With *order*, nodes note in which order things happen there, so that the run can be replayed. *portable* kernels are
+    those that every x86-64 machine has.
     What goes on is told to a *coordinator*: at "host:port" one of this run's own, or another's at "http://...".
     With *tls*, a folder of certificates, connections are encrypted and those certificates say who may join. The token
     leaves this machine unencrypted only with *plain_http*.
@@ -73,6 +74,7 @@ class Options:
     tls: str | None = None
     plain_http: bool = False
     order: bool = True
+    portable: bool = False
 
     @property
     def has_secret(self) -> bool:
@@ -115,6 +117,7 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: 
         keeps=job.keeping is not None and job.keeping.keeps,
         resumes=job.keeping is not None and job.keeping.restored is not None,
         order=options.order,
+        portable=options.portable,
         late=late,
         **_logging(job),
     )
@@ -209,6 +212,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
         "uvloop": (bool, type(None)),
         "ssh": (bool,),
         "order": (bool,),
+        "portable": (bool,),
         "tmux": (bool,),
         "max_restarts": (int,),
         "min_workers": (int, type(None)),

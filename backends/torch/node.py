@@ -22,6 +22,7 @@ from simcluster.errors import LaunchFailed, RunError, SimclusterError
 from simcluster.experiment.job import ClusterJob
 from simcluster.intra_op import one_thread
 from simcluster.keeper import KEEPER
+from simcluster.kernels import heed_portable
 from simcluster.results.record import NodeRecord, Recorder, RunRecord, kept_spans
 
 WAITS_SHOWN = 20
@@ -46,6 +47,7 @@ def take_part(
     do not have the same job.
     """
     began_s = time.perf_counter()
+    heed_portable({"portable": options.portable})
     with one_thread():
         board = Board(store, place, job.names, fallen)
         _check_same(job, place, board.agree("here", _digest(job), options.start_s))

@@ -28,7 +28,8 @@ class Options:
     *loop_s*. A start may take *start_s*. NeverFinished ends a run in
     which for *stuck_s* everybody waits and nothing moves, for *idle_s* no work is done and nothing recorded, or whose
     algorithms have not ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`.
-    *inbox_bytes* is what a process takes from one peer before its algorithm has received it.
+    *inbox_bytes* is what a process takes from one peer before its algorithm has received it. *portable* kernels are
+    those that every x86-64 machine has.
     """
 
     heartbeat_s: float = 0.5
@@ -39,6 +40,7 @@ class Options:
     loop_s: float = 300.0
     limit_s: float | None = None
     inbox_bytes: int = INBOX_BYTES
+    portable: bool = False
 
 
 def read_options(job: ClusterJob, place: Place | None) -> Options:
@@ -50,6 +52,10 @@ def read_options(job: ClusterJob, place: Place | None) -> Options:
         kinds = (int,) if name == "inbox_bytes" else (int, float)
         if name not in names:
             problems.append(Problem(name, "an option that the torch backend does not have", nearest(name, names)))
+        elif name == "portable" and isinstance(value, bool):
+            given[name] = value
+        elif name == "portable":
+            problems.append(Problem(name, describe(value), "true or false"))
         elif isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= MOST.get(name, LIMITS_S[1]):
             most = MOST.get(name, LIMITS_S[1])
             problems.append(Problem(name, describe(value), f"a number of more than 0 and at most {most:.15g}"))

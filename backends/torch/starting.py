@@ -38,7 +38,7 @@ class Order(msgspec.Struct):
     config_json: str
     seed: int
     program: str
-    options: dict[str, float | int | None]
+    options: dict[str, float | int | bool | None]
 
 
 def start_others(

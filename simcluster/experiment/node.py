@@ -15,6 +15,7 @@ from simcluster.errors import ENDED, PeerLost
 from simcluster.experiment.part import Part
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.values import missing_values
+from simcluster.kernels import numerics
 from simcluster.results.record import NodeRecord, Recorder
 from simcluster.results.weights import to_safetensors
 from simcluster.transport import Transport
@@ -52,6 +53,8 @@ async def run_node(
     what happened until then.
     """
     experiment = _experiment(config_json)
+    if experiment.numerics == "real":
+        recorder.record.numerics = numerics()
     part = Part(node, recorder, experiment, evaluate=evaluate)
     time_s = part.time_left_s
     try:

@@ -16,6 +16,7 @@ from simcluster.experiment.kept import begin_with, last_before_the_end, last_com
 from simcluster.experiment.read import read_experiment
 from simcluster.experiment.run import Output, Progress, run_plan
 from simcluster.given_path import given_path
+from simcluster.kernels import heed_portable
 from simcluster.results.folder import SUMMARY, Run, read_summary
 from simcluster.watching.telling import Watcher
 
@@ -41,6 +42,7 @@ def resume(
     longer run. *topology* may have another number of workers, *backend* may be another one. The other arguments are
     those of `run`. Raises UsageError, mostly a CheckpointError, before anything is written; RunError as `run` does.
     """
+    heed_portable(options or {})
     folder = run.folder if isinstance(run, Run) else given_path(run, "run")
     if not folder.is_dir():
         raise CheckpointError("run", f"no folder {folder}", "the folder of a run with checkpoints")

@@ -33,6 +33,7 @@ from simcluster.experiment.own_code import refuse_while_loading
 from simcluster.experiment.places import places
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.given_path import given_path
+from simcluster.kernels import heed_portable, stay_portable
 from simcluster.logs import about
 from simcluster.own_files import files_of
 from simcluster.results.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
@@ -79,6 +80,7 @@ def run(
     failed run has been.
     """
     refuse_while_loading()
+    heed_portable(options or {})
     if experiment is None:
         experiment = {"topology": topology, "algorithm": _block(algorithm), **keys}
         topology = algorithm = None
@@ -113,6 +115,7 @@ def run_plan(
     folder = _folder(plan, out)
     check_folder(folder)
     check_memory(plan)
+    _check_portable(plan, options or {})
     warn_of_misspelt(plan)
     keeping, store = keeping_of(plan, folder, begins_with)
     job = replace(_job(plan, folder, dict(options or {}), progress, on_output, keeping), watcher=watcher)
@@ -130,6 +133,7 @@ def run_plan(
         raise
     try:
         samples = conclude(record, plan, keeping)
+        record.extra["portable"] = job.options.get("portable", False)
         finished = write_run(
             folder, plan.document, plan.topology, record, simcluster.__version__, report=report, samples=samples
         )
@@ -152,6 +156,14 @@ def _folder(plan: Experiment, out: str | Path | None) -> Path:
     if out is not None:
         return given_path(out)
     return default_folder(plan.name, plan.algorithm_name, plan.backend, plan.seed)
+
+
+def _check_portable(plan: Experiment, options: Mapping[str, Any]) -> None:
+    """Raise UsageError if *options* ask for portable kernels where none computes; warn if an earlier run did ask."""
+    if options.get("portable") and plan.numerics == "none":
+        raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))
+    if stay_portable() and not options.get("portable"):
+        log.warning("this process keeps the portable kernels that an earlier run asked for; a new process has its own")
 
 
 def _places_to_look(failure: RunError, folder: Path) -> list[str]:

@@ -19,6 +19,7 @@ from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import read_experiment
 from simcluster.given_path import given_path
+from simcluster.kernels import heed_portable
 from simcluster.replaying.read import read_orders
 from simcluster.results.folder import Run, check_folder, load_run
 from simcluster.results.write import write_run
@@ -61,6 +62,8 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
     """
     recorded = run if isinstance(run, Run) else load_run(run)
     orders = read_orders(recorded)
+    portable = recorded.summary.get("portable") is True
+    heed_portable({"portable": portable})
     folder = given_path(out) if out is not None else recorded.folder.with_name(recorded.folder.name + "-replay")
     plan = read_experiment(recorded.config, backend="sim")
     check_folder(folder)
@@ -72,6 +75,7 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
     record.wall_s = time.perf_counter() - began_s
     weights = check_same(recorded, record)
     record.extra["lost"] = recorded.summary.get("lost", {})
+    record.extra["portable"] = portable
     record.extra["replay"] = {"of": str(recorded.folder), "matches": True}
     written = write_run(folder, plan.document, plan.topology, record, simcluster.__version__, report=report)
     events = sum(len(order.events.kinds) for order in orders)

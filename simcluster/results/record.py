@@ -72,7 +72,8 @@ class NodeRecord:
     happened there, packed by simcluster.replay: none in the simulator. *regroups* has a row for each group of ranks
     that was formed anew with it in it, the last of *group_number*, in which it has *group_rank*;
     *is_through* says that its algorithm came to its end there. *incarnation* is which
-    of its lives ended last: see Recorder.
+    of its lives ended last: see Recorder. *numerics* names the kernels that computed there, as simcluster.kernels does:
+    None where nothing was computed, or if the node never handed in its record.
     """
 
     rank: int
@@ -96,6 +97,7 @@ class NodeRecord:
     is_through: bool = False
     began_s: float = 0.0
     incarnation: int = 0
+    numerics: dict[str, str] | None = None
 
     @property
     def digest(self) -> str:

@@ -95,7 +95,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
         if isinstance(record.error, NodeFailed):
             summary["error"]["traceback"] = record.error.details
-    for key in ("samples", "checkpoints", "resumed", "replay"):
+    for key in ("samples", "checkpoints", "resumed", "replay", "portable"):
         if record.extra.get(key):
             summary[key] = record.extra[key]
     if record.extra.get("lost"):
@@ -134,6 +134,7 @@ def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
         "weights_sha256": node.weights_sha256,
         "finished_s": node.finished_s,
         **({"incarnation": node.incarnation} if node.incarnation else {}),
+        **({"numerics": node.numerics} if node.numerics else {}),
     }
 
 

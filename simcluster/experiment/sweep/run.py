@@ -24,6 +24,7 @@ from simcluster.experiment.sweep.table import table, write_table
 from simcluster.experiment.sweep.work import DIED, is_complete, note
 from simcluster.given_path import given_path
 from simcluster.inside import opened, write_whole
+from simcluster.kernels import heed_portable
 from simcluster.results.folder import SUMMARY, check_links, check_writable
 from simcluster.results.sweep_folder import LOGS, POINTS, SWEEP, SweepFolder
 
@@ -83,6 +84,7 @@ def sweep(
     Raises UsageError, before anything is written, with what is wrong at any point. A run that fails is a row.
     """
     refuse_while_loading()
+    heed_portable(options or {})
     fixed, axes = read_axes(sets, pairs, seed or 0)
     axes = [*_given(values or {}), *axes]
     points = read_points(experiment, axes, fixed, seeds=seeds, seed=seed, **replaced)

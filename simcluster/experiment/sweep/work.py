@@ -22,7 +22,9 @@ def run_point(document: Mapping[str, Any], folder: str, options: Mapping[str, An
     """Runs the experiment *document* into *folder*; a run that fails is as complete as one that does not."""
     from simcluster.experiment.read import read_experiment
     from simcluster.experiment.run import run_plan
+    from simcluster.kernels import heed_portable
 
+    heed_portable(options)
     target = Path(folder)
     try:
         run_plan(read_experiment(document), out=target, options=dict(options), report=False)
