@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test verify papers outcomes hostile kill-checkpoints replay install lint fidelity figures bench clean
+.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean
 
 install: $(STAMP)
 
@@ -30,6 +30,9 @@ papers: $(STAMP)
 
 outcomes: $(STAMP)
 	$(BIN)/python -m tests.outcomes
+
+by-hand: $(STAMP)
+	$(BIN)/python -m tests.by_hand
 
 hostile: $(STAMP)
 	$(BIN)/python -m tests.hostile

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from simcluster.errors import UsageError
 from simcluster.results.compare import ABSENT, Pair, Setting, compare
 from simcluster.results.compare_words import columns
 from simcluster.results.folder import Run
 from simcluster.results.record import Metric, RunRecord
+from simcluster.results.weights import to_safetensors
 from simcluster.results.write import write_run
 from simcluster.topology import load
 from tests.made_up_runs import NAMES, made_up_config, made_up_run, topology_document
@@ -86,6 +89,58 @@ def test_other_weights_everywhere_are_called_different(first: Run, tmp_path: Pat
     pair = Pair(first, write(tmp_path, made_up_run(weights="other")))
     assert pair.same_weights is False
     assert "Different final weights (mini1, mini2, mini3, pi5 and pi4)" in compare(first, pair.b).describe()
+
+
+NATIVE = {"torch": "2.13.0+cpu", "blas": "MKL 2024.2 on one CPU", "cpu_capability": "AVX512"}
+
+
+def trained(folder: Path, weights: list[float], numerics: dict[str, str] | None) -> Run:
+    """A run that ended with *weights* on every node, which nodes computed as *numerics* says."""
+    record, tensor = made_up_run(), torch.tensor(weights)
+    for node in record.nodes:
+        node.weights_sha256 = hashlib.sha256(repr(weights).encode()).hexdigest()
+        node.numerics = numerics
+    record.nodes[0].weights = to_safetensors(["w"], [tensor])
+    return write(folder, record)
+
+
+@pytest.mark.parametrize(
+    ("other", "within", "said"),
+    [
+        # |(3, 4) - (3, 4.001)| / |(3, 4)| = 0.001 / 5 = 2e-4, and 0.01 / 5 = 2e-3
+        ([3.0, 4.001], True, "The same final weights within 0.001 of their norm, from unlike kernels"),
+        ([3.0, 4.01], False, "Final weights differ by 0.002 of their norm: more than the tolerance, 0.001."),
+        ([3.0, float("nan")], False, "Final weights differ by inf of their norm: more than the tolerance, 0.001."),
+    ],
+)
+def test_other_bits_of_unlike_kernels_are_named_and_judged_by_a_tolerance(
+    other: list[float], within: bool, said: str, tmp_path: Path
+) -> None:
+    a = trained(tmp_path / "a", [3.0, 4.0], NATIVE)
+    pair = Pair(a, trained(tmp_path / "b", other, NATIVE | {"cpu_capability": "AVX2"}))
+    text = compare(a, pair.b).describe()
+    assert "cpu_capability at mini1, mini2, mini3, pi5 and pi4: AVX512 -> AVX2" in text
+    assert said in text
+    found = json.loads(json.dumps(pair.to_dict(), allow_nan=False))["numerics"]
+    assert found["within_tolerance"] is within
+    assert found["tolerance"] == 1e-3
+    assert found["unlike"][0] == {"node": "mini1", "key": "cpu_capability", "a": "AVX512", "b": "AVX2"}
+
+
+@pytest.mark.parametrize("numerics", [NATIVE, None])
+def test_other_bits_of_the_same_kernels_are_no_matter_of_tolerance(
+    numerics: dict[str, str] | None, tmp_path: Path
+) -> None:
+    pair = Pair(trained(tmp_path / "a", [3.0, 4.0], NATIVE), trained(tmp_path / "b", [3.0, 4.001], numerics))
+    assert pair.to_dict()["numerics"] is None
+    assert "Different final weights" in compare(pair.a, pair.b).describe()
+
+
+def test_the_same_bits_of_unlike_kernels_need_no_word(tmp_path: Path) -> None:
+    pair = Pair(
+        trained(tmp_path / "a", [3.0], NATIVE), trained(tmp_path / "b", [3.0], NATIVE | {"cpu_capability": "AVX2"})
+    )
+    assert pair.kernels is None
 
 
 def test_the_first_number_that_differs_is_found_by_step_not_by_node(first: Run, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simcluster.errors import Problem, UsageError
 from simcluster.results.prediction import Predicted, links, phases
+from simcluster.results.unlike import Judgement, unlike, weights_difference
 
 if TYPE_CHECKING:
     from simcluster.results.compare_plots import ComparePlots
@@ -93,6 +94,14 @@ class Pair:
         a, b = self.a.summary["nodes"], self.b.summary["nodes"]
         return [name for name in a if name in b and a[name]["weights_sha256"] != b[name]["weights_sha256"]]
 
+    @cached_property
+    def kernels(self) -> Judgement | None:
+        """Where bits differ between runs of unlike kernels: in what, and by how much; None elsewhere."""
+        if self.same_weights is not False and not self.nodes_with_other_weights:
+            return None
+        found = unlike(self.a, self.b)
+        return Judgement(found, weights_difference(self.a, self.b)) if found else None
+
     @property
     def same_trace(self) -> bool:
         return bool(self.a.summary["trace_sha256"] == self.b.summary["trace_sha256"])
@@ -161,6 +170,7 @@ class Pair:
             "same_weights": self.same_weights,
             "same_trace": self.same_trace,
             "nodes_with_other_weights": self.nodes_with_other_weights,
+            "numerics": self.kernels.to_dict() if self.kernels is not None else None,
             "elapsed_s": {"a": a["elapsed_s"], "b": b["elapsed_s"], "ratio": self.elapsed_ratio},
             **{key: {"a": a[key], "b": b[key], "equal": a[key] == b[key]} for key in COUNTS + RESULTS},
             # Runs written before there was a bill lack it.

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from simcluster.results import words
 from simcluster.results.prediction_words import describe_links, describe_phases
+from simcluster.results.unlike import TOLERANCE
 
 if TYPE_CHECKING:
     from simcluster.results.compare import Pair
+    from simcluster.results.unlike import Judgement
 
 MAX_SETTINGS = 20
 MAX_ROWS = 40
@@ -23,6 +25,7 @@ def describe(pair: Pair) -> str:
     blocks = [
         _who(pair),
         headline(pair),
+        _kernels(pair),
         _totals(pair),
         _settings(pair),
         _metrics(pair),
@@ -66,7 +69,27 @@ def _weights(pair: Pair) -> str:
         return f"The same weights to the bit (sha256 {sha256[:12]})"
     if pair.same_weights:
         return f"The same weights at rank 0 (sha256 {sha256[:12]}), others at {_some(others)}"
+    if pair.kernels is not None and pair.kernels.within:
+        return f"The same final weights within {TOLERANCE:g} of their norm, from unlike kernels"
     return f"Different final weights ({_some(others)})"
+
+
+def _kernels(pair: Pair) -> str:
+    """How the kernels differ where the bits do, and whether the weights agree within the tolerance."""
+    if pair.kernels is None:
+        return ""
+    nodes: dict[tuple[str, str, str], list[str]] = {}
+    for node, key, a, b in pair.kernels.found:
+        nodes.setdefault((key, a, b), []).append(node)
+    rows = [f"  {key} at {_some(names)}: {_short(a, 120)} -> {_short(b, 120)}" for (key, a, b), names in nodes.items()]
+    return "\n".join(["Unlike kernels, which round differently:", *rows, _judged(pair.kernels)])
+
+
+def _judged(kernels: Judgement) -> str:
+    if kernels.difference is None:
+        return "Not judged by a tolerance: rank 0 has not left the same tensors in both runs."
+    verdict = "within" if kernels.within else "more than"
+    return f"Final weights differ by {kernels.difference:.2g} of their norm: {verdict} the tolerance, {TOLERANCE:g}."
 
 
 def _some(names: Sequence[str], limit: int = 6) -> str:

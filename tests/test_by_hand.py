@@ -1,0 +1,17 @@
+"""Nodes started by hand, with no variable that says how many threads, end with the simulator's bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.by_hand import both
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_nodes_started_by_hand_end_with_the_simulators_bits(portable: bool, tmp_path: Path) -> None:
+    """Products of 256 x 784 x 512 are large enough for OpenMP to part them. All of them: `make by-hand`."""
+    simulated, real = both(tmp_path, "all_reduce_dp", 512, 256, portable=portable)
+    assert simulated == real
+    assert len(simulated) == 2
