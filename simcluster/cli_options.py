@@ -74,8 +74,9 @@ BackendOptions = Annotated[
     typer.Option(
         "--option",
         metavar="KEY=VALUE",
-        help="A setting of the backend itself, e.g. threads=2 of sim: to compute in two; or limit_s=600 "
-        "or loop_s=900 of sockets: when to give a run up. May be given many times.",
+        help="A setting of the backend itself, e.g. threads=2 of sim: to compute in two; limit_s=600 or loop_s=900 "
+        "of sockets: when to give a run up; portable=true: the same bits on unlike x86-64 CPUs. "
+        "May be given many times.",
     ),
 ]
 
