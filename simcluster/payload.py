@@ -60,13 +60,16 @@ Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar]
 
 @dataclass(slots=True)
 class Message:
-    """A payload that arrived: *source* is the sender's rank. The mailbox numbers messages by *arrival*."""
+    """A payload that arrived: *source* is the sender's rank, *incarnation* which of its lives sent it. The mailbox
+    numbers messages by *arrival*.
+    """
 
     source: int
     tag: str
     payload: Payload
     size_bytes: int
     arrival: int = field(default=0, compare=False, repr=False)
+    incarnation: int = field(default=0, compare=False, repr=False)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -9,11 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simcluster
+from simcluster.payload import Message, Payload
 from simcluster.results.record import NodeRecord
 from simcluster.results.samples import samples_of
 from simcluster.workloads import quadratic
-from simcluster.workloads.ledger import Ledger
+from simcluster.workloads.books import closed
+from simcluster.workloads.ledger import OWN, Fate, Ledger
 from tests.kept import config, play, play_on
+
+HANDED_IN, IN_HAND = int(Fate.HANDED_IN), int(Fate.IN_HAND)
 
 
 def drawing(ledger: Ledger, *numbers: int) -> None:
@@ -33,9 +37,9 @@ def test_groups_of_a_kind_are_one_run() -> None:
     ledger.settle(6, used=False)
     drawing(ledger, 6)
     assert ledger.notes()["runs"] == [[0, 3, 1, 1], [3, 1, 2, 1], [5, 1, 1, 0]]
-    assert ledger.notes(in_hand=True)["runs"][-1] == [6, 1, 1, 0]
+    assert ledger.notes(in_hand=True)["runs"][-1] == [6, 1, 1, IN_HAND]
     ledger.end(well=False)
-    assert ledger.notes()["runs"][-1] == [5, 2, 1, 0]
+    assert ledger.notes()["runs"][-1] == [6, 1, 1, IN_HAND]
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=30))
@@ -56,7 +60,7 @@ def test_every_batch_is_in_one_group(groups: list[tuple[int, bool]]) -> None:
 
 
 def test_who_never_says_anything_has_used_all_if_it_ends_well() -> None:
-    for well, kept in ((True, [[0, 1, 4, 1]]), (False, [[0, 1, 4, 0]])):
+    for well, kept in ((True, [[0, 1, 4, 1]]), (False, [[0, 1, 4, IN_HAND]])):
         ledger = Ledger()
         ledger.begin(0)
         drawing(ledger, 0, 1, 2, 3)
@@ -65,15 +69,18 @@ def test_who_never_says_anything_has_used_all_if_it_ends_well() -> None:
         assert ledger.notes()["runs"] == kept
 
 
-def record(rank: int, runs: list[list[int]], judged: Any = (), again: Any = ()) -> NodeRecord:
-    notes = {"runs": runs, "judged": list(judged), "again": list(again), "joined": False}
-    return NodeRecord(rank, f"n{rank}", samples=[notes])
+def life(runs: list[list[int]], incarnation: int = 0, judged: Any = (), **keys: Any) -> dict[str, Any]:
+    return {**Ledger().notes(), "runs": runs, "judged": list(judged), "incarnation": incarnation, **keys}
+
+
+def record(rank: int, *lives: dict[str, Any]) -> NodeRecord:
+    return NodeRecord(rank, f"n{rank}", samples=list(lives))
 
 
 def test_batches_become_samples_of_epochs() -> None:
     """Two ranks of 8 samples, batches of 3: the third batch has the last two of a pass and the first of the next."""
     workload = quadratic(samples=16, batch_size=3)
-    found = samples_of([record(0, [[0, 3, 1, 1]]), record(1, [[0, 1, 1, 0]])], workload, seed=1)
+    found = samples_of([record(0, life([[0, 3, 1, 1]])), record(1, life([[0, 1, 1, 0]]))], workload, seed=1)
     of_first = [
         (int(epoch), int(sample))
         for epoch, sample, node in zip(*(found.columns[name] for name in ("epoch", "sample", "node")), strict=True)
@@ -87,52 +94,71 @@ def test_batches_become_samples_of_epochs() -> None:
     assert drawn == [workload.train_samples.inputs[sample].tolist() for _, sample in of_first]
 
 
-def test_what_a_server_did_not_take_is_lost_and_what_it_takes_twice_is_repeated() -> None:
-    workload = quadratic(samples=64, batch_size=2)
-    # Of five pushes four came, of which the second was rejected; the fourth is taken once more by a resumed run.
-    server = record(0, [], judged=[[1, 4, [1]]], again=[[1, 3, 1]])
-    found = samples_of([server, record(1, [[0, 5, 1, 1]])], workload, seed=0)
-    assert found.totals == {"used": 2 * (3 + 1), "lost": 2 * 2, "repeated": 2}
+def counted(*nodes: NodeRecord) -> dict[str, int]:
+    """Batches of two samples, as totals of batches."""
+    totals = samples_of(nodes, quadratic(samples=64, batch_size=2), seed=0).totals
+    return {name: count // 2 for name, count in totals.items()}
+
+
+def test_what_a_rank_handed_in_is_used_if_the_server_took_it_and_lost_if_not() -> None:
+    # Five groups were handed in, four came, all but the second were taken.
+    server = record(0, life([], judged=[[1, 0, 4, [[0, 1], [2, 2]]]]))
+    assert counted(server, record(1, life([[0, 5, 1, HANDED_IN]]))) == {"used": 3, "lost": 2, "repeated": 0}
+    # Without a word of the server, as when all the others had ended, all is lost.
+    assert counted(record(0, life([])), record(1, life([[0, 5, 1, HANDED_IN]])))["lost"] == 5
+
+
+def test_a_server_judges_its_own_groups_like_those_of_others() -> None:
+    server = record(0, life([[0, 3, 1, HANDED_IN]], judged=[[OWN, 0, 3, [[0, 2]]]]))
+    assert counted(server, record(1, life([]))) == {"used": 2, "lost": 1, "repeated": 0}
 
 
 def test_a_rank_that_begins_again_repeats() -> None:
-    node = record(1, [[0, 3, 1, 1]])
-    node.samples.append({"runs": [[0, 5, 1, 1]], "judged": [], "again": [], "joined": False})
-    found = samples_of([record(0, [[0, 5, 1, 1]]), node], quadratic(samples=64, batch_size=2), seed=0)
-    assert found.totals == {"used": 2 * 13, "lost": 0, "repeated": 2 * 3}
+    node = record(1, life([[0, 3, 1, 1]]), life([[0, 5, 1, 1]], 1))
+    assert counted(record(0, life([[0, 5, 1, 1]])), node) == {"used": 13, "lost": 0, "repeated": 3}
 
 
-def test_what_a_dead_rank_had_sent_before_its_answer_came_is_what_the_server_made_of_it() -> None:
-    workload = quadratic(samples=64, batch_size=2)
-    for come, used in ((2, 2), (3, 3)):  # two answered, and a third in hand: it had reached the server, or had not
-        node = record(1, [[0, 2, 1, 1], [2, 1, 1, 0]])
-        node.samples[0]["held"] = True
-        found = samples_of([record(0, [], judged=[[1, come, []]]), node], workload, seed=0)
-        assert found.totals == {"used": 2 * used, "lost": 2 * (3 - used), "repeated": 0}
-    node.samples[0]["held"] = False  # given up by the rank itself
-    assert samples_of([record(0, [], judged=[[1, 3, []]]), node], workload, seed=0).totals["used"] == 2 * 2
+def push(rank: int, incarnation: int) -> Message:
+    return Message(rank, "push", Payload((), {}), 10, incarnation=incarnation)
 
 
 def test_each_life_of_a_rank_is_judged_from_its_own_beginning() -> None:
     server = Ledger()
-    for used in (True, False):
-        server.judge(1, used)
-    server.parted(1)
-    server.parted(1)  # told by a reply and by a recv
-    for used in (False, True, True):
-        server.judge(1, used)
-    loaded = Ledger()
-    loaded.load(server.notes())
-    assert loaded.notes()["judged"] == [[1, 2, [1]], [1, 3, [0]]]
-    lives = record(1, [[0, 2, 1, 1]])
-    lives.samples.append({"runs": [[0, 4, 1, 1]], "judged": [], "again": [], "joined": False})
-    found = samples_of([record(0, [], judged=server.notes()["judged"]), lives], quadratic(samples=64, batch_size=2), 0)
-    # Of the first life batch 0 was taken, of the second 1 and 2; its fourth never came.
-    assert found.totals == {"used": 2 * 3, "lost": 2 * 3, "repeated": 0}
-    # Where a server has not told the lives apart, what has come is counted once all the same.
-    lives.samples[0] = {**lives.samples[0], "runs": [[0, 1, 1, 1], [1, 1, 1, 0]], "held": True}
-    together = samples_of([record(0, [], judged=[[1, 5, []]]), lives], quadratic(samples=64, batch_size=2), 0)
-    assert together.totals == {"used": 2 * 5, "lost": 2 * 1, "repeated": 2 * 2}
+    first = [server.receive(push(1, 0)) for _ in range(2)]
+    second = [server.receive(push(1, 2)) for _ in range(3)]  # it died at once in life 1: that took no notes
+    server.take([second[1], first[0], second[2]])
+    assert server.notes()["judged"] == [[1, 0, 2, [[0, 1]]], [1, 2, 3, [[1, 2]]]]
+    lives = record(1, life([[0, 2, 1, HANDED_IN]]), life([[0, 4, 1, HANDED_IN]], 2))
+    # Of the first life batch 0 was taken, of the other one 1 and 2; its fourth never came.
+    found = counted(record(0, life([], judged=server.notes()["judged"])), lives)
+    assert found == {"used": 3, "lost": 3, "repeated": 0}
+
+
+def test_what_came_to_the_server_after_a_killed_ranks_last_words_is_counted() -> None:
+    server = record(0, life([], judged=[[1, 0, 4, [[0, 4]]]]))
+    said = life([[0, 2, 1, HANDED_IN], [2, 1, 1, IN_HAND]], partial=True)
+    assert counted(server, record(1, said)) == {"used": 4, "lost": 0, "repeated": 0}
+    # Of its first life not even a heartbeat arrived; the second pushed one group.
+    server = record(0, life([], judged=[[1, 0, 2, [[0, 1]]], [1, 1, 1, [[0, 1]]]]))
+    assert counted(server, record(1, life([[0, 1, 1, HANDED_IN]], 1))) == {"used": 2, "lost": 1, "repeated": 1}
+
+
+def test_what_a_server_still_held_is_lost_at_the_end_of_a_run_and_used_where_it_is_resumed() -> None:
+    server = Ledger()
+    group = server.receive(push(1, 0))
+    server.hold(group)
+    books = [[life([[0, 1, 1, HANDED_IN]])]]
+    assert closed([[server.notes()], *books])[1][0]["runs"] == [[0, 1, 1, 0]]
+    assert closed([[server.notes()], *books], held=True)[1][0]["runs"] == [[0, 1, 1, 1]]
+    server.take([group])
+    assert closed([[server.notes()], *books])[1][0]["runs"] == [[0, 1, 1, 1]]
+
+
+def test_in_step_all_count_by_the_rank_that_stands_for_the_run() -> None:
+    """The clock stopped the run: rank 0 has ended three steps, rank 1 only two, but gave to the third; rank 2 four."""
+    steps = [[[0, 3, 1, 1], [3, 1, 1, IN_HAND]], [[0, 2, 1, 1], [2, 1, 1, IN_HAND]], [[0, 4, 1, 1]]]
+    nodes = [record(rank, life(runs, in_step=True)) for rank, runs in enumerate(steps)]
+    assert counted(*nodes) == {"used": 9, "lost": 2, "repeated": 0}
 
 
 def test_late_gradients_are_lost_as_often_as_the_server_says(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from simcluster.errors import PeerLost, UsageError
 from simcluster.payload import Message, pack
 from simcluster.transport import FREE, Cost, Transport
 from simcluster.workloads import quadratic
-from simcluster.workloads.ledger import Ledger
 from tests.clusters import now, pair, run, star
 
 
@@ -121,7 +120,7 @@ def test_replies_know_what_each_worker_has_been_told_and_what_is_still_under_way
     # 1 MB over 1 MB/s: the reply is under way for a second.
     async def server(node: Transport) -> None:
         async with asyncio.TaskGroup() as group:
-            replies = Replies(node, group, "weights", Ledger())
+            replies = Replies(node, group, "weights")
             assert not replies.newer_than(0, 1)
             assert not replies.under_way_to(1)
             replies.send(1, 4, [torch.zeros(10**6, dtype=torch.uint8)])
@@ -145,7 +144,7 @@ def test_a_loss_is_borne_while_enough_are_left(enough: bool) -> None:
     async def body(node: Transport) -> bool:
         async with asyncio.TaskGroup() as group:
             try:
-                Replies(node, group, "weights", Ledger()).lost(PeerLost(1, reason="crashed"), enough=enough)
+                Replies(node, group, "weights").lost(PeerLost(1, reason="crashed"), enough=enough)
             except PeerLost:
                 return True
         return False
@@ -158,7 +157,7 @@ def test_what_is_pushed_behind_the_last_step_is_counted_and_its_worker_told() ->
 
     async def server(node: Transport) -> int:
         async with asyncio.TaskGroup() as group:
-            replies = Replies(node, group, "weights", Ledger())
+            replies = Replies(node, group, "weights")
             replies.send(1, 6, [])
             return await replies.see_off("push", replica)
 

@@ -6,10 +6,13 @@ from typing import Any
 
 from simcluster.results.record import NodeRecord
 from simcluster.results.unheard import is_known, notes_of
+from simcluster.workloads.ledger import Fate, Ledger
+
+IN_HAND = int(Fate.IN_HAND)
 
 
-def notes(*runs: list[int], place: list[int] | None = None, **keys: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"runs": list(runs), "judged": [], "again": [], "joined": False}
+def notes(*runs: list[int], place: list[int] | None = None, partial: bool = True, **keys: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {**Ledger().notes(), "runs": list(runs), "partial": partial}
     return found | ({"place": place, "earlier": []} if place else {}) | keys
 
 
@@ -35,13 +38,15 @@ def test_one_that_never_said_a_word_has_done_what_the_next_group_begins_with() -
 
 def test_its_last_words_are_brought_up_to_that() -> None:
     # said at its last heartbeat: five batches, and a sixth in hand, which has come to be used, too
-    nodes = world(notes([0, 5, 1, 1], [5, 1, 1, 0]), rows=[formed(1, (0, 7), lost="b")])
+    nodes = world(notes([0, 5, 1, 1], [5, 1, 1, IN_HAND]), rows=[formed(1, (0, 7), lost="b")])
     assert runs_of(nodes) == [[[0, 5, 1, 1], [5, 2, 1, 1]]]
 
 
 def test_whoever_said_all_is_believed() -> None:
-    nodes = world(notes([0, 7, 1, 1], [7, 1, 1, 0]), rows=[formed(1, (0, 7), lost="b")])
-    assert runs_of(nodes) == [[[0, 7, 1, 1], [7, 1, 1, 0]]]
+    said = [[0, 7, 1, 1], [7, 1, 1, IN_HAND]]
+    assert runs_of(world(notes(*said), rows=[formed(1, (0, 7), lost="b")])) == [said]
+    # A group that it left may have ended two more steps in which nothing of it was needed.
+    assert runs_of(world(notes(*said, partial=False), rows=[formed(1, (0, 9), lost="b")])) == [said]
 
 
 def test_in_a_later_group_it_was_at_its_place_there() -> None:
@@ -49,7 +54,7 @@ def test_in_a_later_group_it_was_at_its_place_there() -> None:
     nodes = world(notes([0, 4, 1, 1]), rows=rows)
     nodes[0].samples = [notes([4, 5, 1, 1], place=[1, 0, 2], earlier=[notes([0, 4, 1, 1])])]
     found = notes_of(nodes[1], nodes)
-    assert [(one.get("place"), one["runs"]) for one in found] == [([1, 1, 2], [[4, 2, 1, 1]]), (None, [[0, 4, 1, 1]])]
+    assert [(one.get("place"), one["runs"]) for one in found] == [(None, [[0, 4, 1, 1]]), ([1, 1, 2], [[4, 2, 1, 1]])]
 
 
 def test_who_came_later_had_no_part_in_the_group_before() -> None:

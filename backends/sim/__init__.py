@@ -21,6 +21,7 @@ from simcluster.intra_op import one_thread
 from simcluster.kernels import heed_portable
 from simcluster.results.record import RunRecord
 from simcluster.watching.telling import run_info
+from simcluster.workloads.ledger import Ledger
 from simcluster.yaml_lines import describe
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def _run_once(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None) -> Ru
         if job.watcher is not None:
             job.watcher.end(teller.telemetry(), str(error or ""))
     records = [node.recorder.record for node in cluster.nodes]
+    for record in records:
+        record.samples = record.samples or [Ledger().notes()]  # one that never began has drawn nothing
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
     extra = {"lost": lost, "faults": cluster.faults.log.rows()}
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)

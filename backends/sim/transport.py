@@ -216,7 +216,8 @@ class SimTransport:
         """Puts a message on its stream."""
         payload = as_payload(content)
         header_B, body_B = sizes_of(tag, payload)
-        message = Message(self.rank, tag, freeze(payload), header_B + body_B)
+        life = self.recorder.incarnation
+        message = Message(self.rank, tag, freeze(payload), header_B + body_B, incarnation=life)
         outgoing = Outgoing(message, body_B, self._loop.create_future())
         stream = self._streams.get(to) or self._stream(to)
         stream.put(outgoing)

@@ -296,7 +296,8 @@ class SocketTransport:
         if self.inbox.lost.get(rank) == ENDED:
             raise ProtocolError("a message after the goodbye")
         payload = Payload(frame.tensors, frame.message.values)
-        message = Message(rank, frame.message.tag, payload, frame.size_bytes)
+        life = self._links[rank].peer.incarnation
+        message = Message(rank, frame.message.tag, payload, frame.size_bytes, incarnation=life)
         if self.notes is not None:
             self.notes.message(rank, zlib.crc32(frame.header, frame.body_crc))
         if frame.landing is not None:

@@ -23,13 +23,14 @@ from torch import Tensor
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, delayed_nesterov, outer_gradient
 from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
-from simcluster.algorithms.serving import next_push
+from simcluster.algorithms.serving import Rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.ledger import Group
 
 
 async def async_diloco(
@@ -70,13 +71,14 @@ async def _serve(
     theta, m, gathered, version, step_s = replica.restored(theta=theta, m=m, gathered=gathered, version=0, step_s={})
     done, updating = replica.done, asyncio.Lock()
 
-    async def take(delta: Tensor, taken_at: int, rank: int, took_s: float) -> int:
+    async def take(delta: Tensor, taken_at: int, rank: int, took_s: float, group: Group) -> int:
         """One change: applied. Returns how many steps *rank*, of which each *took_s*, is to take next."""
         nonlocal theta, m, gathered, version
         # Below 0 only of a worker that was kept later than the server.
         staleness, version = max(version - taken_at, 0), version + 1
         due = version % outer[2] == 0
         theta, m, gathered = await timed(node, delayed_nesterov, theta, m, gathered, delta, due, *outer)
+        replica.ledger.take([group])
         if not server_trains:
             replica.load(unflatten(theta, replica.parameters))  # for whoever judges them: nobody trains on them
         node.record(step=done if server_trains else version, staleness=staleness, applied=version)
@@ -97,26 +99,28 @@ async def _serve(
             took_s = (asyncio.get_running_loop().time() - began_s) / (reached - done)
             delta = await timed(node, outer_gradient, start, replica.parameters)
             async with updating:
-                steps = await take(delta, taken_at, SERVER, took_s)
+                steps = await take(delta, taken_at, SERVER, took_s, replica.ledger.hand_in(reached))
             start, taken_at = theta, version
             await timed(node, adopt, replica.parameters, start)
             done, pushed = reached, pushed + 1
             node.record(step=done, loss=loss, pushed=pushed)
             async with updating:
                 await keep(done)
+            rounds.look()
 
     training = {rank for rank in range(node.size) if rank != SERVER and done_by(replica, rank) < replica.steps}
-    async with asyncio.TaskGroup() as group:
+    rounds = Rounds(node, training)
+    async with asyncio.TaskGroup() as tasks:
         if server_trains:
-            group.create_task(train())
-        while (push := await next_push(node, training, replica.ledger)) is not None:
+            rounds.train(tasks, train())
+        while (push := await rounds.next_push()) is not None:
             delta = flatten(await codec.restore(node, push.tensors))
             async with updating:
-                steps = await take(delta, push["version"], push.source, push["step_s"])
-                replica.ledger.judge(push.source, used=True)
+                group = replica.ledger.receive(push)
+                steps = await take(delta, push["version"], push.source, push["step_s"], group)
                 if not server_trains:
                     await keep(min(version * interval // (node.size - 1), replica.steps))
-                group.create_task(reply_to(node, push.source, "answer", pack(theta, version=version, steps=steps)))
+                tasks.create_task(reply_to(node, push.source, "answer", pack(theta, version=version, steps=steps)))
     await timed(node, adopt, replica.parameters, theta)
 
 
@@ -135,6 +139,7 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         delta = await timed(node, outer_gradient, theta, replica.parameters)
         small = await codec.compress(node, unflatten(delta, replica.parameters))
         last = done == replica.steps
+        replica.ledger.hand_in(done)
         await node.send(SERVER, "push", pack(*small, version=version, step_s=took_s, last=last))
         pushed += 1
         node.record(step=done, loss=loss, pushed=pushed)

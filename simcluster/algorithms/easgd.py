@@ -19,7 +19,7 @@ from torch import Tensor
 
 from simcluster.algorithms.outer import adopt, pulled_by_all, spring
 from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
-from simcluster.algorithms.serving import next_push
+from simcluster.algorithms.serving import Rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, ring_all_reduce
 from simcluster.payload import pack
@@ -135,17 +135,19 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
 
     async def meet(x: Tensor, step: int) -> Tensor:
         node.record(step=step, pushed=-(-step // interval))
+        rounds.look()
         return await take(x, SERVER)
 
     def kept() -> dict[str, Any]:
         return {"centre": centre, "version": version, "met_at": met_at}
 
     training = {rank for rank in range(node.size) if rank != SERVER and done_by(replica, rank) < replica.steps}
-    async with asyncio.TaskGroup() as group:
+    rounds = Rounds(node, training)
+    async with asyncio.TaskGroup() as tasks:
         if trains:
-            group.create_task(_train(node, replica, interval, meet, kept, loose=True))
-        while (push := await next_push(node, training)) is not None:
-            group.create_task(reply_to(node, push.source, "answer", pack(await take(push.tensor, push.source))))
+            rounds.train(tasks, _train(node, replica, interval, meet, kept, loose=True))
+        while (push := await rounds.next_push()) is not None:
+            tasks.create_task(reply_to(node, push.source, "answer", pack(await take(push.tensor, push.source))))
             if not trains:
                 step = min(version * interval // (node.size - 1), replica.steps)
                 await replica.checkpoint(step, batches=0, loose=True, **kept())

@@ -20,8 +20,9 @@ from simcluster.algorithms.parameter_server import SERVER, Expected, blended, ch
 from simcluster.compression import Codec, Compression
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
-from simcluster.transport import ANY, Transport
+from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.ledger import Group
 
 
 async def edp(
@@ -62,7 +63,7 @@ async def _serve(
     version, applied, rejected = replica.restored(version=0, applied=0, rejected=0)
     a_push, updating = blend_interval or 1, asyncio.Lock()  # a push is of so many batches
 
-    async def update(tensors: Sequence[Tensor], taken_at: int, loss: float, own: int = 0) -> bool:
+    async def update(tensors: Sequence[Tensor], taken_at: int, loss: float, group: Group, own: int = 0) -> None:
         """One push: judged, applied to the newest weights, recorded. *own* counts the server's gradients."""
         nonlocal version, applied, rejected
         staleness = max(version - taken_at, 0)  # below 0 only of a worker that was kept later than the server
@@ -70,19 +71,19 @@ async def _serve(
         if max_staleness is not None and staleness > max_staleness:
             rejected += 1
             node.record(step=version, staleness=staleness, rejected=rejected, **pushed)
-            return False
+            return
         if blend_interval is not None and not own:
             await node.compute(_blend, replica, tensors, 1 / (1 + staleness), cost=replica.apply_cost())
         else:
             if damping == "inverse" and staleness > 1:
                 tensors = [gradient / staleness for gradient in tensors]
             await node.compute(replica.apply, tensors, cost=replica.apply_cost())
+        replica.ledger.take([group])
         applied += 1
         # As many steps of its own as are between a worker's pushes make the server one of equals: one version.
         if blend_interval is None or not own or own % blend_interval == 0:
             version += 1
         node.record(step=version, loss=loss, staleness=staleness, applied=applied, **pushed)
-        return True
 
     async def keep_all() -> None:
         await keep(replica, (version + rejected) * a_push, ranks, version=version, applied=applied, rejected=rejected)
@@ -93,29 +94,28 @@ async def _serve(
             taken_at = version
             loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
             async with updating:
-                replica.ledger.settle(own, used=await update(gradients, taken_at, loss, own))
+                await update(gradients, taken_at, loss, replica.ledger.hand_in(own), own)
                 await keep_all()
+            expected.look()
 
     pushes = -(-replica.steps // a_push)
     left = {rank: pushes - -(-done_by(replica, rank) // a_push) for rank in range(node.size) if rank != SERVER}
-    expected = Expected(node, replica.ledger, left, pushes)
-    async with asyncio.TaskGroup() as group:
+    expected = Expected(node, left, pushes)
+    async with asyncio.TaskGroup() as tasks:
         if ranks == node.size:
-            group.create_task(train())
-        while expected:
+            expected.train(tasks, train())
+        while (push := await expected.next()) is not None:
             # Push: in order of arrival, which is what asynchronous means.
-            try:
-                push = await node.recv(ANY, "push")
-            except PeerLost as lost:
-                expected.lost(lost)
+            if isinstance(push, PeerLost):
+                expected.lost(push)
                 continue
             async with updating:
                 tensors = await codec.restore(node, push.tensors)
-                replica.ledger.judge(push.source, used=await update(tensors, push["version"], push["loss"]))
+                await update(tensors, push["version"], push["loss"], replica.ledger.receive(push))
                 # Pull: the weights as they are now, sent while the next push is judged.
                 if push["pull"]:
                     weights = pack(*replica.snapshot(), version=version)
-                    group.create_task(expected.reply(push.source, "weights", weights))
+                    tasks.create_task(expected.reply(push.source, "weights", weights))
                 await keep_all()
             expected.came(push.source)
 
@@ -134,6 +134,7 @@ async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: 
 
         # Phase 2, push: the gradient, or the weights, and the version of the weights that it was taken at.
         if push:
+            replica.ledger.hand_in(step)
             small = await codec.compress(node, replica.parameters if blend else gradients)
             await node.send(SERVER, "push", pack(*small, version=version, loss=loss, pull=pull))
 

@@ -19,13 +19,14 @@ from torch import Tensor
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, outer_gradient
 from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
-from simcluster.algorithms.serving import next_push
+from simcluster.algorithms.serving import Rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.ledger import Group
 
 
 async def fedbuff(
@@ -63,7 +64,7 @@ async def _serve(
     version, held, applied, rejected = replica.restored(version=0, held=0, applied=0, rejected=0)
     done, updating = replica.done, asyncio.Lock()
 
-    async def take(delta: Tensor, taken_at: int) -> bool:
+    async def take(delta: Tensor, taken_at: int, group: Group) -> None:
         """One change: judged, scaled, put into the buffer, unless it is too stale."""
         nonlocal gathered, held, rejected
         staleness = max(version - taken_at, 0)  # below 0 only of a worker that was kept later than the server
@@ -73,15 +74,16 @@ async def _serve(
             scale = (1 + staleness) ** -0.5 if damping == "root" else 1.0
             gathered = await timed(node, _gather, gathered, delta, scale)
             held += 1
+            replica.ledger.hold(group)
             if held == K:
                 await step()
         node.record(step=done, staleness=staleness, applied=applied, rejected=rejected)
-        return taken
 
     async def step() -> None:
         """w <- w - eta_g times the buffer's mean."""
         nonlocal w, gathered, version, held, applied, done
         w = await timed(node, _step, w, gathered, server_learning_rate, held)
+        replica.ledger.take(replica.ledger.held)
         gathered, version, applied, held = torch.zeros_like(w), version + 1, applied + held, 0
         if not server_trains:
             replica.load(unflatten(w, replica.parameters))  # for whoever judges them: nobody trains on them
@@ -99,23 +101,25 @@ async def _serve(
             reached, loss = await inner_steps(node, replica, batches, done, interval)
             delta = await timed(node, outer_gradient, start, replica.parameters)
             async with updating:
-                replica.ledger.settle(reached, used=await take(delta, taken_at))
+                await take(delta, taken_at, replica.ledger.hand_in(reached))
             start, taken_at = w, version
             await timed(node, adopt, replica.parameters, start)
             done = reached
             node.record(step=done, loss=loss, pushed=-(-done // interval))
             async with updating:
                 await keep(done)
+            rounds.look()
 
     training = {rank for rank in range(node.size) if rank != SERVER and done_by(replica, rank) < replica.steps}
-    async with asyncio.TaskGroup() as group:
+    rounds = Rounds(node, training)
+    async with asyncio.TaskGroup() as tasks:
         if server_trains:
-            group.create_task(train())
-        while (push := await next_push(node, training, replica.ledger)) is not None:
+            rounds.train(tasks, train())
+        while (push := await rounds.next_push()) is not None:
             delta = flatten(await codec.restore(node, push.tensors))
             async with updating:
-                replica.ledger.judge(push.source, used=await take(delta, push["version"]))
-                group.create_task(reply_to(node, push.source, "answer", pack(w, version=version)))
+                await take(delta, push["version"], replica.ledger.receive(push))
+                tasks.create_task(reply_to(node, push.source, "answer", pack(w, version=version)))
                 if not server_trains:
                     await keep(min((applied + held + rejected) * interval // (node.size - 1), replica.steps))
     if held:
@@ -133,6 +137,7 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
 
         # Phase 2, push: what they changed, and the version of the weights that they began from.
         delta = await timed(node, outer_gradient, w, replica.parameters)
+        replica.ledger.hand_in(done)
         small = await codec.compress(node, unflatten(delta, replica.parameters))
         await node.send(SERVER, "push", pack(*small, version=version, last=done == replica.steps))
         node.record(step=done, loss=loss, pushed=-(-done // interval))

@@ -21,17 +21,21 @@ from torch import Tensor
 from simcluster.algorithms.parameter_server import SERVER, Expected, done_by, keep, mean, most_of, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
-from simcluster.transport import ANY, Transport
+from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.ledger import Group
 
 
 class Gradient(NamedTuple):
-    """One rank's gradient, the version of the weights that it was taken at, and how its rank is told of new ones."""
+    """One rank's gradient, the version of the weights that it was taken at, its batches in the ledger, and how its rank
+    is told of new weights.
+    """
 
     rank: int
     tensors: Sequence[Tensor]
     taken_at: int
     loss: float
+    group: Group
     answer: Callable[[], object]
 
 
@@ -56,7 +60,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
     loose, updating = batch or k < len(ranks), asyncio.Lock()  # loose: ranks may be at different steps
     pending: list[Gradient] = []
     left = {rank: replica.steps - done_by(replica, rank) for rank in ranks}
-    expected = Expected(node, replica.ledger, left, replica.steps)
+    expected = Expected(node, left, replica.steps)
 
     async def update() -> None:
         """One step with the mean of what is there: by rank, divided by the number really summed."""
@@ -65,6 +69,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
         pending.clear()
         total = mean([gradient.tensors for gradient in gradients])
         await node.compute(replica.apply, total, cost=replica.apply_cost())
+        replica.ledger.take(gradient.group for gradient in gradients)
         version += 1
         applied += len(gradients)
         for gradient in gradients:
@@ -95,33 +100,31 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
             loss, own = await node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
             node.record(step=version, pushed=step)
             async with updating:
-                replica.ledger.settle(step)
-                await take(Gradient(SERVER, own, taken_at, loss, answered.set))
+                await take(Gradient(SERVER, own, taken_at, loss, replica.ledger.hand_in(step), answered.set))
+            expected.look()
             await answered.wait()
 
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as tasks:
 
         def answer(worker: int, taken_at: int) -> None:
             weights = replica.snapshot() if version > taken_at else ()
-            group.create_task(expected.reply(worker, "weights", pack(*weights, version=version)))
+            tasks.create_task(expected.reply(worker, "weights", pack(*weights, version=version)))
 
         if SERVER in ranks:
-            group.create_task(train())
-        while expected:
+            expected.train(tasks, train())
+        while (push := await expected.next()) is not None:
             # Push: in order of arrival.
-            try:
-                push = await node.recv(ANY, "push")
-            except PeerLost as lost:
+            if isinstance(push, PeerLost):
                 async with updating:
-                    expected.lost(lost)
-                    # One that comes back asks anew: its old self is not answered, what that had pushed counts.
-                    pending[:] = [one._replace(answer=int) if one.rank == lost.rank else one for one in pending]
+                    expected.lost(push)
+                    # One that comes back asks again: its old self is not answered, what that had pushed counts.
+                    pending[:] = [one._replace(answer=int) if one.rank == push.rank else one for one in pending]
                     await update_if_due()
                 continue
             reply = partial(answer, push.source, push["version"])
             async with updating:
-                replica.ledger.judge(push.source, used=True)
-                await take(Gradient(push.source, push.tensors, push["version"], push["loss"], reply))
+                group = replica.ledger.receive(push)
+                await take(Gradient(push.source, push.tensors, push["version"], push["loss"], group, reply))
 
 
 async def _work(node: Transport, replica: Replica, *, loose: bool) -> None:
@@ -132,6 +135,7 @@ async def _work(node: Transport, replica: Replica, *, loose: bool) -> None:
         node.record(step=step, loss=loss, pushed=step)
 
         # Phase 2, push.
+        replica.ledger.hand_in(step)
         await node.send(SERVER, "push", pack(*gradients, version=version, loss=loss))
 
         # Phase 3, pull: at once, or when K have pushed.

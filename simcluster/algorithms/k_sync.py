@@ -12,14 +12,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pydantic import PositiveInt
+from torch import Tensor
 
 from simcluster.algorithms.parameter_server import SERVER, Replies, endless, mean, most_of, trainers, unless_told
+from simcluster.algorithms.serving import Listener
 from simcluster.errors import PeerLost
 from simcluster.payload import Message, pack
-from simcluster.transport import ANY, FREE, Transport
+from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.ledger import Group
+
+
+class Push(NamedTuple):
+    """One rank's gradient of a *step*, and its batch in the ledger."""
+
+    rank: int
+    step: int
+    tensors: Sequence[Tensor]
+    loss: float
+    group: Group
 
 
 async def k_sync(
@@ -39,7 +53,7 @@ async def k_sync(
         await _work(node, replica, batch, loose)
         return
     async with asyncio.TaskGroup() as group:
-        replies = Replies(node, group, "weights", replica.ledger)
+        replies = Replies(node, group, "weights")
         await _serve(node, replica, group, replies, needed, batch, server_trains, loose)
 
 
@@ -47,7 +61,7 @@ async def _serve(
     node: Transport, replica: Replica, group: asyncio.TaskGroup, replies: Replies, k: int, batch: bool,
     server_trains: bool, loose: bool,
 ) -> None:  # fmt: skip
-    arrived: asyncio.Queue[Message | PeerLost] = asyncio.Queue()
+    arrived: asyncio.Queue[Push | PeerLost] = asyncio.Queue()
     applied, rejected, pushed = replica.restored(applied=0, rejected=0, pushed=0)
     batches = endless(replica)
 
@@ -57,34 +71,34 @@ async def _serve(
         for data in batches:
             loss, own = await node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
             pushed += 1
-            replica.ledger.settle(replica.ledger.drawn)
-            arrived.put_nowait(Message(SERVER, "push", pack(*own, step=step, loss=loss), 0))
+            arrived.put_nowait(Push(SERVER, step, own, loss, replica.ledger.hand_in(replica.ledger.drawn)))
             if not batch:
                 return
 
-    def left(first: Sequence[Message]) -> set[int]:
+    def left(first: Sequence[Push]) -> set[int]:
         """Who has pushed already, or still can."""
-        return {*node.peers, *(push.source for push in first), *([SERVER] if server_trains else [])}
+        return {*node.peers, *(push.rank for push in first), *([SERVER] if server_trains else [])}
 
-    async def collect(step: int) -> list[Message]:
+    async def collect(step: int) -> list[Push]:
         """The first K gradients of *step*, or as many as there can be; those of earlier ones are rejected."""
         nonlocal rejected
-        first: list[Message] = []
+        first: list[Push] = []
         while len(first) < (k if batch else min(k, len(left(first)))) or not first:
+            listener.look()
             push = await arrived.get()
-            if isinstance(push, Message):
-                replica.ledger.judge(push.source, used=push["step"] == step)
             if isinstance(push, PeerLost):
                 replies.lost(push, enough=bool(left(first)))
-            elif push["step"] == step:
+            elif push.step == step:
                 first.append(push)
             else:
                 rejected += 1
-                if push.source != SERVER and not replies.newer_than(push["step"], push.source):
-                    replies.send(push.source, step, replica.snapshot())
+                if push.rank != SERVER and not replies.newer_than(push.step, push.rank):
+                    replies.send(push.rank, step, replica.snapshot())
         return first
 
-    listening = group.create_task(_listen(node, arrived))
+    # A server that trains need not wait for a worker; one that does not has nothing else to do.
+    listener = Listener(node, lambda: bool(node.peers) or not server_trains)
+    listening = group.create_task(_listen(node, listener, replica, arrived))
     for step in range(1 + replica.at, replica.steps + 1):
         # Phase 1, compute: everybody, at the weights of this step; the first K gradients are enough.
         own = group.create_task(train(step)) if server_trains else None
@@ -94,11 +108,12 @@ async def _serve(
             replica.ledger.settle(replica.ledger.drawn, used=False)  # what it had in its hands
 
         # Phase 2, apply: by rank, divided by the number really summed.
-        first.sort(key=lambda push: push.source)
+        first.sort(key=lambda push: push.rank)
         await node.compute(replica.apply, mean([push.tensors for push in first]), cost=replica.apply_cost())
+        replica.ledger.take(push.group for push in first)
         applied += len(first)
         counts = {"applied": applied, "rejected": rejected, "pushed": pushed}
-        node.record(step=step, loss=sum(push["loss"] for push in first) / len(first), **counts)
+        node.record(step=step, loss=sum(push.loss for push in first) / len(first), **counts)
 
         # Phase 3, all go on: whoever is still at work drops it, unless older weights are still on their way there.
         for rank in node.peers:
@@ -109,20 +124,24 @@ async def _serve(
     # What was pushed too late for the last step is rejected, too.
     listening.cancel()
     while not arrived.empty():
-        if isinstance(push := arrived.get_nowait(), Message):
-            replica.ledger.judge(push.source, used=False)
-            rejected += 1
+        rejected += isinstance(arrived.get_nowait(), Push)
     rejected += await replies.see_off("push", replica)
     node.record(step=replica.steps, rejected=rejected, pushed=pushed)
 
 
-async def _listen(node: Transport, arrived: asyncio.Queue[Message | PeerLost]) -> None:
-    """Pushes in order of arrival, and news of losses."""
-    while node.peers:
-        try:
-            arrived.put_nowait(await node.recv(ANY, "push"))
-        except PeerLost as lost:
-            arrived.put_nowait(lost)
+async def _listen(
+    node: Transport, listener: Listener, replica: Replica, arrived: asyncio.Queue[Push | PeerLost]
+) -> None:
+    """Pushes in order of arrival, and news of losses; without a worker, again when the server looks for one."""
+    while True:
+        push = await listener.next()
+        if isinstance(push, Message):
+            group = replica.ledger.receive(push)
+            arrived.put_nowait(Push(push.source, push["step"], push.tensors, push["loss"], group))
+        elif push is not None:
+            arrived.put_nowait(push)
+        if not isinstance(push, Message) and not node.peers:
+            await listener.looked()
 
 
 async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> None:
@@ -131,17 +150,19 @@ async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> 
         # Phase 1, compute, unless the next step's weights are here first.
         work = node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
         news = await unless_told(node, "weights", work)
-        replica.ledger.settle(replica.ledger.drawn, used=not isinstance(news, Message))
 
         # Phase 2, push; then wait, or compute another one at the same weights.
         if not isinstance(news, Message):
             loss, gradients = news
             pushed += 1
             node.record(step=step, loss=loss, pushed=pushed)
+            replica.ledger.hand_in(replica.ledger.drawn)
             await node.send(SERVER, "push", pack(*gradients, step=step, loss=loss))
             if batch:
                 continue
             news = await node.recv(SERVER, "weights")
+
+        replica.ledger.settle(replica.ledger.drawn, used=False)  # what it dropped
 
         # Phase 3, pull. On a real device work that was dropped may still run: the weights change behind it.
         await node.compute(replica.load, news.tensors, cost=FREE)

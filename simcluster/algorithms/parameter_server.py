@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from simcluster.algorithms.serving import Listener
 from simcluster.errors import PeerLost, Problem, UsageError
 from simcluster.payload import Message, Payload, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
-from simcluster.workloads.ledger import Ledger
 
 T = TypeVar("T")
 
@@ -89,17 +89,19 @@ async def reply_to(node: Transport, worker: int, tag: str, content: Payload) -> 
         return
 
 
-class Expected:
-    """Of which ranks how many pushes are still to come, at a server that answers each: *left* of them, of who begins
-    from the beginning, late or once more, *each*. *ledger* is told of losses.
+class Expected(Listener):
+    """Which ranks have how many pushes still to come, at a server that answers each: *left* of them, and *each* of one
+    that begins from the beginning, late or once more.
     """
 
-    def __init__(self, node: Transport, ledger: Ledger, left: Mapping[int, int], each: int) -> None:
-        self._node, self._ledger, self._left, self._each = node, ledger, dict(left), each
+    def __init__(self, node: Transport, left: Mapping[int, int], each: int) -> None:
+        super().__init__(node, lambda: bool(self.workers()))
+        self._left, self._each = dict(left), each
 
-    def __bool__(self) -> bool:
-        """Whether any are to come from workers."""
-        return any(left for rank, left in self._left.items() if rank != SERVER)
+    def workers(self) -> set[int]:
+        """The workers that have pushes to come, or have just come themselves."""
+        open_ = {rank for rank, left in self._left.items() if left and rank != SERVER}
+        return open_ | {rank for rank in self._node.peers if rank not in self._left}
 
     def left(self) -> set[int]:
         """Who is there, and has not pushed all."""
@@ -111,7 +113,6 @@ class Expected:
 
     def lost(self, loss: PeerLost) -> None:
         """*loss* was told, behind all that had come. Who ended well is not told of one by one."""
-        self._ledger.parted(loss.rank)
         there = (SERVER, *self._node.peers)
         self._left = {rank: left for rank, left in self._left.items() if rank in there and rank != loss.rank}
 
@@ -120,18 +121,17 @@ class Expected:
         try:
             await self._node.send(worker, tag, content)
         except PeerLost:
-            self._ledger.parted(worker)
             self._left.pop(worker, None)
 
 
 class Replies:
     """Replies under *tag* that leave while the server goes on: a slow link holds up its own worker only.
 
-    Each one says at which *step* its receiver is to work. *ledger* is told of losses.
+    Each one says at which *step* its receiver is to work.
     """
 
-    def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str, ledger: Ledger) -> None:
-        self._node, self._group, self._tag, self._ledger = node, group, tag, ledger
+    def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str) -> None:
+        self._node, self._group, self._tag = node, group, tag
         self._told: dict[int, int] = {}
         self._under_way: dict[int, asyncio.Task[None]] = {}
 
@@ -149,7 +149,6 @@ class Replies:
 
     def lost(self, loss: PeerLost, *, enough: bool = True) -> None:
         """A worker is lost; if it comes back it knows of nothing. Raises *loss* if not *enough* are left."""
-        self._ledger.parted(loss.rank)
         self._told.pop(loss.rank, None)
         if not enough:
             raise loss
@@ -159,7 +158,6 @@ class Replies:
         try:
             await self._node.send(worker, self._tag, content)
         except PeerLost:
-            self._ledger.parted(worker)
             self._told.pop(worker, None)
 
     async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:
@@ -172,7 +170,7 @@ class Replies:
             try:
                 while not (only_behind and self.newer_than(replica.steps, worker)):
                     push = await self._node.recv(worker, tag)
-                    replica.ledger.judge(worker, used=False)
+                    replica.ledger.receive(push)
                     late += 1
                     if not self.newer_than(push["step"], worker):
                         self.send(worker, replica.steps + 1, replica.snapshot())

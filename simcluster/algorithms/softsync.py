@@ -20,17 +20,19 @@ from torch import Tensor
 from simcluster.algorithms.parameter_server import SERVER, Expected, done_by, keep, mean, most_of, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
-from simcluster.transport import ANY, Transport
+from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.ledger import Group
 
 
 class Gradient(NamedTuple):
-    """One rank's gradient, and the version of the weights that it was taken at."""
+    """One rank's gradient, the version of the weights that it was taken at, and its batches in the ledger."""
 
     rank: int
     tensors: Sequence[Tensor]
     taken_at: int
     loss: float
+    group: Group
 
 
 async def softsync(
@@ -71,6 +73,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
             for gradient, divisor in zip(pending, divisors, strict=True)
         ]
         await node.compute(replica.apply, mean(parts), cost=replica.apply_cost())
+        replica.ledger.take(gradient.group for gradient in pending)
         version += 1
         applied += len(pending)
         for gradient, staleness in zip(pending, stale, strict=True):
@@ -90,27 +93,25 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
             loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
             node.record(step=version, pushed=step)
             async with updating:
-                replica.ledger.settle(step)
-                await take(Gradient(SERVER, own, taken_at, loss))
+                await take(Gradient(SERVER, own, taken_at, loss, replica.ledger.hand_in(step)))
+            expected.look()
 
     left = {rank: replica.steps - done_by(replica, rank) for rank in ranks if rank != SERVER}
-    expected = Expected(node, replica.ledger, left, replica.steps)
-    async with asyncio.TaskGroup() as group:
+    expected = Expected(node, left, replica.steps)
+    async with asyncio.TaskGroup() as tasks:
         if SERVER in ranks:
-            group.create_task(train())
-        while expected:
+            expected.train(tasks, train())
+        while (push := await expected.next()) is not None:
             # Push: in order of arrival.
-            try:
-                push = await node.recv(ANY, "push")
-            except PeerLost as lost:
-                expected.lost(lost)
+            if isinstance(push, PeerLost):
+                expected.lost(push)
                 continue
             async with updating:
-                replica.ledger.judge(push.source, used=True)
-                await take(Gradient(push.source, push.tensors, push["version"], push["loss"]))
+                group = replica.ledger.receive(push)
+                await take(Gradient(push.source, push.tensors, push["version"], push["loss"], group))
                 # Pull: the weights, if they are others than those that the gradient was taken at.
                 weights = replica.snapshot() if version > push["version"] else ()
-                group.create_task(expected.reply(push.source, "weights", pack(*weights, version=version)))
+                tasks.create_task(expected.reply(push.source, "weights", pack(*weights, version=version)))
             expected.came(push.source)
     if pending:
         await update()
@@ -124,6 +125,7 @@ async def _work(node: Transport, replica: Replica) -> None:
         node.record(step=step, loss=loss, pushed=step)
 
         # Phase 2, push and pull.
+        replica.ledger.hand_in(step)
         await node.send(SERVER, "push", pack(*gradients, version=version, loss=loss))
         message = await node.recv(SERVER, "weights")
         if message.tensors:

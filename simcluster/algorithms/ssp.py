@@ -19,18 +19,21 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 
 from simcluster.algorithms.parameter_server import SERVER, done_by, keep, mean, reply_to, trainers
+from simcluster.algorithms.serving import Listener
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
-from simcluster.transport import ANY, Transport
+from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.ledger import Group
 
 
 class Update(NamedTuple):
-    """A gradient that nobody could have read yet, and the version of the weights that it was taken at."""
+    """A gradient not read by any rank yet, the version of the weights that it was taken at, its batch in the ledger."""
 
     gradients: Sequence[Tensor]
     taken_at: int
     loss: float
+    group: Group
 
 
 async def ssp(
@@ -55,7 +58,12 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
     clock = {rank: done for rank in there if (done := done_by(replica, rank)) < replica.steps}  # of who has not ended
     unread: list[tuple[int, Update]] = []
     waiting: dict[int, bool] = {}  # who would read, and whether that is the last time
+    through = {rank for rank in ranks if done_by(replica, rank) >= replica.steps}
     own_turn, updating = asyncio.Event(), asyncio.Lock()
+
+    def expected() -> bool:
+        """Whether any worker has a push to come."""
+        return any(rank != SERVER for rank in clock) or any(rank not in through for rank in node.peers)
 
     async def tick(rank: int, update: Update, last: bool) -> None:
         """A push: the worker's clock moves on, and it waits to read."""
@@ -73,10 +81,11 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
             for rank in free:
                 if waiting.pop(rank):
                     del clock[rank]
+                    through.add(rank)
                 if rank == SERVER:
                     own_turn.set()
                 else:
-                    group.create_task(reply_to(node, rank, "weights", pack(*replica.snapshot(), version=version)))
+                    tasks.create_task(reply_to(node, rank, "weights", pack(*replica.snapshot(), version=version)))
 
     async def fold() -> None:
         """One step with the mean of what is unread: by rank, divided by the number really summed."""
@@ -87,6 +96,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
         unread.clear()
         total = mean([update.gradients for update in updates])
         await node.compute(replica.apply, total, cost=replica.apply_cost())
+        replica.ledger.take(update.group for update in updates)
         applied += len(updates)
         version += 1
         for update in updates:
@@ -100,28 +110,28 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
             node.record(step=version, pushed=step)
             own_turn.clear()
             async with updating:
-                replica.ledger.settle(step)
-                await tick(SERVER, Update(own, taken_at, loss), last=step == replica.steps)
+                group = replica.ledger.hand_in(step)
+                await tick(SERVER, Update(own, taken_at, loss, group), last=step == replica.steps)
+            listener.look()
             await own_turn.wait()
 
-    async with asyncio.TaskGroup() as group:
+    listener = Listener(node, expected)
+    async with asyncio.TaskGroup() as tasks:
         if SERVER in ranks:
-            group.create_task(train())
-        while any(rank != SERVER for rank in clock):
+            listener.train(tasks, train())
+        while (push := await listener.next()) is not None:
             # Push: in order of arrival.
-            try:
-                push = await node.recv(ANY, "push")
-            except PeerLost as lost:  # it may be back already
-                replica.ledger.parted(lost.rank)
+            if isinstance(push, PeerLost):  # it may be back already
+                through.discard(push.rank)
                 async with updating:
-                    for rank in [rank for rank in clock if rank == lost.rank or rank not in (SERVER, *node.peers)]:
+                    for rank in [rank for rank in clock if rank == push.rank or rank not in (SERVER, *node.peers)]:
                         del clock[rank]
                         waiting.pop(rank, None)
                     await release()
                 continue
             async with updating:
-                replica.ledger.judge(push.source, used=True)
-                await tick(push.source, Update(push.tensors, push["version"], push["loss"]), push["last"])
+                update = Update(push.tensors, push["version"], push["loss"], replica.ledger.receive(push))
+                await tick(push.source, update, push["last"])
     await fold()  # of a worker that was lost behind its last push
 
 
@@ -134,6 +144,7 @@ async def _work(node: Transport, replica: Replica, *, loose: bool) -> None:
 
         # Phase 2, push: the clock ticks.
         last = step == replica.steps
+        replica.ledger.hand_in(step)
         await node.send(SERVER, "push", pack(*gradients, version=version, loss=loss, last=last))
 
         # Phase 3, read: answered when the slowest is near enough.

@@ -22,6 +22,7 @@ from simcluster.errors import PeerLost
 from simcluster.payload import Message, pack
 from simcluster.transport import ANY, FREE, Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.ledger import Group
 
 
 async def sync_ps(
@@ -53,7 +54,7 @@ async def sync_ps(
         return
     async with asyncio.TaskGroup() as group:
         # A reply leaves while the server goes on: a slow link holds up its own worker only.
-        replies = Replies(node, group, "reply", replica.ledger)
+        replies = Replies(node, group, "reply")
         await _serve(node, replica, replies, pull_interval, timeout_s, needed, cancel_late, server_trains, loose)
 
 
@@ -63,6 +64,7 @@ async def _serve(
 ) -> None:  # fmt: skip
     """*needed*: the gradients of workers that make a step."""
     on_time: dict[int, Message] = {}
+    groups: list[Group] = []
     own: list[tuple[float, list[Tensor]]] = []
     applied, rejected = replica.restored(applied=0, rejected=0)
     batches = replica.batches()
@@ -76,9 +78,10 @@ async def _serve(
             except PeerLost as lost:
                 replies.lost(lost, enough=bool(own or on_time or node.peers))
                 continue
-            replica.ledger.judge(push.source, used=push["step"] == step)
+            group = replica.ledger.receive(push)
             if push["step"] == step:
                 on_time[push.source] = push
+                groups.append(group)
                 continue
             rejected += 1
             if not replies.newer_than(push["step"], push.source):
@@ -86,10 +89,11 @@ async def _serve(
 
     for step in range(1 + replica.at, replica.steps + 1):
         # Phase 1, compute: the server's own gradient, while the workers' arrive.
-        own = []
+        own, groups = [], []
         if server_trains:
             batch = next(batches)
             own = [await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))]
+            groups.append(replica.ledger.hand_in(step))
 
         # Phase 2, barrier: the first K gradients of this step, or those in time, of which there is one at least.
         on_time, before = {}, rejected
@@ -103,6 +107,7 @@ async def _serve(
         pushes = [on_time[rank] for rank in sorted(on_time)]
         total = mean([gradients for _, gradients in own] + [push.tensors for push in pushes])
         await node.compute(replica.apply, total, cost=replica.apply_cost())
+        replica.ledger.take(groups)
 
         # Phase 4, reply to those that waited, with weights if it is a step to pull on; tell those who are late to stop.
         pull = replica.snapshot() if step % pull_interval == 0 else ()
@@ -135,6 +140,7 @@ async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: b
             loss, gradients = done
             pushed += 1
             node.record(step=step, loss=loss, pushed=pushed)
+            replica.ledger.hand_in(replica.ledger.drawn)
             await node.send(SERVER, "gradients", pack(*gradients, step=step, loss=loss))
         reply = done if isinstance(done, Message) else await node.recv(SERVER, "reply")
 
@@ -146,7 +152,7 @@ async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: b
         else:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
         step, drawn = reply["step"], replica.ledger.drawn
-        replica.ledger.settle(drawn, used=not isinstance(done, Message))
+        replica.ledger.settle(drawn, used=False)  # what it dropped
         await replica.checkpoint(step - 1, batches=drawn, loose=loose, pushed=pushed)
         if step > replica.steps:
             break

@@ -19,6 +19,7 @@ from simcluster.checkpoints.shard import ALGORITHM, LEDGER, MODEL, OPTIMIZER, Sh
 from simcluster.checkpoints.store import Checkpoint
 from simcluster.checkpoints.tree import SHARDED, decode, encode, walk
 from simcluster.errors import CheckpointError
+from simcluster.workloads.books import closed
 from simcluster.workloads.ledger import Ledger
 
 
@@ -66,10 +67,7 @@ def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:
     if size == manifest.world_size:
         shards = [_again(entry, manifest, read) for entry in sorted(manifest.ranks, key=lambda entry: entry.rank)]
         everybodys = [shard.batches for shard in shards]
-        if manifest.cut == "loose":
-            _reckon(shards)
-        for rank in manifest.behind:
-            _fill(rank, shards, manifest)
+        _reckon(shards)
     else:
         step = manifest.step * manifest.world_size // size if by_epochs else manifest.step
         everybodys = [step] * size
@@ -88,40 +86,14 @@ def _again(entry: RankEntry, manifest: Manifest, read: Callable[[File], bytes]) 
 
 
 def _reckon(shards: list[Shard]) -> None:
-    """Where ranks did not go in step: what rank 0 had taken of another one beyond that one's own last words will be
-    trained on again; what it had not taken yet is lost.
+    """Closes the books of the run before: what a server had not applied yet is lost. What it had applied beyond a
+    rank's last words is used, and will be trained on once more.
     """
-    server = _ledger(shards[0])
-    for rank, lives in list(server.judged.items()):
-        come, rejected = ([life for life in lives if life[0]] or lives)[-1]  # the one that the run goes on with
-        settled = sum(groups for _, groups, _, used in _ledger(shards[rank]).runs if used)
-        server.again += [[rank, group, 1] for group in range(settled, come) if group not in rejected]
-        lost = list(range(come, settled))
-        server.judged[rank] = [(settled, [group for group in rejected if group < settled] + lost)]
-    trees = json.loads(shards[0].trees)
-    shards[0].trees = json.dumps({**trees, LEDGER: server.notes()})
-
-
-def _fill(rank: int, shards: list[Shard], manifest: Manifest) -> None:
-    """Note in the ledgers of a lost rank and its server, if it has one, the batches taken after its last shard."""
-    server, own = _ledger(shards[0]), _ledger(shards[rank])
-    lives = server.judged.get(rank)
-    if not lives:
-        return
-    entry = next(entry for entry in manifest.ranks if entry.rank == rank)
-    settled = sum(groups for _, groups, _, used in own.runs if used)
-    come, rejected = ([life for life in lives if life[0]] or lives)[-1]
-    if come > settled:
-        own.runs.append([entry.batches, come - settled, 1, 1])
-    server.judged[rank] = [(max(come, settled), rejected)]
-    for shard, ledger in ((shards[0], server), (shards[rank], own)):
-        shard.trees = json.dumps({**json.loads(shard.trees), LEDGER: ledger.notes()})
-
-
-def _ledger(shard: Shard) -> Ledger:
-    ledger = Ledger()
-    ledger.load(json.loads(shard.trees)[LEDGER])
-    return ledger
+    trees = [json.loads(shard.trees) for shard in shards]
+    for shard, tree, lives in zip(shards, trees, closed([[tree[LEDGER]] for tree in trees], held=True), strict=True):
+        own = next(notes for notes in lives if notes["incarnation"] == tree[LEDGER]["incarnation"])
+        runs = [run for notes in lives for run in notes["runs"]]
+        shard.trees = json.dumps({**tree, LEDGER: {**own, "runs": runs}})
 
 
 class _Resized:

@@ -8,6 +8,7 @@ This file knows ranks. It must not know a backend, a schedule, or what is sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from simcluster.collectives.exchange import exchange
 from simcluster.forwarding import Forwarding
@@ -68,5 +69,4 @@ class Subgroup(Forwarding):
         return self._ranks[place]
 
     def _seen_inside(self, message: Message) -> Message:
-        source = self._place[message.source]
-        return Message(source, message.tag, message.payload, message.size_bytes, message.arrival)
+        return replace(message, source=self._place[message.source])

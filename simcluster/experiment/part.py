@@ -67,7 +67,7 @@ class Part:
         finished_s = self._recorder.end_algorithm() if finished_s is None else finished_s
         self._recorder.on_metrics = None
         if self.replica.computes:
-            self.replica.ledger.end(well=False)  # what is still in hand is lost, unless it has ended well
+            self.replica.ledger.end(well=False)
             self._recorder.ledger = None
             record.samples.append(self.replica.ledger.notes())
         return finished_s
@@ -119,6 +119,8 @@ class Part:
         make = partial(experiment.workload.replica, node.rank, node.size, experiment.seed)
         self.replica = replica = make(**length, numerics=experiment.numerics)
         replica.is_to_leave = lambda: self._recorder.told_to_leave
+        replica.ledger.incarnation = self._recorder.incarnation
+        replica.ledger.in_step = goes_in_step(experiment.algorithm)
         self._recorder.ledger = partial(replica.ledger.notes, in_hand=True) if replica.computes else None
         if capture is not None:
             by_epochs = "epochs" in experiment.document["stop"]

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simcluster.results.record import NodeRecord, regroups
-from simcluster.results.unheard import notes_of
+from simcluster.results.record import NodeRecord, regroups, standing
+from simcluster.results.unheard import notes_of, number_of
 from simcluster.rng import numpy_stream
 from simcluster.workloads import Workload
+from simcluster.workloads.books import Batches, Notes, closed, groups_of
+from simcluster.workloads.ledger import OWN, Fate
 
 Counts = NDArray[np.int64]
 
@@ -55,13 +57,17 @@ Place = tuple[int, int, int]
 def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Samples:
     """Those of the run of *nodes*."""
     size = len(nodes)
-    batches = [_batches(node, nodes) for node in nodes]
-    if any(notes["joined"] for notes in nodes[0].samples):
-        batches = [batches[0]] * size  # every batch was that of all ranks, and they trained one model
-    dealt: list[tuple[str, Place, tuple[Counts, Counts]]] = [
-        (node.name, (0, node.rank, size), counts) for node, counts in zip(nodes, batches, strict=True)
-    ]
-    dealt += [(node.name, place, counts) for node in nodes for place, counts in _of_groups(node, nodes).items()]
+    noted = [notes_of(node, nodes) for node in nodes]
+    books = closed(noted, _serving(noted[0], stands=standing(nodes) is nodes[0]))
+    if any(notes["joined"] for notes in books[0]):
+        books = [books[0]] * size  # every batch was that of all ranks, and they trained one model
+    dealt: list[tuple[str, Place, tuple[Counts, Counts]]] = []
+    for node, lives in zip(nodes, books, strict=True):
+        found: dict[Place, list[Batches]] = {(0, node.rank, size): []}
+        for notes in lives:
+            place = tuple(notes.get("place") or (0, node.rank, size))
+            found.setdefault(place, []).extend(_cut(groups_of(notes), _end_of(notes, books, nodes)))
+        dealt += [(node.name, place, _counted(groups)) for place, groups in found.items()]
     parts = []
     for name, (_, rank, of_size), counts in dealt:
         shard = workload.shards(of_size, seed)[rank]
@@ -70,76 +76,49 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
     return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, len(dealt) > size)
 
 
-def _of_groups(node: NodeRecord, nodes: Sequence[NodeRecord]) -> dict[Place, tuple[Counts, Counts]]:
-    """Of each place that *node* has had in a group other than the first: how often each batch was used, was lost."""
-    found: dict[Place, list[tuple[int, int, bool]]] = {}
-    for notes in notes_of(node, nodes):
-        if notes.get("place"):
-            number, rank, size = notes["place"]
-            end = _end_of(number, nodes)
-            found.setdefault((number, rank, size), []).extend(_cut(_groups_in(notes), end))
-    return {place: _counted(groups) for place, groups in found.items()}
+def _serving(lives: Sequence[Notes], *, stands: bool) -> Sequence[Notes]:
+    """Of the *lives* of a server the one whose weights are the run's: its last, if it *stands* for the run, else the
+    last that served others.
+    """
+    served = [notes for notes in lives if any(rank != OWN for rank, *_ in notes["judged"])]
+    return (lives if stands or not served else served)[-1:]
 
 
-def _end_of(number: int, nodes: Sequence[NodeRecord]) -> float:
-    """The batches of the group *number* that are in the weights, where others followed it."""
-    ends = [inf]
+def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], nodes: Sequence[NodeRecord]) -> float | None:
+    """The batches of each rank that are in the weights, in the group of ranks that *notes* are from; None if ranks did
+    not go in step.
+    """
+    number = number_of(notes)
+    ends: list[float] = []
     for row in regroups(nodes):
         after, batches = row["after"]
         if row["group"] > number:
             ends.append(batches if after == number else 0 if after < number else inf)
-    return min(ends)
+    if ends:
+        return min(ends)
+    if not notes["in_step"]:
+        return None
+    stands = nodes.index(standing(nodes))
+    settled = [group for own in books[stands] if number_of(own) == number for group in groups_of(own)]
+    return max((first + width for first, width, fate in settled if fate is not Fate.IN_HAND), default=0)
 
 
-def _groups_in(notes: Mapping[str, Any]) -> list[tuple[int, int, bool]]:
-    """(first batch, batches, whether they are in the weights) of each that was settled at once."""
-    runs = notes["runs"]
+def _cut(groups: Sequence[Batches], end: float | None) -> list[Batches]:
+    """If ranks went in step, what was in hand before batch *end* is in the weights, and nothing that came after is."""
+    if end is None:
+        return list(groups)
     return [
-        (start, width, bool(used))
-        for first, count, width, used in runs
-        for start in range(first, first + count * width, width)
+        (first, width, Fate.LOST if fate is Fate.LOST or first + width > end else Fate.USED)
+        for first, width, fate in groups
     ]
 
 
-def _cut(groups: Sequence[tuple[int, int, bool]], end: float) -> list[tuple[int, int, bool]]:
-    """What came after batch *end* was lost."""
-    return [(first, width, used and first + width <= end) for first, width, used in groups]
-
-
-def _batches(node: NodeRecord, nodes: Sequence[NodeRecord]) -> tuple[Counts, Counts]:
-    """(how often each batch of *node* was used, was lost), by number."""
-    verdicts = [entry[1:] for notes in nodes[0].samples for entry in notes["judged"] if entry[0] == node.rank]
-    while len(verdicts) > 1 and not verdicts[-1][0]:  # it never came back
-        verdicts.pop()
-    groups: list[tuple[int, int, bool]] = []
-    settled: list[tuple[int, int]] = []  # those that were not given up here: they are judged in this order
-    end = _end_of(0, nodes)
-    before = 0  # of them, in this life
-    for notes in (notes for notes in notes_of(node, nodes) if not notes.get("place")):
-        come, rejected = verdicts[0] if verdicts else (None, ())
-        of_life = _groups_in(notes)
-        for index, (start, width, used) in enumerate(of_life):
-            sent = used or (bool(notes.get("held")) and index == len(of_life) - 1 and come is not None)
-            taken = sent and before not in rejected and (come is None or before < come)
-            groups.append((start, width, taken))
-            settled += [(start, width)] * used
-            before += used or taken
-        if len(verdicts) > 1:  # of a life that a server has not told from the next there is one verdict for both
-            verdicts, before = verdicts[1:], 0
-    counts = _counted(_cut(groups, end))
-    for rank, group, number in (part for notes in nodes[0].samples for part in notes["again"]):
-        if rank == node.rank:
-            for first, width in settled[group : group + number]:
-                counts[0][first : first + width] += 1
-    return counts
-
-
-def _counted(groups: Sequence[tuple[int, int, bool]]) -> tuple[Counts, Counts]:
+def _counted(groups: Sequence[Batches]) -> tuple[Counts, Counts]:
     """(how often each batch was used, was lost), by number."""
     last = max((first + width for first, width, _ in groups), default=0)
     counts = np.zeros((2, last), dtype=np.int64)
-    for first, width, used in groups:
-        counts[0 if used else 1, first : first + width] += 1
+    for first, width, fate in groups:
+        counts[0 if fate is Fate.USED else 1, first : first + width] += 1
     return counts[0], counts[1]
 
 

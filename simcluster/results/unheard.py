@@ -6,28 +6,44 @@ This file knows ledgers and rows of regroups. It must not know samples, algorith
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from simcluster.results.record import NodeRecord, regroups
+from simcluster.workloads.books import Notes
+from simcluster.workloads.ledger import Fate
 
-Notes = dict[str, Any]
+NOTHING: Final[Notes] = {
+    "runs": [], "judged": [], "held": [], "incarnation": 0, "joined": False, "in_step": True, "partial": True
+}  # fmt: skip
 
 
 def notes_of(node: NodeRecord, nodes: Sequence[NodeRecord]) -> list[Notes]:
-    """What *node* noted in each of its lives and groups, one behind the other.
+    """The notes of *node*, of each of its lives and groups in turn.
 
-    Where it was lost, what the next group began with is used, its own batches too: it had done its part of that.
+    If its last words in a life are not known, what the next group began with is used, its own batches too: it had done
+    its part of that.
     """
-    found = _flat(node)
-    for row in regroups(nodes):
-        if node.name in row["lost"] and _was_in(row["after"][0], node, nodes):
-            found = _completed(found, row, node, nodes)
+    lives = [*node.samples] or [{**NOTHING}]
+    rows = [row for row in regroups(nodes) if node.name in row["lost"]]
+    found: list[Notes] = []
+    for life in lives:
+        parts = [*life.get("earlier", ()), life]
+        for row in rows if life["partial"] else ():
+            if number_of(parts[-1]) <= row["after"][0] and _was_in(row["after"][0], node, nodes):
+                parts = _completed(parts, row, node, nodes)
+        found += parts
     return found
 
 
 def is_known(node: NodeRecord, nodes: Sequence[NodeRecord]) -> bool:
     """Whether anything is known of its batches."""
     return bool(node.samples) or any(node.name in row["lost"] for row in regroups(nodes))
+
+
+def number_of(notes: Mapping[str, Any]) -> int:
+    """Of the group of ranks that *notes* are from."""
+    place = notes.get("place")
+    return int(place[0]) if place else 0
 
 
 def _flat(node: NodeRecord) -> list[Notes]:
@@ -43,30 +59,24 @@ def _was_in(number: int, node: NodeRecord, nodes: Sequence[NodeRecord]) -> bool:
     return first is None or node.name in first["lost"]
 
 
-def _number(notes: Mapping[str, Any]) -> int:
-    """Of the group that they are from."""
-    place = notes.get("place")
-    return int(place[0]) if place else 0
-
-
 def _completed(
-    found: Sequence[Notes], row: Mapping[str, Any], node: NodeRecord, nodes: Sequence[NodeRecord]
+    parts: Sequence[Notes], row: Mapping[str, Any], node: NodeRecord, nodes: Sequence[NodeRecord]
 ) -> list[Notes]:
     number, batches = row["after"]
-    own = next((notes for notes in found if _number(notes) == number), None)
+    own = next((notes for notes in parts if number_of(notes) == number), None)
     if own is None:
-        own = {"runs": [], "judged": [], "again": [], "joined": False, **_place(number, node, nodes)}
-        found = [own, *found]
-    used = [run for run in own["runs"] if run[3]]
+        own = {**NOTHING, "incarnation": parts[-1]["incarnation"], **_place(number, node, nodes)}
+        parts = [*parts, own]
+    settled = [run for run in own["runs"] if run[3] != Fate.IN_HAND]
     begun = [
-        notes["runs"][0][0] for other in nodes for notes in _flat(other) if _number(notes) == number and notes["runs"]
+        notes["runs"][0][0] for other in nodes for notes in _flat(other) if number_of(notes) == number and notes["runs"]
     ]
-    end = max((first + count * width for first, count, width, _ in used), default=min(begun, default=0))
+    end = max((first + count * width for first, count, width, _ in settled), default=min(begun, default=0))
     if end >= batches:
-        return list(found)
-    beyond = [run for run in own["runs"] if not run[3] and run[0] >= batches]
-    whole = {**own, "runs": [*used, [end, batches - end, 1, 1], *beyond]}
-    return [whole if notes is own else notes for notes in found]
+        return list(parts)
+    beyond = [run for run in own["runs"] if run[3] == Fate.IN_HAND and run[0] >= batches]
+    whole = {**own, "runs": [*settled, [end, batches - end, 1, int(Fate.USED)], *beyond]}
+    return [whole if notes is own else notes for notes in parts]
 
 
 def _place(number: int, node: NodeRecord, nodes: Sequence[NodeRecord]) -> dict[str, list[int]]:

@@ -1,36 +1,63 @@
-"""What became of the batches that one rank has drawn: which are in the weights, which were lost, in its own order.
+"""What became of the batches that one rank has drawn, noted where it happens: in the weights, lost, handed to a server.
 
 This file knows numbers of batches. It must not know samples, messages or time. Which samples a batch has follows from
-its number: see `simcluster.results.samples`.
+its number: see `simcluster.results.samples`. What the ledgers of all ranks say together: `simcluster.workloads.books`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from simcluster.payload import Message
+
+OWN: Final = -1
+"""In place of a rank: the one whose ledger it is."""
+
+
+class Fate(IntEnum):
+    """What became of a group of batches: lost, used in the weights, handed in to a server that judges it, or in hand
+    when its rank ended.
+    """
+
+    LOST = 0
+    USED = 1
+    HANDED_IN = 2
+    IN_HAND = 3
+
+
+class Group(NamedTuple):
+    """Of the groups that *rank* has handed in during its life *incarnation*, the one of this *number*."""
+
+    rank: int
+    incarnation: int
+    number: int
 
 
 class Ledger:
-    """*runs* are [first batch, groups, batches a group, 1 if used else 0], in the order in which they were settled.
+    """*runs* are [first batch, groups, batches a group, fate], in the order in which they were settled.
 
-    A group is what an algorithm settles at once: a step, or a round. Of a server *judged* says what became of others'
-    groups: rank -> of each of its lives (how many have come, the numbers of those that it did not take). *held* is
-    whether the last group was still in hand at the end: whoever sent it and died before the answer knows no more of it;
-    a server does. *again* are [rank, first group,
-    groups] of others that a server has taken and that are trained on once more, as a resumed run may.
-    *place* is [number of the group, rank, size] if samples are dealt out as in a group that was formed anew, and
-    *earlier* has the notes of the groups before.
+    A group is what an algorithm settles at once: a step, or a round. A server has in *came* how many groups each life
+    of a rank has handed in, by (rank, incarnation), and in *taken* [first group, groups] of those that it has applied.
+    All others are lost; *held* ones only if the run ends before they are taken. *incarnation* is the rank's own.
+    *in_step*: every rank's batches of a step are in the weights of all that have ended it. *place* is [number of the
+    group, rank, size] if samples are dealt out as in a group of ranks that was formed again, and *earlier* has the
+    notes of the groups before.
     """
 
     def __init__(self) -> None:
         self.runs: list[list[int]] = []
         self.place: list[int] = []
         self.earlier: list[dict[str, Any]] = []
-        self.judged: dict[int, list[tuple[int, list[int]]]] = {}
-        self.again: list[list[int]] = []
-        self.joined = self.held = False
+        self.came: dict[tuple[int, int], int] = {}
+        self.taken: dict[tuple[int, int], list[list[int]]] = {}
+        self.held: list[Group] = []
+        self.incarnation = 0
+        self.joined = self.in_step = False
         self._settled = self._drawn = 0
         self._asked = False
-        self._parted: set[int] = set()  # of whom nothing has come since; only asked whether somebody is in it
 
     def begin(self, first: int, *, joined: bool = False) -> None:
         """Batches are drawn from number *first* on; *joined*: each is that of all ranks."""
@@ -54,63 +81,79 @@ class Ledger:
     def settle(self, end: int, *, used: bool = True) -> None:
         """The batches in hand before number *end* are one more group: in the weights, or lost."""
         self._asked = True
-        self._note(min(end, self._drawn), used)
+        self._note(min(end, self._drawn), Fate.USED if used else Fate.LOST)
 
-    def judge(self, rank: int, used: bool) -> None:
-        """The next group of *rank* has come here, and was taken or not."""
-        self._parted.discard(rank)
-        lives = self.judged.setdefault(rank, [(0, [])])
-        come, rejected = lives[-1]
-        if not used:
-            rejected.append(come)
-        lives[-1] = come + 1, rejected
+    def hand_in(self, end: int) -> Group:
+        """The batches in hand before number *end* are one more group that a server judges: it is lost unless taken."""
+        self._asked = True
+        self._note(min(end, self._drawn), Fate.HANDED_IN)
+        return self._next(OWN, self.incarnation)
 
-    def parted(self, rank: int) -> None:
-        """*rank* is lost, which may be said twice: what comes from now on is of another life, and counted anew."""
-        if rank not in self._parted:
-            self._parted.add(rank)
-            self.judged.setdefault(rank, [(0, [])]).append((0, []))
+    def receive(self, push: Message) -> Group:
+        """A server's side of `hand_in`: *push* brings the next group of its sender."""
+        return self._next(push.source, push.incarnation)
+
+    def hold(self, group: Group) -> None:
+        """*group* is kept with the server's checkpoints, and will be taken."""
+        self.held.append(group)
+
+    def take(self, groups: Iterable[Group]) -> None:
+        """*groups* are in the weights now."""
+        groups = list(groups)
+        self.held = [group for group in self.held if group not in groups]
+        for rank, incarnation, number in groups:
+            runs = self.taken.setdefault((rank, incarnation), [])
+            if runs and sum(runs[-1]) == number:
+                runs[-1][1] += 1
+            else:
+                runs.append([number, 1])
 
     def end(self, *, well: bool) -> None:
         """What is still in hand is lost, unless this rank ended *well* and never said anything of its batches."""
-        used = well and not self._asked
-        self.held = self.held or (self._drawn > self._settled and not used)
-        self._note(self._drawn, used)
+        self._note(self._drawn, Fate.USED if well and not self._asked else Fate.IN_HAND)
 
     def notes(self, *, in_hand: bool = False) -> dict[str, Any]:
-        """All of it as plain values; what is *in_hand* as lost, or not at all."""
-        lives = {rank: list(of_rank) for rank, of_rank in dict(self.judged).items()}  # others' thread may ask
-        judged = [[rank, come, list(rejected)] for rank in sorted(lives) for come, rejected in lives[rank]]
+        """All of it as plain values. *in_hand*: with the batches in hand, and as words that may not be the last."""
         runs = [list(run) for run in self.runs]
         if in_hand and self._drawn > self._settled:
-            runs.append([self._settled, 1, self._drawn - self._settled, 0])
-        held = self.held or len(runs) > len(self.runs)
-        again = [list(part) for part in self.again]
-        found: dict[str, Any] = {"runs": runs, "judged": judged, "again": again, "joined": self.joined, "held": held}
+            runs.append([self._settled, 1, self._drawn - self._settled, int(Fate.IN_HAND)])
+        came = dict(self.came)  # another thread may ask
+        judged = [
+            [rank, life, number, [list(run) for run in self.taken.get((rank, life), ())]]
+            for (rank, life), number in sorted(came.items())
+        ]
+        found: dict[str, Any] = {"runs": runs, "judged": judged, "incarnation": self.incarnation}
+        found |= {
+            "held": [list(group) for group in self.held],
+            "joined": self.joined,
+            "in_step": self.in_step,
+            "partial": in_hand,
+        }
         return found | ({"place": list(self.place), "earlier": list(self.earlier)} if self.place else {})
 
     def follow(self, before: Ledger, place: list[int]) -> None:
         """Begins at *place*, where *before* ends: what was in hand there is lost."""
-        own = before.notes(in_hand=True)
+        own = before.notes(in_hand=True) | {"partial": False}
         self.place, self.earlier, self.runs = place, [*own.pop("earlier", []), own], []
 
     def load(self, notes: dict[str, Any]) -> None:
-        """Goes on from *notes*."""
+        """Goes on from *notes*, in which everything is judged: see `simcluster.workloads.books.closed`."""
         self.runs = [list(run) for run in notes["runs"]]
-        self.judged = {}
-        for rank, come, rejected in notes["judged"]:
-            self.judged.setdefault(rank, []).append((come, list(rejected)))
-        self.again = [list(part) for part in notes["again"]]
         self.joined = bool(notes["joined"])
         self.place, self.earlier = list(notes.get("place", [])), list(notes.get("earlier", []))
 
-    def _note(self, end: int, used: bool) -> None:
+    def _next(self, rank: int, incarnation: int) -> Group:
+        number = self.came.get((rank, incarnation), 0)
+        self.came[rank, incarnation] = number + 1
+        return Group(rank, incarnation, number)
+
+    def _note(self, end: int, fate: Fate) -> None:
         first, width = self._settled, end - self._settled
         if width <= 0:
             return
         self._settled = end
         last = self.runs[-1] if self.runs else [0, 0, 0, 0]
-        if last[2:] == [width, int(used)] and last[0] + last[1] * width == first:
+        if last[2:] == [width, int(fate)] and last[0] + last[1] * width == first:
             last[1] += 1
         else:
-            self.runs.append([first, 1, width, int(used)])
+            self.runs.append([first, 1, width, int(fate)])
