@@ -32,8 +32,8 @@ def closed(
 ) -> list[list[Notes]]:
     """The notes of each rank, life by life, with every group that was handed in used or lost.
 
-    *server*: those notes of rank 0 that judge; by default all. *held*: what it held is used, too. If it received groups that their sender did not live to report, they are
-    added, each as wide as the ones before it.
+    *server*: those notes of rank 0 that judge, by default all. *held*: what the server held is used, too. If it
+    received groups that their sender did not live to report, they are added, each as wide as the ones before it.
     """
     lives = [[{**notes, "judged": []} for notes in of_rank] for of_rank in ranks]
     verdicts = _verdicts(ranks[SERVER] if server is None else server, held) if ranks else {}
