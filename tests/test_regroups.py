@@ -41,6 +41,15 @@ def test_the_first_rank_of_the_last_group_stands_for_the_run() -> None:
     assert standing([dead, second, third]) is second
 
 
+def test_a_dead_or_untrained_rank_does_not_stand_for_the_run() -> None:
+    dead, untrained = NodeRecord(0, "a", trained=True), NodeRecord(1, "b", ended_well=True)
+    third, fourth = (NodeRecord(rank, name, ended_well=True, trained=True) for rank, name in ((2, "c"), (3, "d")))
+    assert standing([dead, untrained, third, fourth]) is third
+    dead.group_number, dead.group_rank = 1, 0  # it died in a group that all others had ended before
+    assert standing([dead, untrained, third, fourth]) is third
+    assert standing([dead, untrained]) is dead, "nobody ended well: the last group says how far the run came"
+
+
 def test_a_run_that_went_on_in_another_group_is_not_begun_again() -> None:
     # Nobody had planned the loss, so it is the run's error all the same.
     nodes = [NodeRecord(0, "a", regroups=[row(1)], group_number=1, group_rank=0), NodeRecord(1, "b")]

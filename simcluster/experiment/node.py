@@ -61,18 +61,22 @@ async def run_node(
         async with asyncio.timeout(time_s) as limit:
             await part.run()
         part.replica.ledger.end(well=True)
+        recorder.record.ended_well = True
     except TimeoutError:
         if not limit.expired():
             raise
+        recorder.record.ended_well = True
     except SystemExit as leave:  # would end the process, and with it, in a simulator, the run without a word
         raise RuntimeError(f"the algorithm called sys.exit({leave.code!r})") from leave
     except PeerLost as lost:
         if not _time_is_up(lost, time_s, recorder):
             raise
+        recorder.record.ended_well = True
     except BaseExceptionGroup as group:
         first = _first(group)
         if not _time_is_up(first, time_s, recorder):
             raise _explained(first, experiment) from group
+        recorder.record.ended_well = True
     except Exception as error:
         explained = _explained(error, experiment)
         if explained is error:
@@ -98,9 +102,13 @@ def _explained(error: BaseException, experiment: Experiment) -> BaseException:
 
 
 def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) -> bool:
-    """Whether a peer is missed only because its clock reached the run's last moment a little earlier."""
+    """Whether a peer is missed only because its clock reached the run's last moment a little earlier.
+
+    A node that joined late, or came back, and was not let in before all others had ended has missed the run.
+    """
     ended = isinstance(error, PeerLost) and error.reason == ENDED
-    return ended and time_s is not None and recorder.now() > time_s - CLOCKS_APART_S
+    took_part = recorder.record.trained or not recorder.incarnation
+    return ended and took_part and time_s is not None and recorder.now() > time_s - CLOCKS_APART_S
 
 
 _known: dict[str, Experiment] = {}

@@ -37,7 +37,9 @@ class Part:
         self._names = experiment.topology.workers
         self.evaluations: Evaluations | None = None
         self._copies: Copies | None = None
-        recorder.record.is_through = False
+        record = recorder.record
+        record.is_through = record.ended_well = False
+        record.trained = recorder.restored is not None
         self._make(node, None)
         self._keep(node, 0)
 
@@ -89,6 +91,7 @@ class Part:
                 self.replica.ledger.follow(before.ledger, [number, node.rank, node.size])
             self._keep(node, number)
         record.is_through, record.finished_s = False, None
+        record.trained = record.trained or capture is not None
         memory.begin(self.replica, node.rng, node.size)
         self._look()
 

@@ -72,8 +72,10 @@ class NodeRecord:
     happened there, packed by simcluster.replay: none in the simulator. *regroups* has a row for each group of ranks
     that was formed anew with it in it, the last of *group_number*, in which it has *group_rank*;
     *is_through* says that its algorithm came to its end there. *incarnation* is which
-    of its lives ended last: see Recorder. *numerics* names the kernels that computed there, as simcluster.kernels does:
-    None where nothing was computed, or if the node never handed in its record.
+    of its lives ended last: see Recorder. *ended_well* and *trained* are of that life: it came to the run's end, or to
+    its time; and its weights have had a step, or were taken over from a node whose weights had. *numerics* names the
+    kernels that computed there, as simcluster.kernels does: None where nothing was computed, or if the node never
+    handed in its record.
     """
 
     rank: int
@@ -95,6 +97,8 @@ class NodeRecord:
     group_number: int = 0
     group_rank: int | None = None
     is_through: bool = False
+    ended_well: bool = False
+    trained: bool = False
     began_s: float = 0.0
     incarnation: int = 0
     numerics: dict[str, str] | None = None
@@ -192,6 +196,7 @@ class Recorder:
         for name, value in values.items():
             self.metric_at(time_s, step, name, value)
         self._record.steps = max(self._record.steps, step)
+        self._record.trained = True
         if self.on_metrics is not None:
             self.on_metrics(step, values)
 
@@ -264,7 +269,7 @@ class RunRecord:
 
     @property
     def standing(self) -> NodeRecord:
-        """Of the node that stands for the run: the first one of the last group of ranks."""
+        """Of the node that stands for the run."""
         return standing(self.nodes)
 
     @property
@@ -274,10 +279,15 @@ class RunRecord:
 
 
 def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
-    """The node of *nodes* that stands for the run: the first one of the last group of ranks."""
+    """Return the node of *nodes* that stands for the run: its weights and held-out loss are the run's.
 
-    def place(node: NodeRecord) -> tuple[int, int]:
-        return -node.group_number, node.rank if node.group_rank is None else node.group_rank
+    It is the lowest rank of those that ended well and have trained; where groups were formed anew, of the last group.
+    If there is none, the run has failed: then it is the first rank of the last group, however that ended.
+    """
+
+    def place(node: NodeRecord) -> tuple[bool, int, int]:
+        lasted = node.ended_well and node.trained
+        return not lasted, -node.group_number, node.rank if node.group_rank is None else node.group_rank
 
     return min(nodes, key=place)
 

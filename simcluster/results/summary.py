@@ -65,6 +65,7 @@ def link_use(topology: Topology, record: RunRecord) -> dict[str, LinkUse]:
 def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, version: str) -> dict[str, Any]:
     """The content of summary.json, in its order. Times in seconds, sizes in bytes, absent numbers None."""
     metrics = [metric for node in record.nodes for metric in node.metrics]
+    judged = record.standing.metrics if record.nodes else []
     of_nodes = bills(topology, record)
     summary: dict[str, Any] = {
         "name": config["name"],
@@ -77,8 +78,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         "elapsed_s": record.elapsed_s,
         "wall_s": record.wall_s,
         "steps": _steps(record),
-        "loss": _last(metrics, LOSS),
-        "accuracy": _last(metrics, ACCURACY),
+        "loss": _last(judged, LOSS),
+        "accuracy": _last(judged, ACCURACY),
         "messages_sent": sum(node.messages_sent for node in record.nodes),
         "bytes_sent": sum(node.bytes_sent for node in record.nodes),
         "control_bytes": sum(node.control_bytes for node in record.nodes),
