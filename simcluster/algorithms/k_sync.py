@@ -97,7 +97,7 @@ async def _serve(
         return first
 
     # A server that trains need not wait for a worker; one that does not has nothing else to do.
-    listener = Listener(node, lambda: bool(node.peers) or not server_trains)
+    listener = Listener(node, lambda: bool(node.peers) or not server_trains, lambda: True)
     listening = group.create_task(_listen(node, listener, replica, arrived))
     for step in range(1 + replica.at, replica.steps + 1):
         # Phase 1, compute: everybody, at the weights of this step; the first K gradients are enough.
@@ -140,8 +140,8 @@ async def _listen(
             arrived.put_nowait(Push(push.source, push["step"], push.tensors, push["loss"], group))
         elif push is not None:
             arrived.put_nowait(push)
-        if not isinstance(push, Message) and not node.peers:
-            await listener.looked()
+            if not node.peers:
+                await listener.looked()
 
 
 async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> None:

@@ -7,59 +7,87 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.payload import Message
 from simcluster.transport import ANY, Transport
 
-PUSH = "push"
+PUSH: Final = "push"
+
+TURNS: Final = 4
+"""Of the loop, within which a recv returns what is here, or raises."""
+
+
+async def news(node: Transport, tag: str) -> Message | PeerLost | None:
+    """The next message under *tag*, or the next loss, if it is here; without a wait for any.
+
+    A peer that is gone is let in again only when its loss has been raised here, even if no message of it is missed.
+    """
+    receiving = asyncio.ensure_future(node.recv(ANY, tag))
+    try:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+    finally:
+        receiving.cancel()
+        (found,) = await asyncio.gather(receiving, return_exceptions=True)
+    if isinstance(found, BaseException) and not isinstance(found, (PeerLost, asyncio.CancelledError)):
+        raise found
+    return None if isinstance(found, BaseException) and not isinstance(found, PeerLost) else found
 
 
 class Listener:
     """Receives pushes as long as any are *expected*, or may be again.
 
-    Without a single worker a server goes on with its own training, and looks after each step whether one has come.
+    Without a single worker a server that is *busy*, by default with its own training, goes on with that, and looks
+    after each step whether a worker has come.
     """
 
-    def __init__(self, node: Transport, expected: Callable[[], bool]) -> None:
+    def __init__(self, node: Transport, expected: Callable[[], bool], busy: Callable[[], bool] | None = None) -> None:
         self._node, self._expected = node, expected
+        self._busy = busy or self._is_training
         self._looked = asyncio.Event()
         self._own: asyncio.Task[None] | None = None
         self._heard = False
 
     def train(self, tasks: asyncio.TaskGroup, training: Coroutine[Any, Any, None]) -> None:
-        """Begins the server's own *training*."""
+        """Begin the server's own *training*."""
         self._own = tasks.create_task(training)
-        self._own.add_done_callback(lambda _: self._looked.set())
+        self._own.add_done_callback(lambda _: self.look())
 
     def look(self) -> None:
         """Look for workers: one that has come (back) is served from now on. Call it after each step."""
         self._looked.set()
 
-    async def next(self) -> Message | PeerLost | None:
-        """The next push, or the next loss; None when no push is to come and the server's own training is over.
-
-        Raises PeerLost, with the reason ENDED, if the workers ended before they could push anything to this server: it
-        came back too late.
-        """
-        while True:
-            if self._expected():
-                try:
-                    push = await self._node.recv(ANY, PUSH)
-                except PeerLost as lost:
-                    await self._check_in_time()
-                    return lost
-                self._heard = True
-                return push
-            if self._own is None or self._own.done():
-                return None
-            await self.looked()
-
     async def looked(self) -> None:
         """Wait for the next `look`."""
         self._looked.clear()
         await self._looked.wait()
+
+    async def next(self) -> Message | PeerLost | None:
+        """The next push, or the next loss; None when no push is to come and the server is not busy.
+
+        Raises PeerLost, with the reason ENDED, if the workers ended before they could push anything to this server: it
+        came back too late.
+        """
+        found: Message | PeerLost | None = None
+        while found is None:
+            if self._expected():
+                try:
+                    found = await self._node.recv(ANY, PUSH)
+                except PeerLost as lost:
+                    await self._check_in_time()
+                    found = lost
+            elif self._busy():
+                await self.looked()
+                found = None if self._expected() else await news(self._node, PUSH)
+            else:
+                return None
+        self._heard = self._heard or isinstance(found, Message)
+        return found
+
+    def _is_training(self) -> bool:
+        return self._own is not None and not self._own.done()
 
     async def _check_in_time(self) -> None:
         if self._heard or self._node.peers:

@@ -18,6 +18,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.parameter_server import SERVER, Replies, blended, mean, most_of, trainers, unless_told
+from simcluster.algorithms.serving import news
 from simcluster.errors import PeerLost
 from simcluster.payload import Message, pack
 from simcluster.transport import ANY, FREE, Transport
@@ -69,23 +70,32 @@ async def _serve(
     applied, rejected = replica.restored(applied=0, rejected=0)
     batches = replica.batches()
 
-    async def collect(step: int, least: int) -> None:
-        """Receives until *least* workers, or all that are left, have pushed gradients of *step*; rejects older ones."""
+    def deal(with_: Message | PeerLost, step: int) -> None:
+        """Gradients of *step* are taken, older ones rejected; a loss is borne while any are left that train."""
         nonlocal rejected
+        if isinstance(with_, PeerLost):
+            replies.lost(with_, enough=bool(own or on_time or node.peers))
+            return
+        push, group = with_, replica.ledger.receive(with_)
+        if push["step"] == step:
+            on_time[push.source] = push
+            groups.append(group)
+            return
+        rejected += 1
+        if not replies.newer_than(push["step"], push.source):
+            replies.send(push.source, step, replica.snapshot())
+
+    async def collect(step: int, least: int) -> None:
+        """Receives until *least* workers, or all that are left, have pushed gradients of *step*."""
+        if not node.peers and (found := await news(node, "gradients")) is not None:
+            deal(found, step)
         while len(on_time) < max(min(least, len({*on_time, *node.peers})), 1 - len(own)):
             try:
                 push = await node.recv(ANY, "gradients")
             except PeerLost as lost:
-                replies.lost(lost, enough=bool(own or on_time or node.peers))
-                continue
-            group = replica.ledger.receive(push)
-            if push["step"] == step:
-                on_time[push.source] = push
-                groups.append(group)
-                continue
-            rejected += 1
-            if not replies.newer_than(push["step"], push.source):
-                replies.send(push.source, step, replica.snapshot())
+                deal(lost, step)
+            else:
+                deal(push, step)
 
     for step in range(1 + replica.at, replica.steps + 1):
         # Phase 1, compute: the server's own gradient, while the workers' arrive.

@@ -18,6 +18,7 @@ from simcluster.checkpoints.store import Checkpoint, Store, latest
 from simcluster.errors import CheckpointError, Problem, UsageError
 from simcluster.experiment.read import Experiment
 from simcluster.results.folder import CHECKPOINTS, SUMMARY
+from simcluster.results.judged import keep_those_that_stand
 from simcluster.results.record import RunRecord
 from simcluster.results.samples import Samples, samples_of
 from simcluster.results.unheard import is_known
@@ -103,7 +104,8 @@ def check_nothing_to_resume(folder: Path) -> None:
 
 
 def conclude(record: RunRecord, plan: Experiment, keeping: Keeping) -> Samples | None:
-    """Puts what is known of checkpoints and samples into *record*, and its times behind those of the run before."""
+    """Put what is known of checkpoints and samples into *record*, and its times after those of the run before."""
+    keep_those_that_stand(record)
     begun = keeping.restored
     if begun is not None:
         record.begin_at(begun.time_s)

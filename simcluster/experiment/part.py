@@ -16,6 +16,7 @@ from simcluster.experiment.evaluations import Evaluations
 from simcluster.experiment.fault_kinds import may_lose
 from simcluster.experiment.observed import observed
 from simcluster.experiment.read import Experiment
+from simcluster.experiment.understudies import is_lowest, may_stand
 from simcluster.regroup.declared import goes_in_step
 from simcluster.regroup.memory import Capture, Memory, put_back
 from simcluster.regroup.supervisor import Regrouped, Supervisor
@@ -35,6 +36,7 @@ class Part:
     def __init__(self, node: Transport, recorder: Recorder, experiment: Experiment, *, evaluate: bool) -> None:
         self._whole, self._recorder, self._experiment, self._evaluate = node, recorder, experiment, evaluate
         self._names = experiment.topology.workers
+        self._may_stand = may_stand(node.rank, experiment.faults)
         self.evaluations: Evaluations | None = None
         self._copies: Copies | None = None
         record = recorder.record
@@ -52,7 +54,8 @@ class Part:
 
     @property
     def stands_for_the_run(self) -> bool:
-        return self._node.rank == OBSERVED_RANK
+        """Whether it does, or may come to."""
+        return self._may_stand or self._node.rank == OBSERVED_RANK
 
     async def run(self) -> None:
         """The algorithm, to its end: again with other ranks, if some are lost and that can be done."""
@@ -75,7 +78,10 @@ class Part:
         return finished_s
 
     async def judge(self, finished_s: float) -> None:
-        """Evaluates what was to be."""
+        """Evaluates what was to be; on real nodes, where no plan knows all losses, also on the lowest rank left."""
+        if not self.stands_for_the_run and self._experiment.backend != "sim" and await is_lowest(self._whole):
+            self._may_stand = True
+            self._look()
         if self.evaluations is not None and self.stands_for_the_run:
             await self.evaluations.finish(finished_s)
 

@@ -35,21 +35,23 @@ class Copy(NamedTuple):
 
 
 def consensus_metrics(record: RunRecord) -> list[tuple[int, Metric]]:
-    """(rank, metric) for each step of which every node has a copy, in order; the latest, if it made a step twice.
+    """(rank, metric) for each step of which every node that ended well has a copy, in order; the latest, if it made a
+    step twice.
 
-    The mean is over nodes in rank order, in double precision. Nodes whose copies differ in size hold parts of a model,
-    which have no distance.
+    The mean is over those nodes in rank order, in double precision. Nodes whose copies differ in size hold parts of a
+    model, which have no distance.
     """
     from simcluster.results.record import Metric
 
-    by_step = [{copy.step: copy for copy in node.copies} for node in record.nodes]
+    nodes = [node for node in record.nodes if node.ended_well] or record.nodes
+    by_step = [{copy.step: copy for copy in node.copies} for node in nodes]
     found = []
     for step in sorted(set.intersection(*map(set, by_step))) if by_step else []:
         copies = [copies[step] for copies in by_step]
         if len({copy.size_bytes for copy in copies}) > 1:
             continue
         mean = sum(copy.vector for copy in copies) / len(copies)
-        for node, copy in zip(record.nodes, copies, strict=True):
+        for node, copy in zip(nodes, copies, strict=True):
             distance = float(np.square(copy.vector - mean).sum())
             found.append((node.rank, Metric(copy.time_s + record.began_s, step, node.name, CONSENSUS, distance)))
     return found

@@ -1,0 +1,35 @@
+"""Which ranks may come to stand for a run: all that may be the lowest one left.
+
+This file knows fault plans, peers and losses. It must not know what is made of a rank that stands for the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from simcluster.errors import ENDED, PeerLost
+from simcluster.experiment.fault_kinds import Fault, NodeFault, may_lose
+from simcluster.transport import OWN_TAGS, Transport
+
+NEVER_SENT: Final = f"{OWN_TAGS}never sent"
+
+
+def may_stand(rank: int, faults: Sequence[Fault]) -> bool:
+    """Whether *rank* may come to stand for the run: *faults* may take every lower one."""
+    losing = [fault for fault in faults if may_lose(fault)]
+    at_risk = {fault.rank for fault in losing if isinstance(fault, NodeFault)}
+    return any(not isinstance(fault, NodeFault) for fault in losing) or at_risk.issuperset(range(rank))
+
+
+async def is_lowest(node: Transport) -> bool:
+    """Whether every rank below that of *node* is gone without having ended well, as far as it knows."""
+    for rank in range(node.rank):
+        if rank in node.peers:
+            return False
+        try:
+            await node.recv(rank, NEVER_SENT)
+        except PeerLost as lost:
+            if lost.reason == ENDED:
+                return False
+    return True
