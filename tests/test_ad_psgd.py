@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcluster.errors import PeerLost, UsageError
+from simcluster.errors import UsageError
 from simcluster.topology import generators
 from simcluster.topology.stragglers import Constant
 from tests.clusters import chain, star, with_nodes
@@ -133,15 +133,20 @@ def test_one_that_comes_back_is_asked_and_answered_again() -> None:
 
 
 @pytest.mark.parametrize(("hit", "size"), [(0, 3), (1, 2)], ids=["those that answer", "one that asks"])
-def test_who_has_no_partner_left_is_told_so(hit: int, size: int) -> None:
+def test_a_rank_without_a_partner_trains_on_alone(hit: int, size: int) -> None:
     faults = (f"kind: crash, node: n{hit}, at: 25 ms",)
     ran = run("ad_psgd", uneven(size, "n0", 1.0, 0.1 * UNIT_S), overlay="star", faults=faults, fails=True)
-    assert lost(ran) == list(range(size))
-    for rank in set(range(size)) - {hit}:
-        error = ran.results[rank]
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        assert isinstance(error, PeerLost)
+    assert lost(ran) == [hit]
+    assert all(len(ran.values(rank, "loss")) == 12 for rank in range(size) if rank != hit)
+
+
+@pytest.mark.parametrize("rank", [0, 1], ids=["that answers", "that asks"])
+def test_an_only_partner_that_comes_back_twice_is_averaged_with_each_time(rank: int) -> None:
+    faults = (f"kind: restart, node: n{rank}, at: 25 ms, after: 5 ms, every: 45 ms, times: 2",)
+    ran = run("ad_psgd", uneven(2, "n1", 1.0, 0.1 * UNIT_S), faults=faults, fails=True, steps=12)
+    assert lost(ran) == []
+    # Its third life begins at 75 ms, and the other one trains until 120 ms: four steps of both, 10 ms each.
+    assert sum(ran.values(rank, "staleness")[-12:]) >= 3
 
 
 @pytest.mark.parametrize("given", [{}, {"overlay": "complete", "output": "mean"}], ids=str)

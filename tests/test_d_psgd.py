@@ -149,12 +149,18 @@ def test_those_that_live_go_on_with_the_weight_of_the_lost_one_and_keep_their_me
     assert np.ptp(long.weights[:4], axis=0).max() <= 1e-9, "and come together on the line that is left"
 
 
-def test_who_has_no_neighbour_left_is_told_so() -> None:
+def test_a_rank_without_a_neighbour_trains_on_alone() -> None:
     ran = run("d_psgd", 4, overlay="star", faults=("kind: crash, node: n0, at: 0.5 ms",), fails=True, steps=100)
-    for result in ran.results[1:]:
-        error = result.exceptions[0] if isinstance(result, ExceptionGroup) else result
-        assert isinstance(error, PeerLost)
-        assert error.rank == 0
+    assert ran.results[1:] == [None] * 3
+    assert [record.steps for record in ran.records[1:]] == [100] * 3
+
+
+def test_one_that_comes_when_its_neighbours_have_gone_ahead_does_not_train_alone() -> None:
+    faults = ("kind: join, node: n1, at: 2 ms", "kind: crash, node: n2, at: 4 ms")
+    ran = run("d_psgd", 3, faults=faults, fails=True, steps=40)
+    assert ran.results[0] is None
+    assert isinstance(ran.results[1], (PeerLost, ExceptionGroup))
+    assert ran.records[1].steps == 0
 
 
 @pytest.mark.parametrize("settings", [{"overlay": "exponential"}, {"output": "mean"}, {"consensus_every": 3}], ids=str)

@@ -20,6 +20,7 @@ from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.resuming import RESUMING
 from simcluster.errors import PeerLost, RunError
 from simcluster.results.folder import load_run
+from tests.counting import counted
 from tests.outcomes.cases import BOWL, COLUMNS, DEAD, SETTINGS, STEPS, experiment, fault, size_of, table
 from tests.outcomes.held import WORDS, wrong, wrong_failure
 
@@ -94,6 +95,93 @@ def test_the_table_is_of_all_algorithms_and_columns_in_its_own_words() -> None:
     for algorithm, row in TABLE.items():
         assert list(row) == list(COLUMNS), algorithm
         assert set(row.values()) <= set(WORDS), algorithm
+
+
+SERVED = (*COUNTED, "easgd", "fedbuff", "async_diloco")
+GOSSIP = ("d_psgd", "sgp", "gradient_tracking", "choco_sgd", "ad_psgd")
+
+
+@cache
+def lasts_s(algorithm: str, size: int) -> float:
+    return float(counted(experiment(algorithm, {"steps": STEPS}, size=size)).summary["elapsed_s"])
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("algorithm", [*SERVED, *GOSSIP])
+def test_the_table_holds_with_any_number_of_nodes(algorithm: str, size: int) -> None:
+    """With two nodes every fault is one of the only worker, neighbour or partner."""
+    columns = ("restart", "late join", *(("crash", "leave") if size == 2 else ()))
+    columns += ("crash of rank 0",) if size == 2 and algorithm in GOSSIP else ()
+    for column in columns:
+        plan = fault(column, lasts_s(algorithm, size))
+        plan["node"] = f"n{min(int(plan['node'][1:]), size - 1)}"
+        found = counted(experiment(algorithm, {"steps": STEPS}, size=size) | {"faults": [plan]})
+        assert not list(wrong(TABLE[algorithm][column], plan, found.summary, found.error)), column
+        assert not list(found.wrong()), column
+
+
+@pytest.mark.parametrize("kind", ["restart", "join"])
+@pytest.mark.parametrize("algorithm", SERVED)
+def test_a_server_trains_through_a_moment_without_any_worker(algorithm: str, kind: str) -> None:
+    whole_s = lasts_s(algorithm, 3)
+    after = {"after": f"{0.1 * whole_s:.9f} s"} if kind == "restart" else {}
+    for at_s in (0.0, 0.3 * whole_s):
+        plan = [{"kind": kind, "node": name, "at": f"{at_s:.9f} s", **after} for name in ("n1", "n2")]
+        found = counted(experiment(algorithm, {"steps": STEPS}, size=3) | {"faults": plan})
+        assert found.error is None
+        assert "lost" not in found.summary
+        assert not list(found.wrong())
+
+
+@pytest.mark.parametrize("algorithm", SERVED)
+def test_a_server_that_only_serves_ends_in_a_typed_way_if_no_worker_ever_comes_back(algorithm: str) -> None:
+    keys = experiment(algorithm, {"steps": STEPS}, size=3)
+    keys["algorithm"]["server_trains"] = False
+    at = f"{0.3 * lasts_s(algorithm, 3):.9f} s"
+    found = counted(keys | {"faults": [{"kind": "crash", "node": name, "at": at} for name in ("n1", "n2")]})
+    assert found.error is None or isinstance(found.error, PeerLost)
+    assert not list(found.wrong())
+
+
+@pytest.mark.parametrize("kind", ["crash", "restart"])
+@pytest.mark.parametrize("algorithm", ["softsync", "easgd", "fedbuff", "async_diloco"])
+def test_a_server_lost_after_its_workers_ended_is_lost_and_a_worker_stands_for_the_run(
+    algorithm: str, kind: str
+) -> None:
+    keys = experiment(algorithm, {"steps": STEPS}, size=3)
+    keys["topology"]["nodes"]["n0"] = {"flops": "1 GFLOP/s", "work_overhead": "10 ms"}
+    whole = counted(keys).summary
+    ends_s = [node["finished_s"] for node in whole["nodes"].values()]
+    at_s = (ends_s[0] + max(ends_s[1:])) / 2
+    assert max(ends_s[1:]) < at_s < ends_s[0]
+    plan = {"kind": kind, "node": "n0", "at": f"{at_s} s"} | ({"after": "1 ms"} if kind == "restart" else {})
+    found = counted(keys | {"faults": [plan]})
+    assert found.error is None
+    assert list(found.summary["lost"]) == ["n0"]
+    assert found.summary["elapsed_s"] < ends_s[0], "it does not train on alone"
+    assert found.summary["weights_sha256"] == found.summary["nodes"]["n1"]["weights_sha256"]
+    assert not list(found.wrong())
+
+
+@pytest.mark.parametrize("algorithm", GOSSIP)
+def test_a_dead_rank_0_does_not_stand_for_the_run(algorithm: str) -> None:
+    keys = experiment(algorithm, {"steps": STEPS})
+    with tempfile.TemporaryDirectory() as folder:
+        plan = [{"kind": "crash", "node": "n0", "at": "1 ms"}]
+        found = simcluster.run(keys | {"faults": plan}, out=folder, report=False)
+        summary, metrics = found.summary, found.metrics
+        assert (Path(folder) / "checkpoints" / "final.safetensors").is_file()
+    assert summary["weights_sha256"] == summary["nodes"]["n1"]["weights_sha256"]
+    assert summary["loss"] < 0.2 * undisturbed_first_loss(algorithm)
+    assert set(metrics[metrics.name == "eval_loss"].node) == {"n1"}
+
+
+@cache
+def undisturbed_first_loss(algorithm: str) -> float:
+    """Held-out loss after one step, which is about that of a rank that dies after a millisecond."""
+    keys = experiment(algorithm, {"steps": 1})
+    with tempfile.TemporaryDirectory() as folder:
+        return float(simcluster.run(keys, out=folder, report=False).summary["loss"])
 
 
 SHARES = st.floats(0.001, 1.0)

@@ -17,10 +17,18 @@ from typing import Literal
 
 from torch import Tensor
 
-from simcluster.errors import ENDED, PeerLost
-from simcluster.overlays import StaticOverlay, everybodys_mean, moving, overlay_for, squared_distance
+from simcluster.algorithms.serving import Listener
+from simcluster.errors import PeerLost
+from simcluster.overlays import (
+    StaticOverlay,
+    check_not_left_behind,
+    everybodys_mean,
+    moving,
+    overlay_for,
+    squared_distance,
+)
 from simcluster.payload import pack
-from simcluster.transport import ANY, Transport
+from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
@@ -46,8 +54,9 @@ async def ad_psgd(
     ends with, its `local` weights or the `mean` of all, for which all wait for each other at the end.
 
     Staleness is how often a rank's weights were averaged between the reading of x^ and the gradient's application.
-    A partner that is lost leaves the others to go on; PeerLost is raised by whoever has no partner left, and where the
-    mean of all is needed. A rank that answers does so until all that may ask it have ended.
+    A partner that is lost leaves the others to go on, without a partner alone, and is averaged with again if it comes
+    back; PeerLost is raised where the mean of all is needed. A rank that answers does so until all that may ask it have
+    ended.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, moving)
     asks = node.rank in graph.asking
@@ -55,6 +64,8 @@ async def ad_psgd(
 
     mine = Model(*replica.restored(x=replica.snapshot(), averagings=0))
     gone: dict[int, PeerLost] = {}
+    told: set[int] = set()
+    requests = Requests(node, partners)
 
     async def train() -> None:
         for step, batch in enumerate(replica.batches(), start=1 + replica.done):
@@ -62,7 +73,7 @@ async def ad_psgd(
             x_hat, before = mine.x, mine.averagings
             async with asyncio.TaskGroup() as both:
                 if asks and partners:
-                    both.create_task(_ask(node, mine, partners, gone))
+                    both.create_task(_ask(node, mine, partners, gone, told))
                 loss, gradients = await node.compute(
                     replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch)
                 )
@@ -72,12 +83,15 @@ async def ad_psgd(
             mine.x = _moved(mine.x, x_hat, replica.parameters) if averaged else replica.snapshot()
             replica.load(mine.x)
             node.record(step=step, loss=loss, staleness=mine.averagings - before)
+            requests.look()
             await replica.checkpoint(step, loose=True, x=mine.x, averagings=mine.averagings)
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(train())
-        if not asks:
-            group.create_task(_answer(node, mine, partners, gone))
+        if asks:
+            group.create_task(train())
+        else:
+            requests.train(group, train())
+            await requests.answer(mine, gone)
 
     # Phase 3, end: whoever answers may stop waiting for this rank.
     async with asyncio.TaskGroup() as group:
@@ -90,44 +104,53 @@ async def ad_psgd(
         replica.load(mean)
 
 
-async def _ask(node: Transport, mine: Model, partners: Sequence[int], gone: dict[int, PeerLost]) -> None:
-    """One averaging, with one of those *partners* that live; who turns out to be lost is noted as *gone*."""
-    while True:
-        # Whoever is lost is asked once more, and says so; only then one that came back is dealt with.
-        living = [rank for rank in partners if rank in node.peers or rank not in gone]
-        partner = living[int(node.rng.numpy.integers(len(living)))] if living else partners[0]
+async def _ask(
+    node: Transport, mine: Model, partners: Sequence[int], gone: dict[int, PeerLost], told: set[int]
+) -> None:
+    """One averaging, with one of those *partners* that live, if any does; of the others *gone* says why.
+
+    Whoever is lost is asked once more, and says so; only then one that came back is dealt with: *told* has these.
+    """
+    while living := [rank for rank in partners if rank in node.peers or rank not in told]:
+        partner = living[int(node.rng.numpy.integers(len(living)))]
         try:
             await node.send(partner, "average", pack(*mine.x))
             mine.take(list((await node.recv(partner, "mean")).tensors))
+            told.discard(partner)
             return
         except PeerLost as lost:
             gone[partner] = lost
-            if not living:
-                raise
+            told.add(partner)
+    check_not_left_behind(gone, partners)
 
 
-async def _answer(node: Transport, mine: Model, partners: Sequence[int], gone: dict[int, PeerLost]) -> None:
-    """Averages with whoever asks, until all *partners* have ended or are *gone*."""
-    to_end, ended = set(partners), 0
-    async with asyncio.TaskGroup() as replies:
-        while to_end:
-            try:
-                request = await node.recv(ANY, "average")
-            except PeerLost as lost:
-                gone[lost.rank] = lost
-                to_end.intersection_update(node.peers)
-                continue
-            if not request.tensors:
-                to_end.discard(request.source)
-                ended += 1
-                continue
-            to_end.add(request.source)  # also one that was lost and has come back
-            # Atomic: nothing waits between reading x and writing it.
-            mean = mine.take(_mean(mine.x, request.tensors))
-            replies.create_task(_send(node, request.source, "mean", mean))
-    dead = [gone[rank] for rank in partners if rank in gone and gone[rank].reason != ENDED]
-    if dead and len(dead) == len(partners) and not ended:
-        raise dead[0]
+class Requests(Listener):
+    """Those of *partners* that may still ask for an average, beside this rank's own training."""
+
+    def __init__(self, node: Transport, partners: Sequence[int]) -> None:
+        self._to_end, self._ended = set(partners), set[int]()
+        super().__init__(node, self._may_come, tag="average")
+        self._partners = partners
+
+    def _may_come(self) -> bool:
+        there = self._node.peers
+        return bool(self._to_end) or any(rank in there and rank not in self._ended for rank in self._partners)
+
+    async def answer(self, mine: Model, gone: dict[int, PeerLost]) -> None:
+        """Average with each that asks, until all have ended, or are *gone* and not back before this rank has ended."""
+        async with asyncio.TaskGroup() as replies:
+            while (request := await self.next()) is not None:
+                if isinstance(request, PeerLost):
+                    gone[request.rank] = request
+                    self._to_end.intersection_update(self._node.peers)
+                elif not request.tensors:
+                    self._to_end.discard(request.source)
+                    self._ended.add(request.source)
+                else:
+                    self._to_end.add(request.source)  # also one that was lost and has come back
+                    # Atomic: nothing waits between reading x and writing it.
+                    mean = mine.take(_mean(mine.x, request.tensors))
+                    replies.create_task(_send(self._node, request.source, "mean", mean))
 
 
 def _mean(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> list[Tensor]:

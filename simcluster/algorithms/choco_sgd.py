@@ -17,7 +17,16 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 
 from simcluster.compression import Codec, Compression, Compressor, compressor
-from simcluster.overlays import FixedOverlay, absentees, everybodys_mean, overlay_for, squared_distance, swap, unfixed
+from simcluster.overlays import (
+    FixedOverlay,
+    absentees,
+    check_not_left_behind,
+    everybodys_mean,
+    overlay_for,
+    squared_distance,
+    swap,
+    unfixed,
+)
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -47,7 +56,7 @@ async def choco_sgd(
     codec = Codec(_without_feedback(compressor(compression)), node.rng, "difference", replica.parameters)
     copies = {rank: replica.snapshot() for rank in (me, *graph.senders(me))}  # x^
     copies, codec = replica.restored(copies=copies, codec=codec)
-    gone = absentees(node, graph.neighbours(me))
+    gone = await absentees(node, graph.neighbours(me))
 
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         # Phase 1, compute and step.
@@ -61,8 +70,9 @@ async def choco_sgd(
         sources = [rank for rank in graph.senders(me) if rank not in gone]
         came = await swap(node, to, sources, f"difference/{step}", pack(*q))
         gone |= came.losses
-        if gone and (not graph.symmetric or gone.keys() >= set(graph.neighbours(me))):
+        if gone and not graph.symmetric:
             raise next(reversed(gone.values()))
+        check_not_left_behind(gone, graph.neighbours(me))
 
         # Phase 3, all copies of a rank move on alike, its own too.
         for rank, parts in sorted(

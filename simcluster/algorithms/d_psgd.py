@@ -21,6 +21,7 @@ from simcluster.overlays import (
     BalancedOverlay,
     Overlay,
     absentees,
+    check_not_left_behind,
     everybodys_mean,
     mix,
     overlay_for,
@@ -51,10 +52,11 @@ async def d_psgd(
     paper's algorithm returns.
 
     Where edges go both ways, a neighbour that is lost leaves the others to go on: its weight is one's own from then on.
-    PeerLost is raised by whoever has no neighbour left, where edges are directed, and where the mean of all is needed.
+    Without a neighbour a rank goes on alone. PeerLost is raised where edges are directed, and where the mean of all is
+    needed.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
-    gone = absentees(node, graph.neighbours(node.rank))
+    gone = await absentees(node, graph.neighbours(node.rank))
 
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         async with asyncio.TaskGroup() as group:
@@ -94,8 +96,9 @@ async def _mix(
     sources = [rank for rank in graph.senders(me, number) if rank not in gone]
     came = await swap(node, to, sources, f"weights/{step}", pack(*x))
     gone |= came.losses
-    if gone and (not graph.symmetric or gone.keys() >= set(graph.neighbours(me))):
+    if gone and not graph.symmetric:
         raise next(reversed(gone.values()))
+    check_not_left_behind(gone, graph.neighbours(me))
     absent = [rank for rank in graph.senders(me, number) if rank not in came.messages]
     models = {me: x, **{rank: message.tensors for rank, message in came.messages.items()}}
     return mix(graph.weights(me, number, absent), models)

@@ -26,6 +26,7 @@ from simcluster.overlays import (
     BalancedOverlay,
     Overlay,
     absentees,
+    check_not_left_behind,
     everybodys_mean,
     mix,
     overlay_for,
@@ -51,13 +52,13 @@ async def gradient_tracking(
     *consensus_every* so many steps all ranks work out the mean model, to record the squared distance of their own from
     it; 0: never. *output*: what a rank ends with, its `local` model or the `mean` of all.
 
-    Where edges go both ways and are the same in every round, a neighbour that is lost leaves the others to go on.
-    PeerLost is raised by whoever has no neighbour left, on other overlays, and where the mean of all is needed.
+    Where edges go both ways and are the same in every round, a neighbour that is lost leaves the others to go on,
+    without a neighbour alone. PeerLost is raised on other overlays, and where the mean of all is needed.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
     y = [torch.zeros_like(parameter) for parameter in replica.parameters]
     y, old, flows = replica.restored(y=y, old=y, flows={})  # the gradient before the first is 0, and so is its estimate
-    gone = absentees(node, graph.neighbours(node.rank))
+    gone = await absentees(node, graph.neighbours(node.rank))
 
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):
         async with asyncio.TaskGroup() as group:
@@ -102,8 +103,9 @@ async def _mix(
     sources = [rank for rank in graph.senders(me, number) if rank not in gone]
     came = await swap(node, to, sources, f"weights/{step}", pack(*x, *y))
     gone |= came.losses
-    if gone and (not graph.symmetric or graph.changing or gone.keys() >= set(graph.neighbours(me))):
+    if gone and (not graph.symmetric or graph.changing):
         raise next(reversed(gone.values()))
+    check_not_left_behind(gone, graph.neighbours(me))
     absent = [rank for rank in graph.senders(me, number) if rank not in came.messages]
     weights = graph.weights(me, number, absent)
     models: dict[int, Sequence[Tensor]] = {me: [*x, *y]}

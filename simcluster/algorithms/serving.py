@@ -10,30 +10,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from simcluster.errors import ENDED, PeerLost
+from simcluster.hearing import heard
 from simcluster.payload import Message
 from simcluster.transport import ANY, Transport
 
 PUSH: Final = "push"
-
-TURNS: Final = 4
-"""Of the loop, within which a recv returns what is here, or raises."""
-
-
-async def news(node: Transport, tag: str) -> Message | PeerLost | None:
-    """The next message under *tag*, or the next loss, if it is here; without a wait for any.
-
-    A peer that is gone is let in again only when its loss has been raised here, even if no message of it is missed.
-    """
-    receiving = asyncio.ensure_future(node.recv(ANY, tag))
-    try:
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
-    finally:
-        receiving.cancel()
-        (found,) = await asyncio.gather(receiving, return_exceptions=True)
-    if isinstance(found, BaseException) and not isinstance(found, (PeerLost, asyncio.CancelledError)):
-        raise found
-    return None if isinstance(found, BaseException) and not isinstance(found, PeerLost) else found
 
 
 class Listener:
@@ -43,8 +24,10 @@ class Listener:
     after each step whether a worker has come.
     """
 
-    def __init__(self, node: Transport, expected: Callable[[], bool], busy: Callable[[], bool] | None = None) -> None:
-        self._node, self._expected = node, expected
+    def __init__(
+        self, node: Transport, expected: Callable[[], bool], busy: Callable[[], bool] | None = None, tag: str = PUSH
+    ) -> None:
+        self._node, self._expected, self._tag = node, expected, tag
         self._busy = busy or self._is_training
         self._looked = asyncio.Event()
         self._own: asyncio.Task[None] | None = None
@@ -74,13 +57,13 @@ class Listener:
         while found is None:
             if self._expected():
                 try:
-                    found = await self._node.recv(ANY, PUSH)
+                    found = await self._node.recv(ANY, self._tag)
                 except PeerLost as lost:
                     await self._check_in_time()
                     found = lost
             elif self._busy():
                 await self.looked()
-                found = None if self._expected() else await news(self._node, PUSH)
+                found = None if self._expected() else await heard(self._node, ANY, self._tag)
             else:
                 return None
         self._heard = self._heard or isinstance(found, Message)
@@ -90,15 +73,10 @@ class Listener:
         return self._own is not None and not self._own.done()
 
     async def _check_in_time(self) -> None:
-        if self._heard or self._node.peers:
-            return
-        for rank in range(self._node.size):
-            if rank != self._node.rank:
-                try:
-                    await self._node.recv(rank, PUSH)
-                except PeerLost as lost:
-                    if lost.reason == ENDED:
-                        raise
+        for rank in range(self._node.size) if not (self._heard or self._node.peers) else ():
+            lost = await heard(self._node, rank) if rank != self._node.rank else None
+            if isinstance(lost, PeerLost) and lost.reason == ENDED:
+                raise lost
 
 
 class Rounds(Listener):

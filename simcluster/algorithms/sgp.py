@@ -13,7 +13,16 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
-from simcluster.overlays import AnyOverlay, absentees, everybodys_mean, mix, overlay_for, squared_distance, swap
+from simcluster.overlays import (
+    AnyOverlay,
+    absentees,
+    check_not_left_behind,
+    everybodys_mean,
+    mix,
+    overlay_for,
+    squared_distance,
+    swap,
+)
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -32,12 +41,13 @@ async def sgp(
     *consensus_every* so many steps all ranks work out the mean model, to record the squared distance of their own z
     from it; 0: never. *output*: what a rank ends with, its `local` z or the `mean` of all x.
 
-    A rank that is lost leaves the others to go on: its share stays with whoever would have sent it. PeerLost is raised
-    by whoever nobody is left to send to, or to hear from, and where the mean of all is needed.
+    A rank that is lost leaves the others to go on: its share stays with whoever would have sent it. Without any
+    neighbour a rank goes on alone; one that could only send raises PeerLost, and so does each where the mean of all is
+    needed.
     """
     graph, me = overlay_for(overlay, node.size, node.rng.seed), node.rank
     x, w = replica.restored(x=replica.snapshot(), w=1.0)  # the replica itself holds z
-    gone = absentees(node, graph.neighbours(me))
+    gone = await absentees(node, graph.neighbours(me))
     out, into = graph.ever(me)
 
     for step, batch in enumerate(replica.batches(), start=1 + replica.done):
@@ -55,8 +65,11 @@ async def sgp(
         x_share, w_share = [p * tensor for tensor in replica.parameters], p * w
         came = await swap(node, to, sources, f"push/{step}", pack(*x_share, w=w_share))
         gone |= came.losses
-        if gone and (gone.keys() >= out or gone.keys() >= into):
-            raise next(reversed(gone.values()))
+        if gone and gone.keys() >= into:
+            gone |= await absentees(node, (out | into) - gone.keys())
+            check_not_left_behind(gone, out | into)
+            if not gone.keys() >= out:
+                raise next(reversed(gone.values()))
 
         # Phase 4, sum, by rank, and correct for what w says.
         kept = 1 + len(came.unsent)

@@ -18,8 +18,8 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.parameter_server import SERVER, Replies, blended, mean, most_of, trainers, unless_told
-from simcluster.algorithms.serving import news
 from simcluster.errors import PeerLost
+from simcluster.hearing import heard
 from simcluster.payload import Message, pack
 from simcluster.transport import ANY, FREE, Transport
 from simcluster.workloads import Replica
@@ -87,7 +87,7 @@ async def _serve(
 
     async def collect(step: int, least: int) -> None:
         """Receives until *least* workers, or all that are left, have pushed gradients of *step*."""
-        if not node.peers and (found := await news(node, "gradients")) is not None:
+        if not node.peers and (found := await heard(node, ANY, "gradients")) is not None:
             deal(found, step)
         while len(on_time) < max(min(least, len({*on_time, *node.peers})), 1 - len(own)):
             try:

@@ -6,13 +6,11 @@ This file knows fault plans, peers and losses. It must not know what is made of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.experiment.fault_kinds import Fault, NodeFault, may_lose
-from simcluster.transport import OWN_TAGS, Transport
-
-NEVER_SENT: Final = f"{OWN_TAGS}never sent"
+from simcluster.hearing import heard
+from simcluster.transport import Transport
 
 
 def may_stand(rank: int, faults: Sequence[Fault]) -> bool:
@@ -27,9 +25,7 @@ async def is_lowest(node: Transport) -> bool:
     for rank in range(node.rank):
         if rank in node.peers:
             return False
-        try:
-            await node.recv(rank, NEVER_SENT)
-        except PeerLost as lost:
-            if lost.reason == ENDED:
-                return False
+        lost = await heard(node, rank)
+        if not isinstance(lost, PeerLost) or lost.reason == ENDED:
+            return False
     return True

@@ -5,7 +5,7 @@ rank works out for itself. This package knows graphs and one round of messages. 
 """
 
 from simcluster.overlays.consensus import everybodys_mean, squared_distance
-from simcluster.overlays.gossip import absentees, mix, swap
+from simcluster.overlays.gossip import absentees, check_not_left_behind, mix, swap
 from simcluster.overlays.graph_file import from_graph
 from simcluster.overlays.overlay import Overlay, Round, spectral_gap
 from simcluster.overlays.setting import KINDS, overlay_of
@@ -31,6 +31,7 @@ __all__ = [
     "StaticOverlay",
     "World",
     "absentees",
+    "check_not_left_behind",
     "everybodys_mean",
     "from_graph",
     "mix",

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from simcluster.errors import PeerLost
+from simcluster.errors import ENDED, PeerLost
+from simcluster.hearing import heard
 from simcluster.payload import Message, Sendable
 from simcluster.transport import Transport
 
@@ -58,12 +59,26 @@ async def swap(node: Transport, to: Collection[int], sources: Collection[int], t
     return done
 
 
-def absentees(node: Transport, neighbours: Collection[int]) -> dict[int, PeerLost]:
-    """Those *neighbours* that are not there yet, unless none is: where rounds are numbered nobody is let in late."""
-    absent = [rank for rank in neighbours if rank not in node.peers]
-    if len(absent) == len(neighbours):
-        return {}
-    return {rank: PeerLost(rank, reason="was not there at the beginning") for rank in absent}
+async def absentees(node: Transport, neighbours: Collection[int]) -> dict[int, PeerLost]:
+    """Those *neighbours* that are not there, and why: where rounds are numbered, none is let in late.
+
+    Raises PeerLost if this rank came itself when they had ended.
+    """
+    absent = {rank: await heard(node, rank) for rank in neighbours if rank not in node.peers}
+    gone = {rank: lost for rank, lost in absent.items() if isinstance(lost, PeerLost)}
+    check_not_left_behind(gone, neighbours)
+    return gone
+
+
+def check_not_left_behind(gone: Mapping[int, PeerLost], neighbours: Collection[int]) -> None:
+    """Raise PeerLost if all *neighbours* are *gone* and one of them ended its rounds without this rank's.
+
+    Only a rank that came late, or again, is not waited for. One that lost all its neighbours goes on alone.
+    """
+    if gone.keys() >= set(neighbours):
+        for lost in gone.values():
+            if lost.reason == ENDED:
+                raise lost
 
 
 def mix(weights: Mapping[int, float], tensors: Mapping[int, Sequence[Tensor]]) -> list[Tensor]:

@@ -48,9 +48,9 @@ def size_of(algorithm: str) -> int:
     return 3 if algorithm == "pipeline" else 4  # the model has three layers
 
 
-def experiment(algorithm: str, stop: dict[str, Any], keep_every: int = 0) -> dict[str, Any]:
-    """A small run of *algorithm*, kept every so many steps; 0: never."""
-    names = [f"n{rank}" for rank in range(size_of(algorithm))]
+def experiment(algorithm: str, stop: dict[str, Any], keep_every: int = 0, size: int | None = None) -> dict[str, Any]:
+    """A small run of *algorithm*, on *size* nodes if given, with a checkpoint every *keep_every* steps; 0: none."""
+    names = [f"n{rank}" for rank in range(size or size_of(algorithm))]
     return {
         "name": "outcomes",
         "topology": {

@@ -1,0 +1,38 @@
+"""What a node has been told already: a message, or the loss of a peer, without a wait for either.
+
+This file knows a transport's recv. It must not know a backend, or what is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from simcluster.errors import PeerLost
+from simcluster.payload import Message
+from simcluster.transport import OWN_TAGS, Any_, Transport
+
+NEVER_SENT: Final = f"{OWN_TAGS}never sent"
+"""A tag for which only losses are heard."""
+
+TURNS: Final = 4
+"""Of the loop, within which a recv returns what is here, or raises."""
+
+
+async def heard(node: Transport, source: int | Any_, tag: str = NEVER_SENT) -> Message | PeerLost | None:
+    """The next message from *source* under *tag*, or the next loss, if it is here.
+
+    A peer that is gone is let in again only when its loss has been raised here, even if no message of it is missed.
+    """
+    receiving = asyncio.ensure_future(node.recv(source, tag))
+    try:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+    finally:
+        receiving.cancel()
+        (found,) = await asyncio.gather(receiving, return_exceptions=True)
+    if isinstance(found, asyncio.CancelledError):
+        return None
+    if isinstance(found, BaseException) and not isinstance(found, PeerLost):
+        raise found
+    return found
