@@ -38,3 +38,14 @@ def test_a_rank_0_that_joined_too_late_does_not_stand_for_the_run(tmp_path: Path
     assert summary["weights_sha256"] == summary["nodes"]["n1"]["weights_sha256"]
     assert summary["weights_sha256"] != summary["nodes"]["n0"]["weights_sha256"]
     assert summary["loss"] is not None
+
+
+def test_a_late_comer_that_misses_a_crashed_node_does_not_fail_the_run(tmp_path: Path) -> None:
+    crash = {"kind": "crash", "node": "n2", "at": "20 ms"}
+    restart = {"kind": "restart", "node": "n0", "at": "20 ms", "after": "4 ms"}
+    plan = experiment(["n0", "n1", "n2"], {"name": "local_sgd", "interval": 2}, 3, crash, restart)
+    plan["topology"]["nodes"]["n2"] = {"flops": "1 GFLOP/s", "work_overhead": "2 ms"}
+    plan["workload"]["batch_size"] = 8
+    summary = run(plan, tmp_path).summary
+    assert summary["status"] == "done"
+    assert set(summary["lost"]) == {"n0", "n2"}
