@@ -5,6 +5,7 @@ This file knows paths and loaded modules. It must not know what is in the files,
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +28,7 @@ def place_below(folder: Path, path: Path) -> Path:
 def brought_as(path: Path) -> Path | None:
     """Where a launcher put the file that has *path* there, if it did."""
     places = [place_below(folder, path) for folder in _brought if path.is_absolute() and ".." not in path.parts]
-    return next((place for place in places if place.is_file()), None)
+    return next((place for place in places if os.path.isfile(place)), None)
 
 
 def files_of(references: Iterable[str]) -> tuple[Path, ...]:

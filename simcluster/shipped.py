@@ -6,6 +6,7 @@ otherwise. It must not know what is in them.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -37,25 +38,20 @@ def shipped_path(kind: Kind, name: str) -> Path | None:
     if folder is None or not _NAME.fullmatch(name) or name == PARTS:
         return None
     path = folder / f"{name}.yaml"
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None
 
 
 def find(kind: Kind, source: str | Path) -> Path:
     """The file that *source* means: a path, or else the name of a shipped file. Raises UsageError."""
     path = Path(source)
     what = {"topologies": "topology", "experiments": "experiment"}[kind]
-    try:
-        if path.is_file():
-            return path
-    except (OSError, ValueError) as error:  # a name that is too long, or no name at all
-        raise UsageError(
-            Problem(what, f"{str(source)!r} ({getattr(error, 'strerror', None) or error})", "the path of a file")
-        ) from None
+    if os.path.isfile(path):  # a name too long is none: Path.is_file raises
+        return path
     shipped = shipped_path(kind, str(source))
     if shipped is not None:
         return shipped
     if path.suffix or len(path.parts) > 1:
-        found = "a folder" if path.is_dir() else "no such file"
+        found = "a folder" if os.path.isdir(path) else "no such file"
         raise UsageError(Problem(f"{what} {str(source)!r}", found, "the path of a file"))
     raise UsageError(
         Problem(

@@ -6,6 +6,7 @@ This file knows names, paths and settings. It must not know what an algorithm or
 from __future__ import annotations
 
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -37,7 +38,7 @@ def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | 
     if not isinstance(source, (str, dict)):
         reading.bad(("topology",), "the name or path of a topology file, or a topology")
         return None
-    if isinstance(source, str) and not Path(source).is_absolute() and (reading.folder / source).is_file():
+    if isinstance(source, str) and not Path(source).is_absolute() and os.path.isfile(reading.folder / source):
         source = str(reading.folder / source)
     try:
         cluster = load_topology(source, overrides=overrides, folder=reading.folder)

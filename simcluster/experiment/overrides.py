@@ -6,6 +6,7 @@ own reader.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -52,7 +53,7 @@ def _apply_options(reading: Reading, options: Mapping[str, Any]) -> None:
             continue
         if key == "topology" and isinstance(value, (str, Path)):
             # A path on the command line is relative to where the command is given, not to the file.
-            value = str(Path(value).resolve()) if Path(value).exists() else str(value)
+            value = str(Path(value).resolve()) if os.path.exists(value) else str(value)
         if key == "algorithm":
             value = {"name": value}
         reading.document.override((key,), value, f"--{key}")

@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from functools import cache, partial
@@ -31,6 +32,8 @@ INSTEAD = {
 }
 """What an algorithm must not import, and what to write instead."""
 
+
+MOST_PATH = 4096
 
 _loading: list[Path] = []
 
@@ -57,11 +60,13 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
     if not separator or not file or not name.isidentifier():
         raise UsageError(Problem(what, repr(reference), "file.py:function"))
     path = Path(file)
+    if len(file) > MOST_PATH:
+        raise UsageError(Problem(what, f"a path of {len(file)} characters", f"at most {MOST_PATH}"))
     path = path if path.is_absolute() else folder / path
     there = brought_as(path)
     if there is None:
         there = path = path.resolve()
-    if there.suffix != ".py" or not there.is_file():
+    if there.suffix != ".py" or not os.path.isfile(there):
         raise UsageError(Problem(what, repr(reference), f"a file at {path}, whose name ends in .py"))
     module = _module(there, hashlib.sha256(there.read_bytes()).hexdigest())
     function = getattr(module, name, None)

@@ -7,6 +7,7 @@ command lines; a value that a command line sets comes in as an override.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,7 +112,7 @@ def _open(source: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
     if not isinstance(source, (str, Path)):
         raise UsageError(Problem("experiment", repr(source), "a file, the name of a shipped one, or a mapping of keys"))
     path = Path(source)
-    if not path.exists():
+    if not os.path.exists(path):  # a name too long is none: Path.exists raises
         shipped = shipped_path("experiments", str(source))
         if shipped is None:
             known = nearest(str(source), shipped_names("experiments"))

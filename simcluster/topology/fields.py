@@ -60,8 +60,8 @@ class Fields:
         except UnitError as error:
             self.problem(key, found=error.found, expected=error.expected)
             return None
-        if isinstance(value, (int, float)) and value and not LEAST <= abs(value) <= MOST:
-            self.problem(key, expected=f"a quantity from {LEAST:g} to {MOST:g} in its base unit, or zero")
+        if wrong := extreme(value):
+            self.problem(key, expected=wrong)
             return None
         return value
 
@@ -112,6 +112,13 @@ class Fields:
                 return number
         self.problem(key, expected=expected)
         return None
+
+
+def extreme(value: object) -> str:
+    """Return the quantity that *value* should have been if it is too small or large to compute with, else nothing."""
+    if not isinstance(value, (int, float)) or not value or LEAST <= abs(value) <= MOST:
+        return ""
+    return f"a quantity from {LEAST:g} to {MOST:g} in its base unit, or zero"
 
 
 def _as_float(value: int | float) -> float:

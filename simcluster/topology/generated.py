@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.topology.fields import extreme
 from simcluster.topology.model import Duplex, Topology
 from simcluster.topology.network_parts import NETWORK_KEYS
 from simcluster.units import UnitError, parse_bandwidth, parse_latency
@@ -107,10 +108,9 @@ def _wrong(key: str, value: Any, parameter: inspect.Parameter) -> str:
     if key == "device":
         return "" if isinstance(value, (str, dict)) else "a preset's name, or the keys of a node"
     try:
-        (parse_bandwidth if key.endswith("bandwidth") else parse_latency)(value)
+        return extreme((parse_bandwidth if key.endswith("bandwidth") else parse_latency)(value))
     except UnitError as error:
         return error.expected
-    return ""
 
 
 def _make(document: Document, make: Callable[..., Topology], settings: Mapping[str, Any]) -> Topology:

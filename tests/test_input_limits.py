@@ -1,0 +1,271 @@
+"""Extreme and hostile inputs: each is refused in a sentence, before memory or time is taken for it."""
+
+from __future__ import annotations
+
+import copy
+import cProfile
+import io
+import random
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simcluster
+from simcluster.errors import MOST_PROBLEMS, MOST_TEXT, Problem, SimclusterError, UsageError, nearest
+from simcluster.experiment.faults import FAULTS_LIMIT, SPELLS_IN_ALL_LIMIT
+from simcluster.experiment.read import read_experiment
+from simcluster.terminal import Visible, visible
+from simcluster.topology import generators, load
+from simcluster.yaml_lines import describe, parse_value
+
+COMMAND = Path(sys.executable).with_name("simcluster")
+SMALL = {
+    "topology": {"generator": "star", "workers": 3, "bandwidth": "1 Gbps"},
+    "algorithm": "edp",
+    "workload": "quadratic",
+    "stop": {"steps": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"generator": "star", "workers": 1_000_000_000},
+            "found 1000000000, expected a whole number of at most 1048576",
+        ),
+        ({"generator": "star", "workers": 10**23}, "expected a whole number of at most 1048576"),
+        ({"generator": "chain", "workers": -(10**23)}, "expected a whole number of at most 1048576"),
+        ({"generator": "complete", "workers": 10_000}, "expected at most 2097152 links"),
+        ({"generator": "torus", "rows": 10**6, "columns": 10**6}, "expected at most 1048576 workers"),
+        ({"generator": "two_sites", "workers_a": 2**20, "workers_b": 1}, "expected at most 1048576"),
+        ({"generator": "star", "workers": 2, "bandwidth": "1e-320 Gbps"}, "from 1e-18 to 1e\\+30"),
+        ({"generator": "star", "workers": 2, "latency": "1e-300 ns"}, "from 1e-18 to 1e\\+30"),
+    ],
+)
+def test_a_cluster_too_large_or_too_slow_to_compute_with_is_refused_before_it_is_made(
+    change: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        load(change)
+
+
+def test_a_link_or_a_device_has_a_quantity_that_can_be_computed_with() -> None:
+    document = copy.deepcopy(generators.star(2).document)
+    document["links"][0]["bandwidth"] = "1e-300 bps"  # type: ignore[index]
+    document["nodes"]["n0"] = {"flops": "1e290 PFLOP/s"}  # type: ignore[index]
+    with pytest.raises(UsageError) as refused:
+        load(document)
+    assert [problem.key for problem in refused.value.problems] == ["nodes.n0.flops", "links[0].bandwidth"]
+
+
+def test_a_generator_whose_bandwidth_is_null_has_its_default() -> None:
+    assert load({"generator": "star", "workers": 2, "bandwidth": None}).links == generators.star(2).links
+
+
+@pytest.mark.parametrize("backend", ["sim", "sockets", "torch"])
+@pytest.mark.parametrize("value", [0, 0.0, -1, float("nan"), float("inf"), 10**400, True])
+def test_no_backend_takes_a_node_for_dead_after_no_time_or_never(backend: str, value: float, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="dead_s: found"):
+        simcluster.run(SMALL, backend=backend, options={"dead_s": value}, out=tmp_path / "run", report=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_own_code_is_a_python_file() -> None:
+    with pytest.raises(UsageError, match=r"algorithm\.path: found '/etc/passwd:f', expected .* ends in \.py"):
+        read_experiment(SMALL | {"algorithm": {"path": "/etc/passwd:f"}})
+
+
+@pytest.mark.parametrize("key", ["topology", "algorithm", "workload"])
+def test_a_path_that_is_too_long_for_a_file_is_no_file(key: str) -> None:
+    long = "x" * 100_000
+    with pytest.raises(UsageError):
+        read_experiment(SMALL | {key: long if key == "topology" else {"path": f"{long}.py:f"}})
+    with pytest.raises(UsageError):
+        read_experiment(long)
+
+
+# faults
+
+
+def with_faults(*faults: dict[str, Any]) -> dict[str, Any]:
+    return SMALL | {"faults": list(faults)}
+
+
+def calls_to_read(count: int, fault: dict[str, Any]) -> int:
+    """How many functions are called to read *count* faults like *fault* on a cluster of 300."""
+    experiment = with_faults(*[fault] * count)
+    experiment["topology"] = {"generator": "star", "workers": 300}
+    profile = cProfile.Profile()
+    with profile, suppress(UsageError):
+        read_experiment(experiment)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.parametrize("kind", ["join", "cut"])
+def test_the_work_of_reading_faults_rises_with_their_number_alone(kind: str) -> None:
+    where = {"node": "n1"} if kind == "join" else {"link": "n1-sw"}
+    fault = {"kind": kind, "at": "1 ms", **where}
+    _, none, few, many = (calls_to_read(count, fault) for count in (1, 0, 50, 150))  # the first imports
+    assert (many - none) < 3.1 * (few - none)
+    assert (few - none) / 50 < 400
+
+
+def test_the_number_of_faults_and_of_their_spells_is_limited() -> None:
+    crash = {"kind": "crash", "node": "n1", "at": "1 ms"}
+    with pytest.raises(UsageError, match=f"expected at most {FAULTS_LIMIT} faults"):
+        read_experiment(with_faults(*[crash] * (FAULTS_LIMIT + 1)))
+    often = {"kind": "hang", "node": "n1", "at": "1 ms", "for": "1 us", "every": "1 s", "times": 10_000}
+    with pytest.raises(UsageError, match=f"at most {SPELLS_IN_ALL_LIMIT} times in all"):
+        read_experiment(with_faults(*[often] * (SPELLS_IN_ALL_LIMIT // 10_000 + 1)))
+
+
+def test_a_file_in_which_everything_is_wrong_is_given_up_after_a_while() -> None:
+    with pytest.raises(UsageError) as refused:
+        read_experiment(with_faults(*[{"kind": "crsh"}] * 5000))
+    assert MOST_PROBLEMS < len(refused.value.problems) < MOST_PROBLEMS + 10
+
+
+def test_a_second_join_of_a_node_is_still_refused() -> None:
+    join = {"kind": "join", "node": "n1", "at": "1 ms"}
+    with pytest.raises(UsageError, match=r"faults\[1\].node: .*joins once"):
+        read_experiment(with_faults(join, join))
+
+
+# words
+
+
+def test_what_is_found_is_shortened_and_what_may_be_meant_is_listed_in_part() -> None:
+    assert len(str(Problem("k" * 10**6, "f" * 10**6, "e" * 10**6, "f" * 10**6))) < 5 * MOST_TEXT
+    assert nearest("zz", (f"n{number}" for number in range(10**6))).endswith(", ...")
+    assert describe(1 << 10**6) == "a number of thousands of digits"
+
+
+def test_every_character_that_changes_a_terminal_is_written_out() -> None:
+    assert visible("a\tb\nü 漢 😀") == "a\tb\nü 漢 😀"
+    assert visible("\x1b[31m\r\a\x7f\x9b\u202e\u2028\udc80\0") == r"\x1b[31m\r\x07\x7f\x9b\u202e\u2028\udc80\x00"
+
+
+def test_a_visible_stream_is_the_stream_that_it_wraps_in_all_else() -> None:
+    raw = io.StringIO()
+    stream = Visible(raw)
+    print("a\x1b[31m", file=stream)  # type: ignore[call-overload]
+    stream.writelines(["b\r", "c\n"])
+    assert raw.getvalue() == "a\\x1b[31m\nb\\rc\n"
+    assert (stream.isatty(), stream.closed) == (False, False)
+
+
+OWN = """
+async def raises(node, replica):
+    print("printed \\x1b[32m")
+    raise ValueError("red \\x1b[31m text")
+"""
+
+
+def test_an_error_of_own_code_does_not_colour_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "x.yaml").write_text(
+        "topology: {generator: star, workers: 2}\nalgorithm: {path: 'own.py:raises'}\n"
+        "workload: quadratic\nstop: {steps: 2}\n"
+    )
+    command = [COMMAND, "run", "x.yaml", "--no-report", "--out", "out"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=100)
+    assert done.returncode == 1
+    assert rb"red \x1b[31m text" in done.stderr
+    assert rb"printed \x1b[32m" in done.stdout
+    assert b"\x1b" not in done.stdout + done.stderr
+
+
+# everything at once, by chance
+
+VALUES = (
+    *(
+        "0",
+        "-1",
+        "1e23",
+        "9" * 900,
+        "0x" + "f" * 800,
+        "1e308",
+        "1e-320",
+        ".nan",
+        ".inf",
+        "true",
+        "null",
+        "''",
+        "[]",
+        "{}",
+    ),
+    *(
+        "[[[[]]]]",
+        "{a: {b: {}}}",
+        "x" * 100_000,
+        "1e-320 Gbps",
+        "1e300 Tbps",
+        "1e30 h",
+        "-0 s",
+        "1e-18 s",
+        '"\\e[31m\\0"',
+    ),
+    *("1000000000", "1e18 GB", "/etc/passwd", "'/etc/passwd:f'", "[1, 2]", "ünï", "1 s", "1 Gbps", "4294967296"),
+    "[{kind: flap, link: n1-sw, at: 0 s, for: 1e30 h, period: 1e-18 s}]",
+    "[{kind: hang, node: n1, at: 1e30 h, for: 1e-18 s, every: 1e-18 s, times: 10000}]",
+)
+WHOLE: dict[str, Any] = {
+    "topology": {
+        "name": "t",
+        "nodes": {
+            "n0": {
+                "device": "raspberry-pi-4",
+                "profile": {"mnist_mlp/gradient": "1 ms"},
+                "send_overhead": "1 us",
+                "straggler": {"kind": "markov", "factor": 2, "slow": "10 ms", "fast": "10 ms"},
+            },
+            "n1": {"flops": "1 GFLOP/s", "memory": "1 GB"},
+            "sw": {"kind": "switch"},
+        },
+        "links": [
+            {"between": ["n0", "sw"], "bandwidth": "1 Mbps", "latency": "1 ms"},
+            {"between": ["n1", "sw"], "type": "gigabit-ethernet"},
+        ],
+    },
+    "algorithm": {"name": "edp", "pull_interval": 2},
+    "workload": {"name": "quadratic", "features": 10},
+    "seed": 1,
+    "stop": {"steps": 5},
+    "evaluate_every": 10,
+    "faults": [{"kind": "crash", "node": "n1", "at": "1 ms"}],
+    "checkpoint": {"every": 3, "keep": 2},
+}
+GENERATED = {"generator": "torus", "rows": 2, "columns": 2, "bandwidth": "1 Gbps", "latency": "1 us"}
+
+
+def places(data: Any) -> list[tuple[Any, Any]]:
+    """(mapping or list, key) of every value in *data*."""
+    found = []
+    for key in data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
+        found += [(data, key), *places(data[key])]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_experiment_with_anything_anywhere_is_read_or_refused_with_a_typed_error(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(60):
+        document = copy.deepcopy(WHOLE)
+        if rng.random() < 0.3:
+            document |= {"topology": dict(GENERATED), "faults": []}
+        place, key = rng.choice(places(document))
+        place[key] = _value(rng.choice(VALUES))
+        with suppress(SimclusterError):
+            read_experiment(document)
+
+
+def _value(text: str) -> Any:
+    try:
+        return parse_value(text)
+    except UsageError:
+        return text
