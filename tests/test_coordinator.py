@@ -57,6 +57,11 @@ def calls() -> Calls:
     return Calls()
 
 
+def telemetry_node(rank: int) -> dict[str, Any]:
+    words: dict[str, Any] = NodeTelemetry(name=f"n{rank}", rank=rank, state="running").model_dump()
+    return words
+
+
 def begin(calls: Calls, *names: str) -> None:
     run = RunInfo(name="r", nodes=list(names), rendezvous="127.0.0.1:7000", algorithm="edp", steps=50)
     calls.post("/runs", run.model_dump())
@@ -111,6 +116,60 @@ def test_nothing_changes_by_a_get(calls: Calls) -> None:
 )
 def test_a_body_that_is_too_long_or_means_nothing_is_refused(calls: Calls, content: Any, code: int) -> None:
     assert calls("POST", "/workers", content).status_code == code
+
+
+def bodies() -> dict[str, dict[str, Any]]:
+    run = RunInfo(name="r", nodes=["a"], rendezvous="127.0.0.1:7000").model_dump()
+    return {
+        "/workers": {"name": "a", "address": ""},
+        "/workers/a/leave": {"gone": True},
+        "/workers/a/heartbeat": {},
+        "/runs": run,
+        "/runs/end": {"error": ""},
+        "/telemetry": telemetry(1.0, 1),
+    }
+
+
+@pytest.mark.parametrize("path", list(ACTIONS))
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 101, "9" * 5000])
+def test_a_number_that_is_none_is_refused_in_a_sentence_wherever_it_stands(
+    calls: Calls, path: str, number: str
+) -> None:
+    begin(calls, "a", "b")
+    before = calls.desk.status()
+    for key in [*bodies()[path], "more"]:
+        body = json.dumps(bodies()[path] | {key: "HERE"}).replace('"HERE"', f"[{number}]")
+        for content in (body, body.replace(f"[{number}]", number)):
+            answer = calls("POST", path, content.encode())
+            assert answer.status_code == 400
+            assert len(answer.json()["detail"]) < 100
+    assert calls.desk.status() == before
+
+
+@pytest.mark.parametrize("path", ["/workers", "/runs", "/telemetry", "/runs/end"])
+@pytest.mark.parametrize("depth", [500, 900, 100_000])
+def test_a_body_that_nests_deeply_is_refused_in_a_sentence(calls: Calls, path: str, depth: int) -> None:
+    for key in bodies()[path]:
+        body = json.dumps(bodies()[path] | {key: "HERE"}).replace('"HERE"', "[" * depth + "]" * depth)
+        answer = calls("POST", path, body.encode())
+        assert answer.status_code in (400, 422)
+        assert len(answer.content) < 2000
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "words"),
+    [
+        ("/runs", {"nodes": [f"n{rank}" for rank in range(5000)]}, "at most 4096"),
+        ("/runs", {"nodes": ["a\x1b[31m"]}, "expected a name"),
+        ("/runs", {"nodes": ["a", "a"]}, "a node twice"),
+        ("/telemetry", {"nodes": [telemetry_node(rank) for rank in range(5000)]}, "at most 4096"),
+    ],
+)
+def test_a_run_of_nodes_that_cannot_be_is_refused(calls: Calls, path: str, change: dict[str, Any], words: str) -> None:
+    answer = calls("POST", path, bodies()[path] | change)
+    assert answer.status_code == 400
+    assert words in answer.json()["detail"]
+    assert calls.desk.status()["workers"] == []
 
 
 def test_there_is_a_limit_to_workers(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:

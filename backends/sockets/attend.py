@@ -17,6 +17,7 @@ from backends.sockets.endpoints import parse_endpoint
 from backends.sockets.facing import listen_towards
 from backends.sockets.keys import key_of, read_key, read_token
 
+GOODBYE = {"gone": True}
 LEAST_WAIT_S, MOST_WAIT_S = 0.1, 1.0
 
 
@@ -61,14 +62,18 @@ def attend(
 
     *join* is called with the rendezvous of each attempt of that run, and returns None if this node has left it, as it
     was told to: then it leaves the coordinator, too. Raises NoAnswer or RunError if there is no coordinator, or no run,
-    for *patience_s*; NotAllowed at once.
+    for *patience_s*; NotAllowed at once. A worker that is asked to leave while no run has it ends with 0.
     """
     end_s, wait_s = now() + patience_s, LEAST_WAIT_S
     code: int | None = None
     epoch = -1
     while True:
         try:
-            run = _next_run(name, client, listen, epoch)
+            heard = client.post(f"/workers/{name}/heartbeat")
+            if heard.get("leave"):
+                client.post(f"/workers/{name}/leave", GOODBYE)
+                return code or 0
+            run = _next_run(name, client, listen, heard["known"])
         except NoAnswer:
             if code is not None:
                 return code  # the launcher's own coordinator ends with it
@@ -80,22 +85,22 @@ def attend(
                 epoch, code = run["epoch"], join(run["rendezvous"])
                 if code is None:
                     with suppress(NoAnswer):
-                        client.post(f"/workers/{name}/leave")
+                        client.post(f"/workers/{name}/leave", GOODBYE)
                     return 0
                 continue
             if run is None and code is not None:
-                client.post(f"/workers/{name}/leave")
+                client.post(f"/workers/{name}/leave", GOODBYE)
                 return code
             if code is None and now() > end_s:
-                client.post(f"/workers/{name}/leave")
+                client.post(f"/workers/{name}/leave", GOODBYE)
                 raise NoAnswer(f"the coordinator at {client.url} had no run for {name} within {patience_s:g} s")
         sleep(wait_s)
         wait_s = min(2 * wait_s, MOST_WAIT_S)
 
 
-def _next_run(name: str, client: Client, listen: str, epoch: int) -> dict[str, Any] | None:
-    """The run that goes on and wants *name*, if one does. Whoever is not known registers."""
-    if not client.post(f"/workers/{name}/heartbeat")["known"]:
+def _next_run(name: str, client: Client, listen: str, known: bool) -> dict[str, Any] | None:
+    """The run that goes on and wants *name*, if one does. A worker that is not known registers."""
+    if not known:
         client.post("/workers", {"name": name, "address": listen})
     answer = client.get("/training/ready", min_workers=1)
     run: dict[str, Any] | None = answer["run"]

@@ -110,7 +110,9 @@ class PeerGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):
 
 
 class Leave(msgspec.Struct, array_like=True, frozen=True, tag="leave"):
-    """Launcher to node: end at the end of the step, and go."""
+    """Launcher to node: end at the end of the step, and go; by itself within *notice_s*, if that is not 0."""
+
+    notice_s: float = 0.0
 
 
 class Crash(msgspec.Struct, array_like=True, frozen=True, tag="crash"):

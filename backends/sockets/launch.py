@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from backends.sockets.comers import Comers
@@ -45,7 +45,7 @@ from backends.sockets.tls import tls_of_launcher
 from backends.sockets.verdict import Verdict
 from backends.sockets.watch import Watch
 from simcluster.errors import NeverFinished, RunError
-from simcluster.experiment.fault_kinds import ABSENT
+from simcluster.experiment.fault_kinds import ABSENT, NOTICE_S
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 from simcluster.watching.board import Telemetry
@@ -107,7 +107,7 @@ class Launcher:
         await self._listener.start(open_socket(host, port, "rendezvous"))
         await self._reporter.begin(self._where)
         watching = asyncio.create_task(self._watch.run())
-        telling = asyncio.create_task(self._reporter.run(self._telemetry))
+        telling = asyncio.create_task(self._reporter.run(self._telemetry, self._ask_to_leave))
         interrupted = True
         try:
             await self._start()
@@ -268,6 +268,12 @@ class Launcher:
         member.gone = reason = self._faults.planned.get(member.rank, reason)
         self.verdict.died(member.rank, reason)
         self._tell_others(member, reason)
+
+    def _ask_to_leave(self, names: Collection[str]) -> None:
+        """Tell the nodes called *names* to leave, as SIGTERM does; again until they have. Before the start none can."""
+        for member in self.members:
+            if self._started_s is not None and member.name in names and not member.ended:
+                member.tell(Leave(NOTICE_S))
 
     def _crash(self, member: Member) -> None:
         """The fault plan: this node dies now."""

@@ -299,7 +299,7 @@ class _Node:
             self.mesh.lose(message.rank, message.reason)
             self.transport.expect_end(message.rank, message.reason, message.incarnation)
         elif isinstance(message, Leave):
-            self._notice.give()
+            self._notice.give(message.notice_s)
         elif isinstance(message, Stop):
             self._stopped = self._stopped or message.reason
             if self._part is not None:

@@ -41,8 +41,13 @@ class Notice:
             self._loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
             self._heeds = True
 
-    def give(self) -> None:
-        """The algorithm is to end at the end of its step."""
+    def give(self, notice_s: float = 0.0) -> None:
+        """The algorithm is to end at the end of its step; with *notice_s* the process ends after that at the latest."""
+        if notice_s and self._overdue is None:
+            # A thread's, since an algorithm that is overdue may not let go of the loop.
+            self._overdue = threading.Timer(notice_s, os.kill, (os.getpid(), signal.SIGKILL))
+            self._overdue.daemon = True
+            self._overdue.start()
         if not self._recorder.told_to_leave:
             if self._notes is not None:
                 self._notes.note(Kind.TOLD, 0)
@@ -59,11 +64,7 @@ class Notice:
     def _on_sigterm(self) -> None:
         self._loop.remove_signal_handler(signal.SIGTERM)
         self._heeds = False
-        # A thread's, since an algorithm that is overdue may not let go of the loop.
-        self._overdue = threading.Timer(NOTICE_S, os.kill, (os.getpid(), signal.SIGKILL))
-        self._overdue.daemon = True
-        self._overdue.start()
-        self.give()
+        self.give(NOTICE_S)
 
 
 async def seen_off(links: Sequence[Connection]) -> None:

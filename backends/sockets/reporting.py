@@ -10,10 +10,10 @@ import asyncio
 import importlib.util
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from backends.sockets.endpoints import is_loopback, parse_endpoint
 from backends.sockets.facing import facing
@@ -75,13 +75,25 @@ def host_of(coordinator: str) -> str | None:
     return host if is_loopback(host) else facing(host)
 
 
+class Answer(NamedTuple):
+    """Whether the coordinator *knows* of the run, and the nodes that it wants to *leave*."""
+
+    knows: bool
+    leave: frozenset[str]
+
+    @classmethod
+    def read(cls, answer: dict[str, Any]) -> Answer:
+        names = answer.get("leave")
+        return cls(bool(answer["running"]), frozenset(map(str, names if isinstance(names, list) else ())))
+
+
 class Coordinator(Protocol):
     """What a run tells. Each may raise RunError."""
 
     async def begin(self, run: RunInfo) -> None: ...
 
-    async def telemetry(self, telemetry: Telemetry) -> bool:
-        """Whether it knows of the run."""
+    async def telemetry(self, telemetry: Telemetry) -> Answer:
+        """Tell how far the run is."""
         ...
 
     async def end(self, error: str) -> None: ...
@@ -96,8 +108,8 @@ class Here:
     async def begin(self, run: RunInfo) -> None:
         self._desk.begin(run)
 
-    async def telemetry(self, telemetry: Telemetry) -> bool:
-        return bool(self._desk.telemetry(telemetry)["running"])
+    async def telemetry(self, telemetry: Telemetry) -> Answer:
+        return Answer.read(self._desk.telemetry(telemetry))
 
     async def end(self, error: str) -> None:
         self._desk.end(error)
@@ -112,11 +124,10 @@ class Elsewhere:
     async def begin(self, run: RunInfo) -> None:
         await asyncio.to_thread(self._client.post, "/runs", run.model_dump())
 
-    async def telemetry(self, telemetry: Telemetry) -> bool:
+    async def telemetry(self, telemetry: Telemetry) -> Answer:
         from simcluster.watching.board import plain
 
-        answer = await asyncio.to_thread(self._client.post, "/telemetry", plain(telemetry.model_dump()))
-        return bool(answer["running"])
+        return Answer.read(await asyncio.to_thread(self._client.post, "/telemetry", plain(telemetry.model_dump())))
 
     async def end(self, error: str) -> None:
         await asyncio.to_thread(self._client.post, "/runs/end", {"error": error[:10_000]})
@@ -144,13 +155,15 @@ class Reporter:
         if self._coordinator is not None:
             await self._tell(self._begin(self._coordinator))
 
-    async def run(self, telemetry: Callable[[], Telemetry]) -> None:
-        """Tells again and again, until it is cancelled."""
+    async def run(
+        self, telemetry: Callable[[], Telemetry], leave: Callable[[Collection[str]], object] = lambda names: None
+    ) -> None:
+        """Tell again and again, until it is cancelled. *leave* is called with the nodes that are asked to leave."""
         while self._coordinator is not None or self._watcher is not None:
             if self._watcher is not None:
                 self._watcher.look(telemetry)
             if self._coordinator is not None:
-                await self._tell(self._telemetry(self._coordinator, telemetry()))
+                await self._tell(self._telemetry(self._coordinator, telemetry(), leave))
             await asyncio.sleep(self._interval_s)
 
     async def last(self, telemetry: Callable[[], Telemetry]) -> None:
@@ -171,11 +184,19 @@ class Reporter:
             await coordinator.begin(self._run)
             self._known = True
 
-    async def _telemetry(self, coordinator: Coordinator, telemetry: Telemetry) -> None:
+    async def _telemetry(
+        self,
+        coordinator: Coordinator,
+        telemetry: Telemetry,
+        leave: Callable[[Collection[str]], object] = lambda names: None,
+    ) -> None:
         """A coordinator that came later than the run, or was started again, is told what it missed."""
         if not self._known:
             await self._begin(coordinator)
-        self._known = await coordinator.telemetry(telemetry)
+        answer = await coordinator.telemetry(telemetry)
+        self._known = answer.knows
+        if answer.leave:
+            leave(answer.leave)
 
     async def _tell(self, call: Any) -> None:
         try:

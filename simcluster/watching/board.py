@@ -47,7 +47,7 @@ class NodeTelemetry(Words):
     bytes_sent: int = 0
     bytes_received: int = 0
     messages_sent: int = 0
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float | None] = {}
     reason: str = ""
 
 

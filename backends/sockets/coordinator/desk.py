@@ -9,15 +9,28 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from backends.sockets.coordinator.membership import Membership, State
+from backends.sockets.coordinator.membership import PRESENT, Membership, State
 from backends.sockets.coordinator.status import prometheus, status
 from simcluster.watching.board import Board, RunInfo, Telemetry, plain
 
 MOST_WORKERS = 4096
+_NOT_THERE = {
+    State.EXPECTED: "is expected, and has not come yet",
+    State.LOST: "is lost",
+    State.LEFT: "has left already, or ended",
+}
 
 
 class Full(Exception):
     """There are as many workers as there may be."""
+
+
+class Unknown(Exception):
+    """No worker has that name."""
+
+
+class Gone(Exception):
+    """A worker that cannot leave, since it is not there; the words say why."""
 
 
 class Desk:
@@ -28,6 +41,7 @@ class Desk:
         self._membership = Membership(dead_s)
         self._board: Board | None = None
         self._told_s = 0.0  # when a launcher was last heard of
+        self._leaving: set[str] = set()  # workers that were asked to leave, and have not yet
 
     # workers
 
@@ -37,17 +51,37 @@ class Desk:
             membership = self._alive()
             if name not in membership.workers and len(membership.workers) >= MOST_WORKERS:
                 raise Full
+            self._leaving.discard(name)
             worker = membership.register(name, self._now(), address)
             return {"name": name, "rank": worker.rank, "state": worker.state.value, **self._terms()}
 
     def heartbeat(self, name: str) -> dict[str, Any]:
-        """Whether *name* is known; whoever is not has to register."""
+        """Whether *name* is known: one that is not has to register. And whether it is to leave, if no run has it."""
         with self._lock:
-            return {"known": self._alive().heartbeat(name, self._now()), **self._terms()}
+            membership = self._alive()
+            known = membership.heartbeat(name, self._now())
+            asked = name in self._leaving and not membership.takes_part(name)
+            return {"known": known, "leave": asked, **self._terms()}
 
     def leave(self, name: str) -> dict[str, Any]:
+        """Count *name* out at once: it says itself that it is gone."""
         with self._lock:
+            self._leaving.discard(name)
             return {"left": self._alive().leave(name), **self._terms()}
+
+    def ask_to_leave(self, name: str) -> dict[str, Any]:
+        """Have *name* asked to leave, by its run's launcher or at its next heartbeat.
+
+        It has not left yet: `status` says when it has. Raises Unknown or Gone.
+        """
+        with self._lock:
+            worker = self._alive().workers.get(name)
+            if worker is None:
+                raise Unknown
+            if worker.state not in PRESENT:
+                raise Gone(_NOT_THERE[worker.state])
+            self._leaving.add(name)
+            return {"left": False, "leaving": True, **self._terms()}
 
     # a launcher
 
@@ -59,7 +93,7 @@ class Desk:
             return {"ranks": ranks, **self._terms()}
 
     def telemetry(self, telemetry: Telemetry) -> dict[str, Any]:
-        """How far the run is. Its launcher hears of its nodes, so nobody else has to."""
+        """How far the run is. Its launcher hears of its nodes, so no other caller has to. Returns who is to leave."""
         with self._lock:
             membership, now_s = self._alive(), self._now()
             self._told_s = now_s
@@ -67,7 +101,10 @@ class Desk:
                 known = membership.workers.get(node.name)
                 if known is None or node.state == "expected":
                     continue
-                if node.state == "lost":
+                if node.state in ("lost", "ended") and node.name in self._leaving:
+                    self._leaving.discard(node.name)
+                    membership.leave(node.name)
+                elif node.state == "lost":
                     membership.lose(node.name)
                 elif node.state == "ended":
                     membership.leave(node.name)
@@ -77,7 +114,8 @@ class Desk:
                     membership.heartbeat(node.name, now_s)
             if self._board is not None:
                 self._board.add(telemetry)
-            return self._terms()
+            leaving = sorted(name for name in self._leaving if membership.takes_part(name))
+            return {"leave": leaving, **self._terms()}
 
     def end(self, error: str = "") -> dict[str, Any]:
         """The run is over."""

@@ -5,8 +5,10 @@ This file knows ASGI. It must not know what is asked. No answer lets another ori
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
+import math
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any, TypeAlias
 
@@ -14,6 +16,9 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MOST_DIGITS = 100
+"""Of a whole number: seeds are long, but a float of one must be finite."""
 
 BODY_LIMIT_BYTES = 4 * 1024**2
 
@@ -41,6 +46,9 @@ class Guard:
             refusal = (413, f"a body of at most {BODY_LIMIT_BYTES} bytes")
         if refusal is not None:
             await _refuse(send, *refusal)
+            return
+        if body and (wrong := await asyncio.to_thread(_not_a_number, body)):
+            await _refuse(send, 400, wrong)
             return
         given = iter([{"type": "http.request", "body": body, "more_body": False}])
 
@@ -91,6 +99,41 @@ async def _body(receive: Receive) -> bytes | None:
             return None
         if not message.get("more_body"):
             return bytes(body)
+
+
+class _NotFinite(ValueError):
+    """A number that is none, or that no computation can use."""
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _NotFinite(text)
+    return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise _NotFinite(text)
+    return int(text)
+
+
+def _never(text: str) -> float:
+    raise _NotFinite(text)
+
+
+def _not_a_number(body: bytes) -> str:
+    """Return what stands in place of a number that *body* has, or nothing. What else is wrong is found when it is read.
+
+    Python takes NaN and Infinity for JSON, and 1e999 for an infinite number.
+    """
+    try:
+        json.loads(body, parse_float=_finite, parse_int=_whole, parse_constant=_never)
+    except _NotFinite as error:
+        return f"finite numbers, none like {str(error)[:40]}"
+    except (ValueError, RecursionError):
+        return ""
+    return ""
 
 
 async def _refuse(send: Send, code: int, expected: str) -> None:

@@ -70,6 +70,11 @@ class Membership:
         """*name* goes of its own will; whether it was not gone before."""
         return self._gone(name, State.LEFT)
 
+    def takes_part(self, name: str) -> bool:
+        """Whether *name* is there and has a rank in the epoch that runs."""
+        worker = self.workers.get(name)
+        return self.running and worker is not None and worker.state is State.ALIVE
+
     def lose(self, name: str) -> bool:
         """Somebody who knows says that *name* is lost; whether it was not gone before."""
         return self._gone(name, State.LOST)
