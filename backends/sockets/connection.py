@@ -34,6 +34,9 @@ HANDSHAKE_TIMEOUT_S = 5.0
 ABORTED_S = 1.0
 """Sooner than that the loop says of a connection that was aborted that it is closed."""
 
+LAST_WORD_S = 1.0
+"""Time that a peer that is refused has to hear why."""
+
 PUMP_BYTES = 8 * CHUNK_BYTES
 """Written without a pause before the loop's other tasks get a turn."""
 
@@ -297,6 +300,9 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._send_handshake()
             self.close(str(error))
+            if self._transport is not None:
+                # A peer that does not take its last word, or does not answer the end of TLS, would stay for 30 s.
+                self._loop.call_later(LAST_WORD_S, self._transport.abort)
             self._on_fail(self, error)
 
     def _read_or_not(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from backends.sockets.connection import HANDSHAKE_TIMEOUT_S, Connection
+from backends.sockets.connection import HANDSHAKE_TIMEOUT_S, LAST_WORD_S, Connection
 from backends.sockets.endpoints import show_endpoint
 from backends.sockets.framing import Limits
 from backends.sockets.frank import noting
@@ -127,7 +127,11 @@ class Listener:
         with noting() as refusal:
             try:
                 await self._loop.connect_accepted_socket(
-                    lambda: connection, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+                    lambda: connection,
+                    accepted,
+                    ssl=context,
+                    ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                    ssl_shutdown_timeout=LAST_WORD_S,
                 )
             except OSError as error:
                 why = refusal.error or error

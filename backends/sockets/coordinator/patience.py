@@ -91,8 +91,12 @@ class Patient(H11Protocol):
             if len(self.asking) > ASKING_LIMIT:
                 oldest = next(iter(self.asking))
                 del self.asking[oldest]  # its end is told later, and the next one may come before that
-                oldest.transport.abort()
-        self._deadline = self.loop.call_later(ANSWER_S if self._is_answered else ASK_S, self.transport.abort)
+                oldest.drop()
+        self._deadline = self.loop.call_later(ANSWER_S if self._is_answered else ASK_S, self.drop)
+
+    def drop(self) -> None:
+        """End the connection at once, whatever the other end does."""
+        self.transport.abort()
 
 
 class Secured(Patient):
@@ -105,9 +109,16 @@ class Secured(Patient):
     _early = b""  # what came with the end of the handshake
     _is_secure = False
     _securing: asyncio.Task[None] | None = None
+    _tcp: asyncio.Transport | None = None
+
+    def drop(self) -> None:
+        """End TLS and, below it, TCP: TLS that has been ended once does not pass an end on."""
+        super().drop()
+        if self._tcp is not None:
+            self._tcp.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.transport = transport
+        self.transport = self._tcp = transport
         transport.pause_reading()  # what comes is for TLS, which begins in the loop's next turn
         self._wait()
         self._securing = self.loop.create_task(self._secure(transport))
