@@ -196,7 +196,7 @@ LIMITS: dict[str, tuple[bytes, str]] = {
     ),
     "body too long": (
         data_bytes(["t", {}, []], body_len=BODY_LIMIT_BYTES + 1),
-        "body of 1073741825 bytes; at most",
+        f"body of {BODY_LIMIT_BYTES + 1} bytes; at most",
     ),
     "control too long": (data_bytes(b"", kind=Kind.CONTROL, body_len=2**40), "body of 1099511627776 bytes"),
     "goodbye with a body": (data_bytes(b"", b"x", kind=Kind.GOODBYE), "body of 1 bytes; at most 0"),

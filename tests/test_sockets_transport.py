@@ -124,7 +124,7 @@ def test_what_has_no_bytes_or_too_many_is_not_sent() -> None:
             await node.send(other, "t", torch.zeros(3).to_sparse())
         with pytest.raises(ValueError, match="header of"):
             await node.send(other, "t" * 70_000, None)
-        node._body_limit_bytes = 100
+        node._message_limits = [100, 100]
         with pytest.raises(ValueError, match="104 bytes of tensors, at most 100"):
             await node.send(other, "t", torch.zeros(26))
         await node.send(other, "t", torch.zeros(25))

@@ -333,11 +333,11 @@ class Connection(asyncio.BufferedProtocol):
             sending = self._queue[0]
             if sending.chunks is None:
                 sending.chunks = sending.frame.chunks(self._seq)
-                self._seq += 1
+                self._seq += sending.frame.count
             chunk = next(sending.chunks, None)
             if chunk is None:
                 self._queue.popleft()
-                self.bytes_sent += sending.frame.size_bytes
+                self.bytes_sent += sending.frame.wire_bytes
                 sending.end()
                 continue
             self._write(transport, chunk)

@@ -34,8 +34,9 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
 class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     """Launcher to node: who it is and what to run. *slow* and *holds* are its part in the fault plan; *keeps*:
     checkpoints are wanted; *resumes*: what it begins with follows; *order*: in which order things happen is noted;
-    *late*: the run has begun without it. *title* is the job's in what it logs, and how it does that the launcher says.
-    The other fields are ClusterJob's and its options.
+    *late*: the run has begun without it.
+    *message_limits* are what each rank takes in one message. *title* is the job's in what it logs, and how it does that
+    the launcher says. The other fields are ClusterJob's and its options.
     """
 
     rank: int
@@ -61,6 +62,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     loki: str = ""
     late: bool = False
     portable: bool = False
+    message_limits: list[int] = []
 
     @property
     def config(self) -> bytes:

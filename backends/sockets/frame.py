@@ -11,6 +11,10 @@ all little-endian. The header's checksum covers the preamble too (its own field 
 believed, and nothing is allocated, before it holds. `seq` rises by one per frame and direction, from 0: a
 frame that is repeated, left out or moved is found out. Tensors travel raw and are received into the very
 memory that the algorithm gets.
+
+A message whose tensors are larger than a frame may be travels in parts: its DATA frame has the flag MORE, and PART
+frames follow with nothing in between, all but the last with MORE. The body's checksum is over the message's body so
+far.
 """
 
 from __future__ import annotations
@@ -38,7 +42,11 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 MAGIC = b"simc"
 HEADER_LIMIT_BYTES = 64 * 1024
-BODY_LIMIT_BYTES = 1024**3
+BODY_LIMIT_BYTES = 256 * 1024**2
+"""Of one frame, unless the run says less."""
+MESSAGE_LIMIT_BYTES = 64 * 1024**3
+"""Of all parts of a message, where nothing is known of the receiver's memory."""
+MORE = 1
 CONTROL_LIMIT_BYTES = 64 * 1024**2
 HANDSHAKE_LIMIT_BYTES = 256
 JOIN_BYTES = 256 * 1024
@@ -57,6 +65,7 @@ class Kind(enum.IntEnum):
     DATA = 2
     CONTROL = 3
     GOODBYE = 4
+    PART = 5
 
 
 class Preamble(NamedTuple):
@@ -138,23 +147,32 @@ class Outgoing:
     `keep` copies what has not been given out.
     """
 
-    def __init__(self, kind: Kind, header: bytes = b"", body: Sequence[Bytes] = (), *, kept: bool = True) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        header: bytes = b"",
+        body: Sequence[Bytes] = (),
+        *,
+        kept: bool = True,
+        part_bytes: int = BODY_LIMIT_BYTES,
+    ) -> None:
         self.kind, self.header, self.kept = kind, header, kept
         self._begun = 0, 0  # of the body: which piece, and how much of it
         self.body = [piece for piece in body if len(piece)]
         self.body_bytes = sum(len(piece) for piece in self.body)
         self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
+        self._part_bytes = part_bytes if kind is Kind.DATA else max(1, self.body_bytes)
+        self.count = max(1, -(-self.body_bytes // self._part_bytes))
+        self.wire_bytes = self.size_bytes + (self.count - 1) * PREAMBLE_BYTES
         if len(header) > HEADER_LIMIT_BYTES:
             raise ValueError(f"a header of {len(header)} bytes; at most {HEADER_LIMIT_BYTES}")
 
-    def preamble(self, seq: int) -> bytes:
-        """The preamble under number *seq*."""
-        body_crc = 0
-        for piece in self.body:
-            body_crc = crc32c(piece, body_crc)
-        sizes = len(self.header), self.body_bytes
-        fields = Preamble(MAGIC, PROTOCOL_VERSION, self.kind, 0, *sizes, seq, 0, body_crc, 0)
-        return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), self.header)))
+    def _preamble(self, seq: int, number: int, body_bytes: int, body_crc: int) -> bytes:
+        """The preamble of part *number* under number *seq*."""
+        kind, header = (Kind.PART, b"") if number else (self.kind, self.header)
+        flags = MORE if number + 1 < self.count else 0
+        fields = Preamble(MAGIC, PROTOCOL_VERSION, kind, flags, len(header), body_bytes, seq, 0, body_crc, 0)
+        return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), header))) + header
 
     def keep(self) -> None:
         """From now on the body may change: what has not been given out as a chunk is copied."""
@@ -168,25 +186,48 @@ class Outgoing:
             self.body[later], start = copy, 0
 
     def chunks(self, seq: int) -> Iterator[bytes | bytearray | memoryview]:
-        """The frame's bytes under number *seq*: small pieces joined, large ones cut."""
-        small = bytearray(self.preamble(seq) + self.header)
-        for index, length in enumerate(map(len, self.body)):
-            end = 0
-            if len(small) + length > JOIN_BYTES:
+        """The frame's bytes, its parts numbered from *seq* on: small pieces joined, large ones cut."""
+        crc = 0
+        for number, spans in enumerate(self._parts()):
+            for index, start, end in spans:
+                crc = crc32c(self.body[index][start:end], crc)
+            small = bytearray(self._preamble(seq + number, number, sum(end - start for _, start, end in spans), crc))
+            for index, start, end in spans:
+                if len(small) + end - start > JOIN_BYTES:
+                    yield small
+                    small = bytearray()
+                    while start < end - JOIN_BYTES:
+                        at, start = start, min(start + CHUNK_BYTES, end)
+                        self._begun = index, start
+                        yield self.body[index][at:start].data
+                small += self.body[index][start:end].data  # looked up again: it may have been kept meanwhile
+                self._begun = (index, end) if end < len(self.body[index]) else (index + 1, 0)
+            if small:
                 yield small
-                small = bytearray()
-                for start in range(0, length - JOIN_BYTES, CHUNK_BYTES):
-                    end = min(start + CHUNK_BYTES, length)
-                    self._begun = index, end
-                    yield self.body[index][start:end].data
-            small += self.body[index][end:].data  # looked up again: it may have been kept meanwhile
-            self._begun = index + 1, 0
-        if small:
-            yield small
+
+    def _parts(self) -> Iterator[list[tuple[int, int, int]]]:
+        """(piece, from, to) of the body, for each part."""
+        part: list[tuple[int, int, int]] = []
+        room = self._part_bytes
+        for index, length in enumerate(map(len, self.body)):
+            start = 0
+            while start < length:
+                if not room:
+                    yield part
+                    part, room = [], self._part_bytes
+                end = min(length, start + room)
+                part.append((index, start, end))
+                room, start = room - (end - start), end
+        yield part
 
 
-def data_frame(tag: str, payload: Payload, limit_bytes: int = BODY_LIMIT_BYTES) -> Outgoing:
-    """*payload* under *tag*; its tensors are not copied. Raises TypeError or ValueError on what cannot travel."""
+def data_frame(
+    tag: str, payload: Payload, part_bytes: int = BODY_LIMIT_BYTES, limit_bytes: int = MESSAGE_LIMIT_BYTES
+) -> Outgoing:
+    """*payload* under *tag*, in parts of at most *part_bytes*; its tensors are not copied.
+
+    Raises TypeError or ValueError on what cannot travel.
+    """
     header = encode_header(tag, payload)
     for tensor in payload.tensors:
         if tensor.is_meta:
@@ -194,7 +235,8 @@ def data_frame(tag: str, payload: Payload, limit_bytes: int = BODY_LIMIT_BYTES) 
     size_bytes = body_bytes(payload)
     if size_bytes > limit_bytes:
         raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {limit_bytes}")
-    return Outgoing(Kind.DATA, header, [octets(tensor.cpu().resolve_neg()) for tensor in payload.tensors], kept=False)
+    pieces = [octets(tensor.cpu().resolve_neg()) for tensor in payload.tensors]
+    return Outgoing(Kind.DATA, header, pieces, kept=False, part_bytes=part_bytes)
 
 
 def header_crc(preamble: bytes, header: bytes) -> int:

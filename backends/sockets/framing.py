@@ -20,6 +20,8 @@ from backends.sockets.frame import (
     HANDSHAKE_LIMIT_BYTES,
     HEADER_LIMIT_BYTES,
     MAGIC,
+    MESSAGE_LIMIT_BYTES,
+    MORE,
     Bytes,
     Frame,
     Kind,
@@ -46,24 +48,43 @@ _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 
 @dataclass(slots=True)
 class Limits:
-    """What a reader accepts: only short handshake frames until *open* is set, then all kinds up to these sizes."""
+    """What a reader accepts: only short handshake frames until *open* is set, then all kinds up to these sizes.
+
+    A frame has *body_bytes* at most, a message in parts *message_bytes*.
+    """
 
     open: bool = False
     body_bytes: int = BODY_LIMIT_BYTES
+    message_bytes: int = MESSAGE_LIMIT_BYTES
     control_bytes: int = CONTROL_LIMIT_BYTES
 
 
 @dataclass(slots=True)
 class _Body:
-    """A body under way: *parts* are the memories to fill, in order; *part* and *filled* say how far it is."""
+    """A body in flight: *parts* are the memories to fill, in order; *part* and *filled* say how far it is.
+
+    *left* bytes of it are still to come in this frame, and *rest* in later ones.
+    """
 
     frame: Frame
     parts: list[Bytes]
     crc_expected: int
+    left: int
+    rest: int = 0
     crc: int = 0
     part: int = 0
     filled: int = 0
     owned: bytearray = field(default_factory=bytearray)
+
+    @property
+    def room(self) -> int:
+        """How many of the next bytes belong into one memory."""
+        return min(len(self.parts[self.part]) - self.filled, self.left)
+
+    def begin_part(self, preamble: Preamble) -> None:
+        """Another frame brings more of it. Raises ProtocolError."""
+        self.left, self.crc_expected = preamble.body_len, preamble.body_crc
+        self.rest = _rest(self.rest, preamble)
 
     def move(self) -> None:
         """Goes on in new memory: what is here of the only tensor is copied there."""
@@ -90,7 +111,7 @@ class FrameReader:
         self._ahead: Bytes = np.empty(READ_AHEAD_BYTES + HEADER_LIMIT_BYTES, dtype=np.uint8)
         self._start = self._end = 0
         self._body: _Body | None = None
-        self._direct = False
+        self._in_frame = self._direct = False
         self._seq = 0
         self._error: ProtocolError | None = None
         self._landings = Landings()
@@ -115,11 +136,9 @@ class FrameReader:
     def buffer(self) -> memoryview:
         """Where the next bytes are to go; never empty."""
         body = self._body
-        if body is not None and self._start == self._end:
-            part = body.parts[body.part]
-            if len(part) - body.filled >= READ_AHEAD_BYTES:
-                self._direct = True
-                return part[body.filled : body.filled + DIRECT_BYTES].data
+        if body is not None and self._in_frame and self._start == self._end and body.room >= READ_AHEAD_BYTES:
+            self._direct = True
+            return body.parts[body.part][body.filled : body.filled + min(DIRECT_BYTES, body.room)].data
         self._direct = False
         if self._start == self._end:
             self._start = self._end = 0
@@ -162,20 +181,23 @@ class FrameReader:
             raise
 
     def _next_frame(self) -> Frame | None:
-        if self._body is None and not self._begin():
-            return None
-        self._advance_body()
-        body = self._body
-        assert body is not None
-        if body.part < len(body.parts):
-            return None
+        body = None
+        while body is None or body.rest:
+            if not self._in_frame and not self._begin():
+                return None
+            self._advance_body()
+            body = self._body
+            assert body is not None
+            if body.left:
+                return None
+            self._in_frame = False
+            if body.crc != body.crc_expected:
+                raise ProtocolError(f"a {body.frame.kind.name} frame whose body has another checksum than it says")
+            self._seq += 1
         self._body = None
-        if body.crc != body.crc_expected:
-            raise ProtocolError(f"a {body.frame.kind.name} frame whose body has another checksum than it says")
-        self._seq += 1
         if body.frame.kind is Kind.CONTROL:
             return Frame(Kind.CONTROL, b"", bytes(body.owned), size_bytes=body.frame.size_bytes)
-        return body.frame
+        return replace(body.frame, body_crc=body.crc) if body.frame.kind is Kind.DATA else body.frame
 
     def _begin(self) -> bool:
         """Reads preamble and header, checks both, and prepares the body's memory; False if they are not all here."""
@@ -198,35 +220,43 @@ class FrameReader:
         header = bytes(self._ahead[first : first + preamble.header_len])
         if header_crc(raw, header) != preamble.header_crc:
             raise ProtocolError("a frame whose header has another checksum than it says")
-        if preamble.flags or preamble.reserved:
+        may_have_more = preamble.kind in (Kind.DATA, Kind.PART)
+        if preamble.flags not in ((0, MORE) if may_have_more else (0,)) or preamble.reserved:
             raise ProtocolError(f"flags {preamble.flags} and reserved {preamble.reserved}, expected 0 and 0")
+        if (preamble.kind == Kind.PART) != (self._body is not None):
+            between = "a part of no message" if self._body is None else "another frame between the parts of a message"
+            raise ProtocolError(between)
         if preamble.seq != self._seq:
             raise ProtocolError(f"frame number {preamble.seq}, expected {self._seq}")
         self._start = first + preamble.header_len
-        self._body = _prepare(preamble, header, self._landings)
+        if self._body is not None:
+            self._body.begin_part(preamble)
+        else:
+            self._body = _prepare(preamble, header, self._landings, self.limits)
+        self._in_frame = True
         return True
 
     def _check_lengths(self, kind: int, header_len: int, body_len: int) -> None:
         limits = self.limits
         if not limits.open and kind != Kind.HANDSHAKE:
             raise ProtocolError(f"a frame of kind {kind} before the handshake has ended")
-        if limits.open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE):
+        if limits.open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART):
             raise ProtocolError(f"a frame of kind {kind} after the handshake has ended")
         if kind == Kind.HANDSHAKE and PREAMBLE_BYTES + header_len + body_len > HANDSHAKE_LIMIT_BYTES:
             size_bytes = PREAMBLE_BYTES + header_len + body_len
             raise ProtocolError(f"a handshake frame of {size_bytes} bytes; at most {HANDSHAKE_LIMIT_BYTES}")
         if header_len > HEADER_LIMIT_BYTES:
             raise ProtocolError(f"a header of {header_len} bytes; at most {HEADER_LIMIT_BYTES}")
-        most = {Kind.DATA: limits.body_bytes, Kind.CONTROL: limits.control_bytes}.get(Kind(kind), 0)
+        most = limits.control_bytes if kind == Kind.CONTROL else limits.body_bytes
+        most = 0 if kind in (Kind.HANDSHAKE, Kind.GOODBYE) else most
         if body_len > most:
             raise ProtocolError(f"a body of {body_len} bytes; at most {most}")
 
     def _advance_body(self) -> None:
         """Moves what the read-ahead holds of the body into its place."""
         body = self._body
-        while body is not None and body.part < len(body.parts) and self._start < self._end:
-            room = len(body.parts[body.part]) - body.filled
-            chunk = self._ahead[self._start : min(self._end, self._start + room)]
+        while body is not None and body.left and self._start < self._end:
+            chunk = self._ahead[self._start : min(self._end, self._start + body.room)]
             body.parts[body.part][body.filled : body.filled + len(chunk)] = chunk
             self._start += len(chunk)
             self._fill(body, chunk)
@@ -234,30 +264,45 @@ class FrameReader:
     def _fill(self, body: _Body, chunk: Bytes) -> None:
         body.crc = crc32c(chunk, body.crc)
         body.filled += len(chunk)
+        body.left -= len(chunk)
         if body.filled == len(body.parts[body.part]):
             body.part, body.filled = body.part + 1, 0
 
 
-def _prepare(preamble: Preamble, header: bytes, landings: Landings) -> _Body:
+def _rest(expected: int, preamble: Preamble) -> int:
+    """How much of *expected* bytes comes after the frame of *preamble*. Raises ProtocolError if that does not fit."""
+    rest = expected - preamble.body_len
+    if rest < 0 or (preamble.flags & MORE != 0) != (rest > 0) or (rest and not preamble.body_len):
+        flags = f" with flags {preamble.flags}" if preamble.flags else ""
+        raise ProtocolError(f"tensors of {expected} bytes in a body of {preamble.body_len}{flags}")
+    return rest
+
+
+def _prepare(preamble: Preamble, header: bytes, landings: Landings, limits: Limits) -> _Body:
     """The memory for a body, once the header is known to fit it."""
     kind, size_bytes = Kind(preamble.kind), PREAMBLE_BYTES + preamble.header_len + preamble.body_len
     if kind is Kind.DATA:
         message: MessageHeader = decode(_header_decoder, header, "a message header")
+        total = _size_of(message.tensors)
+        rest = _rest(total, preamble)
+        if total > limits.message_bytes:
+            raise ProtocolError(f"a message of {total} bytes; at most {limits.message_bytes}")
         landing = landings.take(message)
-        if landing is not None and landing.place.nbytes == preamble.body_len:
+        if landing is not None and landing.place.nbytes == total:
             tensors: tuple[Tensor, ...] = (landing.place,)
         else:
-            tensors, landing = _allocate(message.tensors, preamble.body_len), None
+            tensors, landing = _allocate(message.tensors, total), None
         parts = [part for part in map(octets, tensors) if len(part)]
-        frame = Frame(kind, header, b"", message, tensors, size_bytes, preamble.body_crc, landing)
-        return _Body(frame, parts, preamble.body_crc)
+        frame = Frame(kind, header, b"", message, tensors, size_bytes + rest, 0, landing)
+        return _Body(frame, parts, preamble.body_crc, preamble.body_len, rest)
     owned = bytearray(preamble.body_len)
     parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
-    return _Body(Frame(kind, header, size_bytes=size_bytes), parts, preamble.body_crc, owned=owned)
+    frame = Frame(kind, header, size_bytes=size_bytes)
+    return _Body(frame, parts, preamble.body_crc, preamble.body_len, owned=owned)
 
 
-def _allocate(headers: list[TensorHeader], body_len: int) -> tuple[Tensor, ...]:
-    """Empty tensors for *headers*, whose sizes (in Python's own whole numbers) must sum up to *body_len*."""
+def _size_of(headers: list[TensorHeader]) -> int:
+    """The bytes of tensors of *headers*, in Python's own whole numbers. Raises ProtocolError."""
     total = 0
     for header in headers:
         if header.dtype not in DTYPES:
@@ -267,9 +312,12 @@ def _allocate(headers: list[TensorHeader], body_len: int) -> tuple[Tensor, ...]:
         if any(not 0 <= length < 2**31 for length in header.shape):
             raise ProtocolError(f"a tensor of shape {header.shape}; lengths are 0 to 2**31 - 1")
         total += math.prod(header.shape) * DTYPES[header.dtype].itemsize
-    if total != body_len:
-        raise ProtocolError(f"tensors of {total} bytes in a body of {body_len}")
+    return total
+
+
+def _allocate(headers: list[TensorHeader], total: int) -> tuple[Tensor, ...]:
+    """Empty tensors for *headers*, of *total* bytes."""
     try:
         return tuple(torch.empty(header.shape, dtype=DTYPES[header.dtype]) for header in headers)
     except (RuntimeError, MemoryError) as error:
-        raise ProtocolError(f"no memory for a body of {body_len} bytes: {error}") from None
+        raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None

@@ -51,6 +51,7 @@ from backends.sockets.noting import NotedChannel
 from backends.sockets.program import Program, failure_of, load, prepare
 from backends.sockets.pulse import Pulse
 from backends.sockets.safekeeping import ToLauncher
+from backends.sockets.sizes import most_of_a_message
 from backends.sockets.tls import Tls, read_tls
 from backends.sockets.transport import SocketTransport
 from simcluster import logs
@@ -136,6 +137,7 @@ class _Node:
             self.recorder,
             inbox_bytes=job.inbox_bytes,
             body_limit_bytes=job.body_limit_bytes,
+            message_limits=job.message_limits,
             slow=job.slow,
             notes=self.notes,
         )
@@ -145,7 +147,7 @@ class _Node:
             hold=self.transport.hold,
             give_up=lambda rank: self.transport.give_up(rank, cut_off(job.dead_s)),
         )
-        limits = Limits(body_bytes=job.body_limit_bytes)
+        limits = Limits(body_bytes=job.body_limit_bytes, message_bytes=most_of_a_message(job))
         self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits, tls)
         self._safekeeping = ToLauncher(lane, self.transport)
         self._addresses: asyncio.Future[Addresses] = self._loop.create_future()

@@ -18,6 +18,7 @@ from backends.sockets.frame import BODY_LIMIT_BYTES
 from backends.sockets.handshake import NAME_LIMIT_BYTES
 from backends.sockets.keys import OPEN_KEY, generate_key, key_of, read_key, read_token
 from backends.sockets.reporting import MOST_DEAD_S, check_coordinator
+from backends.sockets.sizes import message_limits
 from backends.sockets.tls import LAUNCHER, check_files, read_tls
 from backends.sockets.transport import INBOX_BYTES
 from simcluster import logs
@@ -40,8 +41,9 @@ class Options:
     run in which for *stuck_s* every node waits and nothing moves; for *idle_s* no work is done and nothing
     recorded, whatever else goes on; for *loop_s* one node's event loop does not turn; or some algorithm has not
     ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`, if it has one.
-    *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a message may have
-    *body_limit_bytes*. The run begins when *min_workers* nodes are connected, rank 0 among them; the others join late.
+    *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a frame may have
+    *body_limit_bytes*, and larger messages travel in parts.
+    The run begins when *min_workers* nodes are connected, rank 0 among them; the others join late.
     Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*;
     *tmux* shows what all nodes print. A run that is lost begins again up to *max_restarts* times.
     With *order*, nodes note in which order things happen there, so that the run can be replayed. *portable* kernels are
@@ -99,6 +101,7 @@ MOST_RESTARTS = 1_000_000
 
 def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: bool = False) -> Job:
     """What the node of *rank* is told of *job*; *late*: it has begun."""
+    most = message_limits(job)
     return Job(
         rank,
         list(job.names),
@@ -107,7 +110,7 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: 
         job.program,
         run,
         options.inbox_bytes,
-        options.body_limit_bytes,
+        min([options.body_limit_bytes, *most]),
         options.heartbeat_s,
         options.dead_s,
         options.start_s,
@@ -119,6 +122,7 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: 
         order=options.order,
         portable=options.portable,
         late=late,
+        message_limits=most,
         **_logging(job),
     )
 

@@ -9,14 +9,14 @@ import asyncio
 import contextvars
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from torch import Tensor
 
-from backends.sockets.frame import BODY_LIMIT_BYTES, Frame, Kind, Outgoing, data_frame
+from backends.sockets.frame import BODY_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, Frame, Kind, Outgoing, data_frame
 from backends.sockets.leaving import Leaving
 from backends.sockets.returning import Returning
 from simcluster.errors import ENDED, PeerLost, ProtocolError
@@ -60,6 +60,7 @@ class SocketTransport:
         *,
         inbox_bytes: int = INBOX_BYTES,
         body_limit_bytes: int = BODY_LIMIT_BYTES,
+        message_limits: Sequence[int] = (),
         slow: Factors = (),
         notes: Notes | None = None,
     ) -> None:
@@ -70,6 +71,7 @@ class SocketTransport:
         self.computing = 0
         self.sending: dict[int, str] = {}  # number -> words, for the report of a run that stands still
         self._inbox_bytes, self._body_limit_bytes = inbox_bytes, body_limit_bytes
+        self._message_limits = message_limits or [MESSAGE_LIMIT_BYTES] * len(names)
         self._slow = slow  # by the fault plan
         self._unheard: set[int] = set()  # by it: who closes, does so for having heard nothing from this node
         self._loop = asyncio.get_running_loop()
@@ -91,8 +93,8 @@ class SocketTransport:
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         payload = as_payload(content)
-        frame = data_frame(tag, payload, self._body_limit_bytes)
         self.inbox.check_peer(to)
+        frame = data_frame(tag, payload, self._body_limit_bytes, self._message_limits[to])
         if self.inbox.died(to):
             await asyncio.sleep(0)
             raise self.inbox.error(to)

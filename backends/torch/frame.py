@@ -32,6 +32,8 @@ from simcluster.payload import (
 LEAD_NUMBERS = 4
 ALIGN_BYTES = 64
 BODY_LIMIT_BYTES = 2**33
+PART_BYTES = 256 * 1024**2
+"""Handed to the group at once: a larger buffer travels in parts."""
 HEADER_LIMIT_BYTES = 2**26
 
 
