@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import torch
 import yaml
 
 import simcluster
+from backends.torch import frame as frame_module
 from backends.torch import run_cluster
 from backends.torch.board import Patience, Status
 from backends.torch.frame import Kind, control_frame, data_frame, read_lead, read_message
@@ -72,6 +74,20 @@ def record_of(outcome: RunRecord | RunError | None) -> RunRecord:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_promise(check: Callable[[RunBodies], None]) -> None:
     check(run_bodies)
+
+
+def test_a_tensor_of_many_parts_arrives_whole_and_counts_as_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_module, "PART_BYTES", 1000)
+    content = torch.arange(10_000.0)
+
+    async def body(node: Any) -> tuple[bool, int]:
+        other = 1 - node.rank
+        async with asyncio.TaskGroup() as group:
+            group.create_task(node.send(other, "t", content))
+            message = await node.recv(other, "t")
+        return torch.equal(message.tensors[0], content), message.size_bytes
+
+    assert run_bodies([body, body]) == [(True, sum(sizes_of("t", pack(content))))] * 2
 
 
 # whole runs

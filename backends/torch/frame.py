@@ -121,6 +121,11 @@ def read_message(source: int, header_bytes: int, buffer: Tensor) -> Message:
     return Message(source, header.tag, Payload(tuple(tensors), header.values), size_bytes)
 
 
+def parts_of(buffer: Tensor) -> list[Tensor]:
+    """Return views of *buffer* that are each handed to the group at once; none of an empty one."""
+    return [buffer[start : start + PART_BYTES] for start in range(0, buffer.numel(), PART_BYTES)]
+
+
 def content_of(buffer: Tensor) -> bytes:
     """Its bytes."""
     return buffer.numpy().tobytes()

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import torch
 
-from backends.torch.frame import LEAD_NUMBERS, PART_BYTES, Frame, Kind, content_of, read_lead
+from backends.torch.frame import LEAD_NUMBERS, Frame, Kind, content_of, parts_of, read_lead
 from backends.torch.group import CONTROL_TAG, Group, first_line
 from simcluster.errors import ProtocolError
 
@@ -123,7 +123,7 @@ class Link:
             frame = sending.frame
             try:
                 self._group.send(self.rank, frame.lead(number))
-                for part in frame.buffer.split(PART_BYTES) if frame.buffer.numel() else ():
+                for part in parts_of(frame.buffer):
                     self._group.send(self.rank, part)
             except RuntimeError as error:
                 self._tell(self._failed, sending, first_line(error))
@@ -153,7 +153,7 @@ class Link:
                 self._group.recv(self.rank, lead)
                 kind, header_bytes, total_bytes = read_lead(lead, number)
                 buffer = torch.empty(total_bytes, dtype=torch.uint8)
-                for part in buffer.split(PART_BYTES) if total_bytes else ():
+                for part in parts_of(buffer):
                     self._group.recv(self.rank, part)
                 number += 1
                 self.moved += 1

@@ -91,7 +91,7 @@ def node_telemetry(
         messages_sent=sum(count[0] for count in sent_to.values()),
         bytes_sent=sum(count[1] for count in sent_to.values()),
         bytes_received=bytes_received,
-        metrics=noted.values.copy(),
+        metrics={**noted.values},
         reason=reason,
     )
 
