@@ -14,6 +14,8 @@ from simcluster.topology.condition_parts import read_background, read_jitter, re
 from simcluster.topology.fields import Fields
 from simcluster.topology.model import Duplex, Link
 from simcluster.topology.presets import LINKS
+from simcluster.topology.spread import LINK_SPREAD_KEYS
+from simcluster.topology.spread_parts import read_spread
 from simcluster.units import parse_bandwidth, parse_latency
 from simcluster.yaml_lines import Document
 
@@ -29,6 +31,7 @@ LINK_KEYS = (
     "trace",
     "background",
     "medium",
+    "spread",
 )
 
 _MEDIUM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
@@ -89,6 +92,7 @@ def _read_conditions(fields: Fields, bandwidth_Bps: float | None) -> dict[str, A
         "trace": read_rate_trace(fields, bandwidth_Bps) if fields.has("trace") else None,
         "background": read_background(fields) if fields.has("background") else None,
         "medium": fields.text("medium", _MEDIUM, _MEDIUM_EXPECTED),
+        "spread": read_spread(fields, LINK_SPREAD_KEYS),
     }
 
 

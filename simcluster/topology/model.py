@@ -18,6 +18,7 @@ from simcluster.errors import nearest
 from simcluster.topology.conditions import Background, BackgroundFlow, Jitter, RateTrace
 from simcluster.topology.device import Device
 from simcluster.topology.routing import Routes
+from simcluster.topology.spread import NONE, Factors, Spread
 from simcluster.units import format_bandwidth, format_latency
 
 Duplex: TypeAlias = Literal["full", "half", "free"]
@@ -50,6 +51,7 @@ class Node:
     send_buffer_bytes: int = 0
     command: tuple[str, ...] = ()
     processes: int | None = None
+    spread: Spread = NONE
 
     @property
     def is_worker(self) -> bool:
@@ -82,6 +84,7 @@ class Link:
     trace: RateTrace | None = None
     background: Background | None = None
     medium: str | None = None
+    spread: Spread = NONE
 
     @property
     def name(self) -> str:
@@ -128,6 +131,8 @@ class Topology:
     *network* is the model of the network that a simulation uses. *paths* are routes that the file lays itself, names
     from end to end; the other routes are found as *routing* says. *inbox_bytes* is what a node takes in of one peer
     unasked; None for what a backend takes by itself, 0 for nothing: a message then waits until it is asked for.
+    *misfit* is by which factor a rehearsed step took longer than these numbers say, in each round of a calibration,
+    *startup_s* by how much longer messages took over connections that had been idle, as once in a run.
 
     *document* is the plain dict it was read from, overrides included; `loads` reads it back to an equal
     Topology.
@@ -142,6 +147,8 @@ class Topology:
     paths: tuple[tuple[str, ...], ...] = ()
     background: tuple[BackgroundFlow, ...] = ()
     inbox_bytes: int | None = None
+    misfit: Factors = ()
+    startup_s: Factors = ()
     document: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __eq__(self, other: object) -> bool:
@@ -153,7 +160,15 @@ class Topology:
 
     @property
     def _facts(self) -> tuple[Any, ...]:
-        settings = (self.network, self.routing, self.paths, self.background, self.inbox_bytes)
+        settings = (
+            self.network,
+            self.routing,
+            self.paths,
+            self.background,
+            self.inbox_bytes,
+            self.misfit,
+            self.startup_s,
+        )
         return (self.name, self.description, tuple(self.nodes.values()), self.links, settings)
 
     @cached_property

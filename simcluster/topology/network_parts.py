@@ -14,9 +14,11 @@ from simcluster.topology.condition_parts import BACKGROUND_KEYS, traffic
 from simcluster.topology.conditions import BackgroundFlow
 from simcluster.topology.fields import Fields
 from simcluster.topology.model import Link, NetworkKind, Node, Routing
+from simcluster.topology.spread import Factors
+from simcluster.topology.spread_parts import read_factors, read_times
 from simcluster.units import parse_size
 
-NETWORK_KEYS = ("network", "routing", "routes", "background", "inbox")
+NETWORK_KEYS = ("network", "routing", "routes", "background", "inbox", "misfit", "startup")
 FLOW_KEYS = ("from", "to", *BACKGROUND_KEYS)
 
 Nodes = Mapping[str, Node | None]
@@ -31,6 +33,8 @@ class Network(NamedTuple):
     paths: tuple[tuple[str, ...], ...]
     background: tuple[BackgroundFlow, ...]
     inbox_bytes: int | None
+    misfit: Factors
+    startup_s: Factors
 
 
 def read_network(fields: Fields, nodes: Nodes, links: list[Link | None]) -> Network:
@@ -43,6 +47,8 @@ def read_network(fields: Fields, nodes: Nodes, links: list[Link | None]) -> Netw
         _read_paths(fields, nodes, links),
         _read_background(fields, nodes),
         fields.quantity("inbox", parse_size),
+        read_factors(fields, "misfit"),
+        read_times(fields, "startup"),
     )
 
 

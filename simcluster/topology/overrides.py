@@ -14,6 +14,7 @@ from simcluster.topology.launch_parts import LAUNCH_KEYS
 from simcluster.topology.link_parts import LINK_KEYS
 from simcluster.topology.network_parts import NETWORK_KEYS
 from simcluster.topology.parts import NODE_KEYS
+from simcluster.topology.spread import LINK_SPREAD_KEYS, NODE_SPREAD_KEYS
 from simcluster.topology.straggler_parts import STRAGGLER_KEYS
 from simcluster.yaml_lines import Document, KeyPath, parse_value
 
@@ -66,6 +67,7 @@ _INNER: dict[str, tuple[str, ...] | None] = {
     "jitter": JITTER_KEYS,
     "trace": TRACE_KEYS,
     "background": BACKGROUND_KEYS,
+    "spread": (*LINK_SPREAD_KEYS, *NODE_SPREAD_KEYS),
 }
 """Keys of a node or link that hold keys of their own; None for any."""
 

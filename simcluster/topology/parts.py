@@ -16,11 +16,13 @@ from simcluster.topology.device_parts import DEVICE_KEYS, read_device
 from simcluster.topology.fields import Fields
 from simcluster.topology.launch_parts import LAUNCH_KEYS, read_launch
 from simcluster.topology.model import Node
+from simcluster.topology.spread import NODE_SPREAD_KEYS
+from simcluster.topology.spread_parts import read_spread
 from simcluster.units import parse_bandwidth, parse_latency, parse_size
 from simcluster.yaml_lines import Document, KeyPath
 
 MESSAGE_KEYS = ("send_overhead", "recv_overhead", "host_bandwidth", "send_buffer")
-NODE_KEYS = ("kind", *DEVICE_KEYS, *MESSAGE_KEYS, "address", "port", "ssh", *LAUNCH_KEYS, "site", "gateway")
+NODE_KEYS = ("kind", *DEVICE_KEYS, *MESSAGE_KEYS, "address", "port", "ssh", *LAUNCH_KEYS, "site", "gateway", "spread")
 SWITCH_KEYS = ("kind", "site")
 HOST_KEYS = ("kind", "site", "gateway")
 
@@ -83,10 +85,11 @@ def _read_worker(fields: Fields, name: str, gateway: bool) -> Node | None:
     host_Bps = fields.quantity("host_bandwidth", parse_bandwidth) or math.inf
     buffer_bytes = fields.quantity("send_buffer", parse_size) or 0
     launch = read_launch(fields)
+    spread = read_spread(fields, NODE_SPREAD_KEYS)
     if device is None:
         return None
     overheads = (send_s, recv_s, host_Bps, buffer_bytes)
-    return Node(name, device, address, port, ssh, site, gateway, False, *overheads, *launch)
+    return Node(name, device, address, port, ssh, site, gateway, False, *overheads, *launch, spread)
 
 
 def _read_address(fields: Fields) -> str | None:

@@ -27,6 +27,7 @@ from simcluster.topology.network_parts import NETWORK_KEYS, read_network
 from simcluster.topology.overrides import apply
 from simcluster.topology.parts import ReadNode, read_node
 from simcluster.topology.processes import clashes, with_processes
+from simcluster.topology.spread_parts import check_lengths
 from simcluster.yaml_lines import Document
 from simcluster.yaml_lines import load as load_yaml
 from simcluster.yaml_lines import loads as loads_yaml
@@ -118,6 +119,8 @@ def _build(document: Document, default_name: str, problems: list[Problem]) -> To
     nodes = _with_launch(_read_nodes(fields, problems), _read_launch(fields, problems))
     links = _read_links(fields, nodes, problems)
     network = read_network(fields, {name: read.node for name, read in nodes.items()}, [read.link for read in links])
+    parts = [*(read.node for read in nodes.values()), *(read.link for read in links)]
+    check_lengths(fields, [part.spread for part in parts if part is not None], (network.misfit, network.startup_s))
     if nodes:
         _check_reach(document, nodes, links, problems)
     if len(problems) > before:
