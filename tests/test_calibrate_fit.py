@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from simcluster.calibrate.fit import WayFit, bottlenecks, least_bandwidths, middle, quartiles, spread_over_links
 from simcluster.calibrate.fit import fit_way as fit_both
-from simcluster.calibrate.samples import BURST_MESSAGES, STREAM_MESSAGES, PairSamples, pair_name, pairs_of, work_name
+from simcluster.calibrate.samples import (
+    BURST_MESSAGES,
+    FILL_MESSAGES,
+    STREAM_MESSAGES,
+    PairSamples,
+    pair_name,
+    pairs_of,
+    rows_of,
+    work_name,
+)
 from simcluster.calibrate.samples import work_of as work_samples_of
 from simcluster.results.record import Recorder
 
@@ -27,7 +36,7 @@ def samples(
     pair.stream[100_000] = [2 * startup_s + STREAM_MESSAGES * moving_s] * 3
     # the peer starts a start-up later; then both go on, each 1 + ack times as long
     pair.both[100_000] = [3 * startup_s + (moving_s - startup_s) * (1 + ack)] * 3
-    pair.fill[100_000] = [STREAM_MESSAGES * moving_s]
+    pair.fill[100_000] = [FILL_MESSAGES * moving_s]
     pair.sends[0] = [BURST_MESSAGES * send_s] * 3
     pair.burst[0] = [2 * startup_s + (BURST_MESSAGES - 1) * gap_s] * 3
     return pair
@@ -142,7 +151,8 @@ def test_samples_come_back_from_a_nodes_record_as_they_were_noted() -> None:
     recorder.metric_at(0.0, 1, pair_name("round", 2, 1024), 0.6)
     recorder.metric_at(0.0, 0, pair_name("burst", 3, 0), 0.1)
     recorder.metric_at(0.0, 0, work_name("mnist_mlp/gradient", 1e6), 0.01)
-    pairs = pairs_of([recorder.record])
+    rows = rows_of([recorder.record])
+    pairs = pairs_of(rows)
     assert list(pairs) == [(1, 2), (1, 3)]
     assert (pairs[1, 2].round, pairs[1, 3].burst) == ({1024: [0.5, 0.6]}, {0: [0.1]})
-    assert work_samples_of(recorder.record) == {"mnist_mlp/gradient": {1_000_000: [0.01]}}
+    assert work_samples_of(rows, 1) == {"mnist_mlp/gradient": {1_000_000: [0.01]}}

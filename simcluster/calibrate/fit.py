@@ -15,7 +15,7 @@ from statistics import median
 
 import numpy as np
 
-from simcluster.calibrate.samples import BURST_MESSAGES, STREAM_MESSAGES, PairSamples
+from simcluster.calibrate.samples import BURST_MESSAGES, FILL_MESSAGES, STREAM_MESSAGES, PairSamples
 
 TINY_S = 1e-12
 CLOSE = 0.03
@@ -109,9 +109,12 @@ def _receiving(samples: PairSamples, startup_s: float) -> Value:
 
 
 def _ahead(samples: PairSamples, bandwidth_Bps: float) -> float:
-    """Bytes that were sent and cannot have left by then."""
-    (size, seconds), *_ = samples.fill.items()
-    return max(0.0, STREAM_MESSAGES * size - bandwidth_Bps * median(seconds))
+    """Bytes that were sent and cannot have left by then; 0 in a round that filled nothing.
+
+    A pause of the machine makes the sends longer and never shorter, so the shortest tells.
+    """
+    filled = [FILL_MESSAGES * size - bandwidth_Bps * min(seconds) for size, seconds in samples.fill.items()]
+    return max(0.0, *filled, 0.0)
 
 
 def _share(alone_s: float, together_s: float) -> float:

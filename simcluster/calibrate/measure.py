@@ -2,33 +2,42 @@
 
 This file knows messages, work and the run's clock. It must not know topologies, nor what is concluded from samples.
 
-The nodes take turns, by rank, so that no measurement meets another one's traffic: whose turn it is measures with each
-other node, and everyone answers what it is asked. What both ends see alike is measured from the lower rank only. At the
-end all nodes do the workload's work at the same time, as in training.
+Everything is measured in rounds: one sample of each kind for each pair of nodes, then a rehearsed step of all nodes
+with the workload's work. So a disturbance of a second or two spoils a round, never all samples of one link. In a round
+the nodes take turns, by rank, and no measurement meets another one's traffic: the node whose turn it is measures with
+each other node, and the others answer. What both ends see alike is measured from the lower rank only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from simcluster.calibrate.rehearsal import pattern_of, rehearse
 from simcluster.calibrate.samples import (
     BOTH,
     BURST,
     BURST_MESSAGES,
     FILL,
+    FILL_MESSAGES,
+    LATE,
     ROUND,
     SENDS,
+    STOLEN,
     STREAM,
     STREAM_MESSAGES,
     pair_name,
+    step_name,
+    swap_name,
+    witness_name,
     work_name,
 )
+from simcluster.calibrate.witness import Witness
 from simcluster.collectives.exchange import exchange
 from simcluster.experiment.node import prepare as prepare_experiment
 from simcluster.experiment.read import Experiment, read_experiment
@@ -40,93 +49,145 @@ SIZES = (0, 1024, 4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 1024**2, 4 * 1024*
 ROUND_S = 0.25
 """Sizes whose round would take longer than this are left out: on slow links the smaller ones tell enough."""
 
-REPEATS, LONG_REPEATS, FILL_REPEATS, WORK_REPEATS = 9, 5, 1, 30
-WARM_UP = 2
-"""Repetitions that are not noted: caches fill, TCP finds its window."""
+TRIES = 2
+"""A size is judged by the quicker of so many rounds: one that the machine held up must not decide."""
 
-END = "end"
+ROUNDS = 20
+"""19 undisturbed ones make an interval of 90 %: see simcluster.experiment.interval."""
+
+WARM_UP = 2
+"""Rounds before them that are not noted: caches fill, TCP finds its window."""
+
+SHORT_REPEATS = 3
+"""Samples of an empty message in a round."""
+
+FILL_EVERY = 8
+"""Buffers do not change much: they are filled in every eighth round only."""
+
+END, READY, DONE = "end", "ready", "done"
 
 
 def prepare(config_json: str) -> None:
-    """Reads the workload before the clock starts."""
+    """Read the workload before the clock starts."""
     prepare_experiment(json.dumps(json.loads(config_json)["experiment"]))
 
 
 async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Measures as *config_json* says: {"experiment": ..., "work": whether to measure work, too}."""
+    """Measure as *config_json* says: {"experiment": ..., "work": whether to measure work, "real": whether time is}."""
     config = json.loads(config_json)
-    meter = _Meter(node, recorder)
-    await meter.links()
-    if config["work"]:
-        await meter.work(read_experiment(config["experiment"]))
+    meter = _Meter(node, recorder, Witness(recorder.now, sees_machine=config.get("real", False)))
+    await meter.all_rounds(read_experiment(config["experiment"]) if config["work"] else None)
     return recorder.finish(None)
 
 
 class _Meter:
     """Takes samples at one node and notes them in its record."""
 
-    def __init__(self, node: Transport, recorder: Recorder) -> None:
-        self.node, self.recorder = node, recorder
-        self._repeat_number = 0  # below 0 while warming up
+    def __init__(self, node: Transport, recorder: Recorder, witness: Witness) -> None:
+        self.node, self.recorder, self.witness = node, recorder, witness
+        self._number = 0  # of the round, below 0 while warming up
         self._largest: dict[int, int] = {}  # bytes, by the peer's rank: as much as goes in a short while
 
-    async def links(self) -> None:
-        """All pairs, one after the other; returns when the last one is done."""
-        node = self.node
-        if node.size == 1:
-            return
+    async def all_rounds(self, experiment: Experiment | None) -> None:
+        """Return when the last round is done."""
         answering = asyncio.create_task(self._answer())
-        if node.rank > 0:
-            await node.recv(node.rank - 1, "turn")
-        for peer in range(node.size):
-            if peer != node.rank:
-                await self._repeat(REPEATS, BURST, peer, 0, self._burst)
-            if peer > node.rank:
-                await self._way(peer)
-            if peer != node.rank:
-                await self._repeat(FILL_REPEATS, FILL, peer, self._largest[peer], self._fill)
-        if node.rank < node.size - 1:
-            await node.send(node.rank + 1, "turn", None)
-        else:
-            for rank in range(node.size - 1):
-                await node.send(rank, "ask", {"what": END})
+        watching = asyncio.create_task(self.witness.watch())
+        await self._in_turns(self._find_largest)
+        replica = self._replica(experiment) if experiment is not None else None
+        batches = replica.batches() if replica is not None else iter(())
+        for self._number in range(-WARM_UP, ROUNDS):
+            self.witness.take()
+            await self._in_turns(self._links)
+            if replica is not None:
+                await self._step(replica, batches)
+            late_s, stolen_s = self.witness.take()
+            self._note(witness_name(LATE), late_s)
+            self._note(witness_name(STOLEN), stolen_s)
+        if self.node.rank == self.node.size - 1:
+            for rank in range(self.node.size):
+                if rank != self.node.rank:
+                    await self.node.send(rank, "ask", {"what": END})
             answering.cancel()
-        await asyncio.wait([answering])
+        watching.cancel()
+        await asyncio.wait([answering, watching])
         if not answering.cancelled():
             answering.result()
 
-    async def work(self, experiment: Experiment) -> None:
-        """Gradients and steps of the workload, by what an algorithm would wait for them."""
+    async def _in_turns(self, measure: Callable[[], Awaitable[None]]) -> None:
+        """*measure* at each node, by rank, once all are done with what was before; return when all have."""
         node = self.node
-        repeats = WARM_UP + WORK_REPEATS
-        replica = experiment.workload.replica(node.rank, node.size, experiment.seed, steps=repeats)
-        for self._repeat_number, batch in enumerate(replica.batches(), start=-WARM_UP):
-            cost, apply_cost = replica.gradient_cost(batch), replica.apply_cost()
-            _, gradients = await self._piece(cost, replica.loss_and_gradients, batch)
-            await self._piece(apply_cost, replica.apply, gradients)
+        if node.size == 1:
+            return
+        if node.rank > 0:
+            await node.send(0, READY, None)
+            await node.recv(node.rank - 1, "turn")
+        else:
+            for rank in range(1, node.size):
+                await node.recv(rank, READY)
+        await measure()
+        if node.rank < node.size - 1:
+            await node.send(node.rank + 1, "turn", None)
+            await node.recv(node.size - 1, DONE)
+        else:
+            for rank in range(node.size - 1):
+                await node.send(rank, DONE, None)
+
+    async def _find_largest(self) -> None:
+        """How much goes to each peer in a short while; that also opens TCP's window."""
+        for peer in range(self.node.rank + 1, self.node.size):
+            longest_s = 0.0
+            for size_bytes in SIZES:
+                largest = self._largest.get(peer, 0)
+                if size_bytes > largest > 0 and longest_s * size_bytes / largest > ROUND_S:
+                    break
+                body = torch.zeros(size_bytes, dtype=torch.uint8)
+                longest_s = min([await self._round(peer, body) for _ in range(TRIES)])
+                self._largest[peer] = size_bytes
+
+    async def _links(self) -> None:
+        """One round's samples of this node with all others."""
+        empty = torch.zeros(0, dtype=torch.uint8)
+        for peer in range(self.node.size):
+            if peer == self.node.rank:
+                continue
+            body = torch.zeros(self._largest[peer], dtype=torch.uint8)
+            self._note(pair_name(BURST, peer, 0), await self._burst(peer, empty))
+            if peer > self.node.rank:
+                # TCP begins slowly after an idle second, which is longer than a step of training is idle.
+                await self._both(peer, body)
+                for _ in range(SHORT_REPEATS):
+                    self._note(pair_name(ROUND, peer, 0), await self._round(peer, empty))
+                for what, take in ((ROUND, self._round), (STREAM, self._stream), (BOTH, self._both)):
+                    self._note(pair_name(what, peer, len(body)), await take(peer, body))
+            if self._number % FILL_EVERY == 0 or self._number == -WARM_UP:
+                await self._fill(peer, body)  # the operating system's buffer grows while it is in use
+                self._note(pair_name(FILL, peer, len(body)), await self._fill(peer, body))
+
+    # the workload
+
+    def _replica(self, experiment: Experiment) -> Any:
+        """With a batch for each round."""
+        return experiment.workload.replica(self.node.rank, self.node.size, experiment.seed, steps=WARM_UP + ROUNDS)
+
+    async def _step(self, replica: Any, batches: Iterator[Any]) -> None:
+        """Rehearse a step of training, with all that an algorithm would wait for: also the batch."""
+        weights_bytes = sum(tensor.nbytes for tensor in replica.parameters)
+        sizes = {peer: min(weights_bytes, STREAM_MESSAGES * most) for peer, most in self._largest.items()}
+
+        async def gradient() -> Any:
+            batch = next(batches)
+            return (await self._piece(replica.gradient_cost(batch), replica.loss_and_gradients, batch))[1]
+
+        async def apply(gradients: Any) -> None:
+            await self._piece(replica.apply_cost(), replica.apply, gradients)
+
+        pattern = pattern_of(self._number)
+        swap_s, step_s = await rehearse(self.node, self.recorder.now, pattern, sizes, gradient, apply)
+        largest = max(sizes.values(), default=0)
+        self._note(swap_name(pattern, largest), swap_s)
+        self._note(step_name(pattern, largest), step_s)
 
     # one pair
-
-    async def _way(self, peer: int) -> None:
-        largest, longest_s = 0, 0.0
-        for size_bytes in SIZES:
-            if size_bytes > largest > 0 and longest_s * size_bytes / largest > ROUND_S:
-                break
-            longest_s = await self._repeat(REPEATS, ROUND, peer, size_bytes, self._round)
-            largest = self._largest[peer] = size_bytes
-        await self._repeat(LONG_REPEATS, STREAM, peer, largest, self._stream)
-        await self._repeat(LONG_REPEATS, BOTH, peer, largest, self._both)
-
-    async def _repeat(
-        self, repeats: int, what: str, peer: int, size_bytes: int, take: Callable[[int, Tensor], Awaitable[float]]
-    ) -> float:
-        """Notes *repeats* samples; returns the last one."""
-        body = torch.zeros(size_bytes, dtype=torch.uint8)
-        seconds = 0.0
-        for self._repeat_number in range(-WARM_UP, repeats):
-            seconds = await take(peer, body)
-            self._note(pair_name(what, peer, size_bytes), seconds)
-        return seconds
 
     async def _round(self, peer: int, body: Tensor) -> float:
         start_s = self.recorder.now()
@@ -136,16 +197,20 @@ class _Meter:
 
     async def _stream(self, peer: int, body: Tensor) -> float:
         start_s = self.recorder.now()
-        await self._fill(peer, body)
+        await self._send_all(peer, body, STREAM_MESSAGES)
+        await self.node.recv(peer, "answer")
         return self.recorder.now() - start_s
 
     async def _fill(self, peer: int, body: Tensor) -> float:
         start_s = self.recorder.now()
-        for left in reversed(range(STREAM_MESSAGES)):
-            await self.node.send(peer, "ask", pack(body, what=STREAM, left=left))
+        await self._send_all(peer, body, FILL_MESSAGES)
         sent_s = self.recorder.now()
         await self.node.recv(peer, "answer")
         return sent_s - start_s
+
+    async def _send_all(self, peer: int, body: Tensor, messages: int) -> None:
+        for left in reversed(range(messages)):
+            await self.node.send(peer, "ask", pack(body, what=STREAM, left=left))
 
     async def _both(self, peer: int, body: Tensor) -> float:
         await self.node.send(peer, "ask", pack(what=BOTH, size_bytes=len(body)))
@@ -156,15 +221,14 @@ class _Meter:
 
     async def _burst(self, peer: int, body: Tensor) -> float:
         start_s = self.recorder.now()
-        for left in reversed(range(BURST_MESSAGES)):
-            await self.node.send(peer, "ask", pack(body, what=STREAM, left=left))
+        await self._send_all(peer, body, BURST_MESSAGES)
         sent_s = self.recorder.now()
         await self.node.recv(peer, "answer")
         self._note(pair_name(SENDS, peer, len(body)), sent_s - start_s)
         return self.recorder.now() - start_s
 
     async def _answer(self) -> None:
-        """Does what the others ask, until one says that it is over."""
+        """Answer what the others ask, until one says that this was all."""
         node = self.node
         while True:
             ask = await node.recv(ANY, "ask")
@@ -188,5 +252,5 @@ class _Meter:
         return result
 
     def _note(self, name: str, seconds: float) -> None:
-        if self._repeat_number >= 0:
-            self.recorder.metric_at(self.recorder.now(), self._repeat_number, name, seconds)
+        if self._number >= 0:
+            self.recorder.metric_at(self.recorder.now(), self._number, name, seconds)

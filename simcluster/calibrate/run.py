@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ from simcluster.calibrate.fit import (
     quartiles,
     spread_over_links,
 )
-from simcluster.calibrate.samples import pairs_of, work_of
+from simcluster.calibrate.rounds import Rounds, undisturbed
+from simcluster.calibrate.samples import Row, pairs_of, rows_of, work_of
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.places import places
 from simcluster.experiment.read import read_experiment
-from simcluster.results.record import NodeRecord, RunRecord
+from simcluster.results.record import RunRecord
 from simcluster.topology import Topology, load
 
 PROGRAM = "simcluster.calibrate.measure:measure"
@@ -64,13 +65,17 @@ class NodeFit:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured of *topology*. Links that no two workers talk over are left out."""
+    """What was measured of *topology*. Links that no two workers talk over are left out.
+
+    *rounds* are the undisturbed ones; each was measured like the whole, and tells how far such numbers spread.
+    """
 
     topology: Topology
     ways: tuple[WayFit, ...]
     links: Mapping[int, LinkFit]
     nodes: Mapping[str, NodeFit]
     elapsed_s: float
+    rounds: Rounds
 
 
 def calibrate(
@@ -103,7 +108,9 @@ def calibrate(
     addresses, remotes = places(plan.topology, given) if plan.backend == "sockets" else ([], [])
     job = ClusterJob(
         names=workers,
-        config_json=json.dumps({"experiment": plan.document, "work": workload is not None}),
+        config_json=json.dumps(
+            {"experiment": plan.document, "work": workload is not None, "real": plan.backend != "sim"}
+        ),
         seed=seed,
         program=PROGRAM,
         addresses=addresses,
@@ -120,16 +127,17 @@ def calibrate(
 
 
 def evaluate(topology: Topology, record: RunRecord) -> Calibration:
-    """What *record*, of a run of the measuring program on *topology*, says."""
-    pairs = pairs_of(record.nodes)
+    """Return what *record*, of a run of the measuring program on *topology*, says."""
+    rounds = undisturbed(rows_of(record.nodes))
+    return fitted(topology, rounds.rows, rounds, record.elapsed_s)
+
+
+def fitted(topology: Topology, rows: Sequence[Row], rounds: Rounds, elapsed_s: float) -> Calibration:
+    """Fit *rows*, which are those of all *rounds* or of one."""
+    pairs = pairs_of(rows)
     ways = tuple(fit_way(pairs[a, b], pairs[b, a]) for a, b in pairs if a < b)
-    return Calibration(
-        topology,
-        ways,
-        _links(topology, ways),
-        {node.name: _node(node, ways) for node in record.nodes},
-        record.elapsed_s,
-    )
+    nodes = {name: _node(name, rank, rows, ways) for rank, name in enumerate(topology.workers)}
+    return Calibration(topology, ways, _links(topology, ways), nodes, elapsed_s, rounds)
 
 
 def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
@@ -154,17 +162,17 @@ def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
     return found
 
 
-def _node(node: NodeRecord, ways: tuple[WayFit, ...]) -> NodeFit:
+def _node(name: str, rank: int, rows: Sequence[Row], ways: tuple[WayFit, ...]) -> NodeFit:
     """A node's overheads are between those that its ways tell."""
-    own = [(way, 0 if way.a == node.rank else 1) for way in ways if node.rank in (way.a, way.b)]
+    own = [(way, 0 if way.a == rank else 1) for way in ways if rank in (way.a, way.b)]
     work = {
         kind: {flops: quartiles(seconds) for flops, seconds in samples.items()}
-        for kind, samples in work_of(node).items()
+        for kind, samples in work_of(rows, rank).items()
     }
     if not own:
-        return NodeFit(node.name, work, None, None)
+        return NodeFit(name, work, None, None)
     return NodeFit(
-        node.name,
+        name,
         work,
         middle([way.send_overheads_s[end].value for way, end in own]),
         middle([way.recv_overheads_s[end].value for way, end in own]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from simcluster.results.record import NodeRecord
 
@@ -16,18 +16,25 @@ Samples: TypeAlias = dict[int, list[float]]
 """Seconds by size in bytes, or by FLOPs."""
 
 ROUND, STREAM, BURST, SENDS, BOTH, FILL, WORK = "round", "stream", "burst", "sends", "both", "fill", "work"
+STEP, SWAP, LATE, STOLEN = "step", "swap", "late", "stolen"
+OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 """The names' first words.
 
 - round: a message of so many bytes there, and one as long back.
 - stream: STREAM_MESSAGES messages of so many bytes there, the last one answered by an empty one.
 - burst: BURST_MESSAGES empty messages there, the last one answered by an empty one.
 - sends: how long the sends of such a burst took, all together.
-- fill: how long the sends of STREAM_MESSAGES messages of so many bytes took, all together.
+- fill: how long the sends of FILL_MESSAGES messages of so many bytes took, all together.
 - both: a message of so many bytes there, and one back at the same time.
 - work: a piece of work of this kind and so many FLOPs.
+- step: a rehearsed step of this pattern, with messages of so many bytes.
+- swap: only its messages, over connections that have been idle.
+- late: the longest time by which the node's loop woke up too late in a round.
+- stolen: CPU time that the host of a virtual machine kept from it in a round.
 """
 
-STREAM_MESSAGES = 6
+STREAM_MESSAGES = 3
+FILL_MESSAGES = 6
 BURST_MESSAGES = 50
 
 
@@ -56,28 +63,53 @@ def pair_name(what: str, peer: int, size_bytes: int) -> str:
     return f"{what}:{peer}:{size_bytes}"
 
 
+def step_name(pattern: str, size_bytes: int) -> str:
+    return f"{STEP}:{pattern}:{size_bytes}"
+
+
+def swap_name(pattern: str, size_bytes: int) -> str:
+    return f"{SWAP}:{pattern}:{size_bytes}"
+
+
+def witness_name(what: str) -> str:
+    return f"{what}:node:0"
+
+
 def work_name(kind: str, flops: float) -> str:
     return f"{WORK}:{kind}:{round(flops)}"
 
 
-def pairs_of(nodes: Iterable[NodeRecord]) -> dict[tuple[int, int], PairSamples]:
+class Row(NamedTuple):
+    """One sample: node *rank* noted *name* = *seconds* in round *number*."""
+
+    rank: int
+    number: int
+    name: str
+    seconds: float
+
+
+def rows_of(nodes: Iterable[NodeRecord]) -> list[Row]:
+    """Every sample of *nodes*, by rank and then in the order in which it was taken."""
+    return [Row(node.rank, metric.step, metric.name, metric.value) for node in nodes for metric in node.metrics]
+
+
+def pairs_of(rows: Iterable[Row]) -> dict[tuple[int, int], PairSamples]:
     """The samples by rank of the node that took them and rank of its peer, in order."""
     pairs: dict[tuple[int, int], PairSamples] = {}
-    for node in nodes:
-        for metric in node.metrics:
-            what, where, size = metric.name.split(":")
-            if what != WORK:
-                key = (node.rank, int(where))
-                pair = pairs.setdefault(key, PairSamples(*key))
-                getattr(pair, what)[int(size)].append(metric.value)
+    for row in rows:
+        what, where, size = row.name.split(":")
+        if what in OF_PAIRS:
+            key = (row.rank, int(where))
+            pair = pairs.setdefault(key, PairSamples(*key))
+            getattr(pair, what)[int(size)].append(row.seconds)
     return {key: pairs[key] for key in sorted(pairs)}
 
 
-def work_of(node: NodeRecord) -> WorkSamples:
-    """The samples of the work that *node* did."""
+def work_of(rows: Iterable[Row], rank: int) -> WorkSamples:
+    """The samples of the work that node *rank* did."""
     work: WorkSamples = {}
-    for metric in node.metrics:
-        what, kind, flops = metric.name.split(":")
-        if what == WORK:
-            work.setdefault(kind, {}).setdefault(int(flops), []).append(metric.value)
+    for row in rows:
+        what, kind, flops = row.name.split(":")
+        if what == WORK and row.rank == rank:
+            work.setdefault(kind, {}).setdefault(int(flops), []).append(row.seconds)
     return work

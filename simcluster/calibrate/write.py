@@ -13,6 +13,8 @@ import yaml
 
 from simcluster.calibrate.fit import Value
 from simcluster.calibrate.run import Calibration, LinkFit, NodeFit
+from simcluster.calibrate.spread import add_spread
+from simcluster.results import words
 from simcluster.topology.profile import profile_block
 from simcluster.units import format_bandwidth, format_latency, format_size, write_bandwidth, write_latency, write_size
 
@@ -35,8 +37,11 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
     A straggler of a device that was measured is left out: the measured times have it in them.
     """
     document: dict[str, Any] = copy.deepcopy(dict(calibration.topology.document))
+    for key in ("misfit", "startup"):
+        document.pop(key, None)
     for position, link in calibration.links.items():
         block = document["links"][position]
+        block.pop("spread", None)
         given = calibration.topology.links[position]
         block["latency"] = write_latency(_rounded(link.latency_s))
         if link.is_bottleneck or link.bandwidth_Bps.value > given.bandwidth_Bps:
@@ -61,15 +66,23 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
             }
             block["profile"] = {**(block.get("profile") or {}), **profile_block(measured)}
             block.pop("straggler", None)
+        block.pop("spread", None)
+    add_spread(document, calibration, _ack_share)
     return document
 
 
 def _duplex(given: str, both_ways: float) -> dict[str, Any]:
     """What each direction has when both are used tells full from half duplex; acknowledgements take the rest."""
     half = given == "half" or both_ways < HALF
-    ack_share = min(MOST_ACK_SHARE, (0.5 if half else 1.0) / both_ways - 1)
+    ack_share = _ack_share(both_ways, half)
     block: dict[str, Any] = {"duplex": "half"} if half else {}
     return block | ({"ack_share": float(f"{ack_share:.2g}")} if ack_share >= LEAST_ACK_SHARE else {})
+
+
+def _ack_share(both_ways: float, half: bool | None = None) -> float:
+    """What acknowledgements take of the way back. *half*: of a half-duplex link; None where the share itself tells."""
+    half = both_ways < HALF if half is None else half
+    return min(MOST_ACK_SHARE, (0.5 if half else 1.0) / both_ways - 1)
 
 
 def calibrated_text(calibration: Calibration, day: date) -> str:
@@ -78,6 +91,7 @@ def calibrated_text(calibration: Calibration, day: date) -> str:
     heading = [
         f"Measured on {day.isoformat()} in {calibration.elapsed_s:.0f} s by `simcluster calibrate`.",
         "Medians, in brackets the quartiles; of a link the extremes over the ways that it is the slowest link of.",
+        *_round_lines(calibration),
         "",
     ]
     comments = "\n".join(f"# {line}".rstrip() for line in [*heading, *describe(calibration)])
@@ -87,6 +101,16 @@ def calibrated_text(calibration: Calibration, day: date) -> str:
 def describe(calibration: Calibration) -> list[str]:
     """What was measured, a line each: ways, links, nodes."""
     return [*_way_lines(calibration), *_link_lines(calibration), *_node_lines(calibration)]
+
+
+def _round_lines(calibration: Calibration) -> list[str]:
+    """How many rounds were measured, and why some were set aside."""
+    rounds = calibration.rounds
+    lines = [
+        f"{words.plural(len(rounds.kept), 'round')} kept, {len(rounds.rejected)} disturbed and set aside; of the kept "
+        f"ones {words.plural(rounds.replaced, 'sample')} replaced."
+    ]
+    return lines + [f"Round {number}: {reason}." for number, reason in rounds.rejected.items()]
 
 
 def _way_lines(calibration: Calibration) -> list[str]:

@@ -1,0 +1,112 @@
+"""A rehearsed step: every node computes a gradient, all exchange it, every node applies it.
+
+This file knows two patterns of messages. It must not know how long anything takes, nor what is concluded from it.
+
+The measuring program rehearses on the real nodes, and the same coroutine runs in the simulator on what was fitted: by
+how much the two differ is what the fitted numbers do not say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import torch
+
+from simcluster.calibrate.samples import step_name, swap_name
+from simcluster.collectives.exchange import exchange
+from simcluster.results.record import NodeRecord, Recorder
+from simcluster.transport import Cost, Transport
+
+RING, STAR = "ring", "star"
+READY, GO = "rehearse?", "rehearse"
+
+
+def pattern_of(number: int) -> str:
+    """Return the pattern of round *number*: both in turns."""
+    return (RING, STAR)[number % 2]
+
+
+async def run(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
+    """Rehearse one step of {"pattern": ..., "work": [[kind, FLOPs], ...] by rank, "sizes": {peer: bytes} by rank}."""
+    config = json.loads(config_json)
+    pieces = [Cost(flops, kind=kind) for kind, flops in config["work"][node.rank]]
+    sizes = {int(peer): size for peer, size in config["sizes"][node.rank].items()}
+
+    async def work(number: int) -> None:
+        if number < len(pieces):
+            await node.compute(int, cost=pieces[number])
+
+    pattern = config["pattern"]
+    swap_s, step_s = await rehearse(node, recorder.now, pattern, sizes, lambda: work(0), lambda _: work(1))
+    recorder.metric_at(recorder.now(), 0, swap_name(pattern, 0), swap_s)
+    recorder.metric_at(recorder.now(), 0, step_name(pattern, 0), step_s)
+    return recorder.finish(None)
+
+
+async def rehearse(
+    node: Transport,
+    now: Callable[[], float],
+    pattern: str,
+    sizes: Mapping[int, int],
+    gradient: Callable[[], Awaitable[Any]],
+    apply: Callable[[Any], Awaitable[Any]],
+) -> tuple[float, float]:
+    """Exchange messages, then take one step; return how long each took here.
+
+    *sizes* are the bytes that this node sends to each peer. TCP begins slowly on a connection that has been idle, as in
+    the first step of a run; in the step that follows, connections are in use, as in all other steps.
+    """
+    await _begin_together(node)
+    start_s = now()
+    await _swap(node, pattern, sizes)
+    swapped_s = now() - start_s
+    await _begin_together(node)
+    start_s = now()
+    found = await gradient()
+    await _swap(node, pattern, sizes)
+    await apply(found)
+    return swapped_s, now() - start_s
+
+
+async def _begin_together(node: Transport) -> None:
+    """Wait until every node has received all that was sent to it, and for the last rank's signal."""
+    last = node.size - 1
+    if node.rank != last:
+        await node.send(last, READY, None)
+        await node.recv(last, GO)
+        return
+    for rank in range(last):
+        await node.recv(rank, READY)
+    for rank in range(last):
+        await node.send(rank, GO, None)
+
+
+async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int]) -> None:
+    """Exchange messages of *sizes* as *pattern* says."""
+    if node.size > 1:
+        await (_ring(node, sizes) if pattern == RING else _star(node, sizes))
+
+
+async def _ring(node: Transport, sizes: Mapping[int, int]) -> None:
+    """As in a collective: to the next rank, from the one before."""
+    after, before = (node.rank + 1) % node.size, (node.rank - 1) % node.size
+    await exchange(node, after, before, RING, _body(sizes[after]))
+
+
+async def _star(node: Transport, sizes: Mapping[int, int]) -> None:
+    """As with a parameter server: all to rank 0, then back to all."""
+    if node.rank == 0:
+        others = range(1, node.size)
+        for rank in others:
+            await node.recv(rank, STAR)
+        await asyncio.gather(*(node.send(rank, STAR, _body(sizes[rank])) for rank in others))
+    else:
+        await node.send(0, STAR, _body(sizes[0]))
+        await node.recv(0, STAR)
+
+
+def _body(size_bytes: int) -> torch.Tensor:
+    return torch.zeros(size_bytes, dtype=torch.uint8)

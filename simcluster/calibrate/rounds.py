@@ -1,0 +1,119 @@
+"""Tells disturbed rounds from the others, and sets disturbed samples aside.
+
+This file knows rows of samples and robust statistics. It must not know what a sample measures, apart from witnesses.
+
+A pause of the machine only ever makes a sample longer. A round is disturbed if a witness says so: a loop that woke up
+late, or CPU time that the host of a virtual machine kept. A single sample is if it is far above the same sample of the
+other rounds. Where more than a third of the rounds look disturbed, that is how the machine is: none is set aside, and
+the spread shows it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from simcluster.calibrate.samples import FILL, LATE, STOLEN, Row
+
+LATE_S, STOLEN_S = 0.02, 0.05
+"""Less than this disturbs no round: some switches between processes; a few ticks of the kernel's clock."""
+
+DEVIATIONS, LEAST_SHARE = 6.0, 0.05
+"""A sample is disturbed if it lies so many robust deviations above the median, and above it by this share at least."""
+
+MOST_OF_ROUNDS, MOST_OF_A_ROUND = 1 / 3, 1 / 4
+ENOUGH = 5
+"""Of fewer samples, none can be told from the others."""
+
+NORMAL = 1.4826
+"""A normal distribution's standard deviation over its median absolute deviation."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The *rows* of *kept* rounds, with each disturbed sample replaced by that of the nearest undisturbed round.
+
+    *rejected* has the reason by round, *replaced* counts samples.
+    """
+
+    rows: tuple[Row, ...]
+    kept: tuple[int, ...]
+    rejected: Mapping[int, str]
+    replaced: int
+
+    def of(self, number: int) -> list[Row]:
+        """Return the rows of one round."""
+        return [row for row in self.rows if row.number == number]
+
+
+def undisturbed(rows: Sequence[Row]) -> Rounds:
+    """Set aside what was disturbed in *rows*."""
+    numbers = sorted({row.number for row in rows})
+    samples = [row for row in rows if not _is_witness(row)]
+    series: dict[tuple[int, str], dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in samples:
+        series[row.rank, row.name][row.number].append(row)
+    far = {key: _far({number: _middle(found) for number, found in of.items()}) for key, of in series.items()}
+    rejected = _by_witness(rows) | _by_samples(far, series)
+    if len(rejected) > MOST_OF_ROUNDS * len(numbers):
+        return Rounds(tuple(samples), tuple(numbers), {}, 0)
+    kept = tuple(number for number in numbers if number not in rejected)
+    out: list[Row] = []
+    replaced = 0
+    for key, of in series.items():
+        good = [number for number in kept if number in of and number not in far[key]]
+        for number in kept:
+            if number not in of:
+                continue
+            source = number if number in good or not good else min(good, key=lambda n: (abs(n - number), n))
+            replaced += source != number
+            out += [row._replace(number=number) for row in of[source]]
+    return Rounds(tuple(out), kept, dict(sorted(rejected.items())), replaced)
+
+
+def _is_witness(row: Row) -> bool:
+    return row.name.partition(":")[0] in (LATE, STOLEN)
+
+
+def _middle(rows: Sequence[Row]) -> float:
+    return median(row.seconds for row in rows)
+
+
+def _far(by_round: Mapping[int, float], least: float = 0.0) -> set[int]:
+    """The rounds far above the others, and above *least*."""
+    if len(by_round) < ENOUGH:
+        return set()
+    middle = median(by_round.values())
+    deviation = NORMAL * median(abs(seconds - middle) for seconds in by_round.values())
+    limit = max(least, middle + max(DEVIATIONS * deviation, LEAST_SHARE * middle))
+    return {number for number, seconds in by_round.items() if seconds > limit}
+
+
+def _by_witness(rows: Sequence[Row]) -> dict[int, str]:
+    """Rounds that a witness calls disturbed, by what it saw."""
+    found: dict[int, str] = {}
+    for what, least_s, words in (
+        (LATE, LATE_S, "a node woke up {:.0f} ms late"),
+        (STOLEN, STOLEN_S, "{:.0f} ms of CPU time were stolen"),
+    ):
+        most: dict[int, float] = {}
+        for row in rows:
+            if row.name.partition(":")[0] == what:
+                most[row.number] = max(most.get(row.number, 0.0), row.seconds)
+        found |= {number: words.format(most[number] * 1e3) for number in _far(most, least_s)}
+    return found
+
+
+def _by_samples(
+    far: Mapping[tuple[int, str], set[int]], series: Mapping[tuple[int, str], Mapping[int, list[Row]]]
+) -> dict[int, str]:
+    """Rounds with many samples that are far off."""
+    counted = Counter(number for numbers in far.values() for number in numbers)
+    judged = sum(len(of) >= ENOUGH and not key[1].startswith(FILL) for key, of in series.items())
+    return {
+        number: f"{count} of {judged} samples far above those of other rounds"
+        for number, count in counted.items()
+        if count > MOST_OF_A_ROUND * judged
+    }

@@ -1,0 +1,145 @@
+"""How far the rounds of a calibration lie apart, as factors of its medians, and how far a rehearsed step lies off them.
+
+This file knows fits and the document that they make. It must not know how anything was measured.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Any
+
+from simcluster.calibrate.fit import Value
+from simcluster.calibrate.rehearsal import pattern_of
+from simcluster.calibrate.run import Calibration, LinkFit, NodeFit, fitted
+from simcluster.calibrate.samples import STEP, STREAM, STREAM_MESSAGES, SWAP, Row
+from simcluster.experiment.job import ClusterJob
+from simcluster.results.record import RunRecord
+from simcluster.topology import Topology, load
+from simcluster.topology.spread import replica, rounds_of, spread_block
+from simcluster.units import write_latency
+
+PROGRAM = "simcluster.calibrate.rehearsal:run"
+
+LEAST_STARTUP_S = 1e-6
+"""Less than this is noise."""
+
+LEAST_S = 1e-9
+"""A latency or an overhead below this has no spread to speak of."""
+
+
+def add_spread(document: dict[str, Any], calibration: Calibration, ack_share: Callable[[float], float]) -> None:
+    """Put the spread of every measured number into *document*; *ack_share* is what both ways at once tell."""
+    rounds = calibration.rounds
+    each = [fitted(calibration.topology, rounds.of(number), rounds, 0.0) for number in rounds.kept]
+    if len(each) < 2:
+        return
+    for position, link in calibration.links.items():
+        found = [fit.links[position] for fit in each]
+        if block := spread_block(_of_link(link, found, ack_share)):
+            document["links"][position]["spread"] = block
+    for name, node in calibration.nodes.items():
+        if block := spread_block(_of_node(node, [fit.nodes[name] for fit in each])):
+            document["nodes"][name]["spread"] = block
+    rehearsed = _rehearsals(load(document), rounds.rows, rounds.kept)
+    document |= spread_block({"misfit": [misfit for misfit, _ in rehearsed]})
+    if any(startup_s for _, startup_s in rehearsed):
+        document["startup"] = [write_latency(float(f"{startup_s:.4g}")) for _, startup_s in rehearsed]
+
+
+def _of_link(link: LinkFit, found: Sequence[LinkFit], ack_share: Callable[[float], float]) -> dict[str, list[float]]:
+    measured = {"latency": _factors(link.latency_s, [fit.latency_s for fit in found])}
+    if link.is_bottleneck:
+        bandwidths = [fit.bandwidth_Bps.value for fit in found]
+        measured["bandwidth"] = _factors(link.bandwidth_Bps.value, bandwidths)
+        shares = [max(1e-3, ack_share(fit.both_ways.value)) for fit in found]
+        measured["ack_share"] = _factors(ack_share(link.both_ways.value), shares)
+    return measured
+
+
+def _of_node(node: NodeFit, found: Sequence[NodeFit]) -> dict[str, list[float]]:
+    send_s, recv_s = ([_value(fit, which) for fit in (node, *found)] for which in (0, 1))
+    measured = {
+        key: [max(factor, 1e-3) for factor in _factors(whole_s, each_s)]
+        for key, (whole_s, *each_s) in (("send_overhead", send_s), ("recv_overhead", recv_s))
+    }
+    if node.work:
+        measured["profile"] = _factors(_work_s(node), [_work_s(fit) for fit in found])
+    return measured
+
+
+def _value(fit: NodeFit, which: int) -> float:
+    """The overhead of sending (0) or receiving (1)."""
+    found: Value | None = (fit.send_overhead_s, fit.recv_overhead_s)[which]
+    return found.value if found is not None else 0.0
+
+
+def _work_s(node: NodeFit) -> float:
+    """Of one step: where a kind of work came in several sizes, their mean."""
+    return sum(fmean(value.value for value in points.values()) for points in node.work.values() if points)
+
+
+def _factors(whole: float, rounds: Sequence[float]) -> list[float]:
+    return [value / whole for value in rounds] if whole >= LEAST_S else [1.0] * len(rounds)
+
+
+def _rehearsals(topology: Topology, rows: Sequence[Row], kept: Sequence[int]) -> list[tuple[float, float]]:
+    """By round, what its numbers do not say: a factor of a step in use, and seconds of messages after idling."""
+    if not any(row.name.startswith(f"{STEP}:") for row in rows):
+        return [(1.0, 0.0)] * len(kept)
+    return [_rehearsed(topology, rows, index, number) for index, number in enumerate(kept)]
+
+
+def _rehearsed(topology: Topology, rows: Sequence[Row], index: int, number: int) -> tuple[float, float]:
+    cluster = load(replica(topology, index)) if rounds_of(topology) else topology
+    own = [row for row in rows if row.number == number]
+    record = _simulated(cluster, own, number)
+    noted = [(metric.name, metric.value) for node in record.nodes for metric in node.metrics]
+    (step_s, steps_s), (swap_s, swaps_s) = (
+        (_mean([(row.name, row.seconds) for row in own], what), _mean(noted, what)) for what in (STEP, SWAP)
+    )
+    startup_s = max(0.0, swap_s - swaps_s)
+    return step_s / steps_s, startup_s if startup_s >= LEAST_STARTUP_S else 0.0
+
+
+def _mean(noted: Sequence[tuple[str, float]], what: str) -> float:
+    """Over all nodes."""
+    return fmean(seconds for name, seconds in noted if name.startswith(f"{what}:"))
+
+
+def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecord:
+    """The rehearsal of round *number* in the simulator, with the work and the messages of *rows*."""
+    config = {
+        "pattern": pattern_of(number),
+        "work": _work_of_ranks(topology, rows),
+        "sizes": _sizes(topology, rows),
+    }
+    job = ClusterJob(topology.workers, json.dumps(config), program=PROGRAM, topology=topology)
+    record: RunRecord = importlib.import_module("backends.sim").run_cluster(job)
+    if record.error is not None:
+        raise record.error
+    return record
+
+
+def _work_of_ranks(topology: Topology, rows: Sequence[Row]) -> list[list[list[Any]]]:
+    """By rank, [kind, FLOPs] of each piece of work of the step, in order."""
+    work: list[list[list[Any]]] = [[] for _ in topology.workers]
+    for row in rows:
+        what, kind, flops = row.name.split(":")
+        if what == "work":
+            work[row.rank].append([kind, int(flops)])
+    return work
+
+
+def _sizes(topology: Topology, rows: Sequence[Row]) -> list[dict[str, int]]:
+    """By rank, the bytes of the step's messages to each peer: what the real nodes took, from what they noted."""
+    largest: list[dict[str, int]] = [{} for _ in topology.workers]
+    most = {row.rank: int(row.name.split(":")[2]) for row in rows if row.name.startswith(f"{STEP}:")}
+    for row in rows:
+        what, peer, size = row.name.split(":")
+        if what == STREAM:
+            for a, b in ((row.rank, int(peer)), (int(peer), row.rank)):
+                largest[a][str(b)] = min(STREAM_MESSAGES * int(size), most[a])
+    return largest
