@@ -39,7 +39,7 @@ def print_summary(finished: Run) -> None:
     accuracy = "" if summary["accuracy"] is None else f", accuracy {summary['accuracy']:.3f}"
     loss = "" if summary["loss"] is None else f", held-out loss {summary['loss']:.4f}"
     where = f"{summary['topology']} ({summary['backend']}, seed {summary['seed']})"
-    took = f"{summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time"
+    took = f"{summary['elapsed_s']:.3f} s ({clock}{_between(summary)}), {summary['wall_s']:.1f} s of wall time"
     sent = f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent"
     print(f"{summary['algorithm']} on {where}: {summary['status']}")
     print(f"  {summary['steps']} steps in {took}{loss}{accuracy}")
@@ -125,3 +125,13 @@ def progress_bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
     with terminal.drawn(Progress(*columns, console=terminal.console(), transient=True)) as bar:
         task = bar.add_task(terminal.title(title), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _between(summary: Mapping[str, Any]) -> str:
+    """How sure a prediction on a calibrated topology is."""
+    from simcluster.results import words
+
+    told = summary.get("elapsed_interval_s")
+    if told is None:
+        return ""
+    return f"; with {words.share(told['level'])} between {told['low']:.3f} and {told['high']:.3f} s"

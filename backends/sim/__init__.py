@@ -114,7 +114,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
         Problem(
             name,
             "an option that the simulator does not have",
-            f"one of {', '.join([*OPTIONS, *FLAGS])}; is it meant for sockets?",
+            f"one of {', '.join([*OPTIONS, *FLAGS, 'replicas'])}; is it meant for sockets?",
         )
         for name in sorted(set(options) - {*OPTIONS, *FLAGS})
     ]

@@ -24,6 +24,7 @@ from simcluster.checkpoints.store import checkpoints
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.fault_plan import planned
 from simcluster.experiment.faults_to_come import faults_to_come
+from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.kept import check_nothing_to_resume, conclude, keeping_of, restart_of
 from simcluster.experiment.measured import warn_of_misspelt
@@ -118,7 +119,9 @@ def run_plan(
     _check_portable(plan, options or {})
     warn_of_misspelt(plan)
     keeping, store = keeping_of(plan, folder, begins_with)
-    job = replace(_job(plan, folder, dict(options or {}), progress, on_output, keeping), watcher=watcher)
+    given = dict(options or {})
+    replicas = take_option(plan, given)
+    job = replace(_job(plan, folder, given, progress, on_output, keeping), watcher=watcher)
     remember(job.config_json, plan)
     about(job=plan.name)
     log.info("%s on %s begins, of %d nodes, seed %d", plan.name, plan.backend, len(plan.topology.workers), plan.seed)
@@ -134,6 +137,8 @@ def run_plan(
     try:
         samples = conclude(record, plan, keeping)
         record.extra["portable"] = job.options.get("portable", False)
+        if replicas and record.error is None and begins_with is None:
+            record.extra["intervals"] = intervals(plan, job, replicas)
         finished = write_run(
             folder, plan.document, plan.topology, record, simcluster.__version__, report=report, samples=samples
         )

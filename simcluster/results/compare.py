@@ -121,6 +121,19 @@ class Pair:
         below_s = below.summary["elapsed_s"]
         return above.summary["elapsed_s"] / below_s if below_s else None
 
+    @property
+    def interval(self) -> dict[str, Any] | None:
+        """Between what the simulated run expects the measured time: level, low, high, inside; None if it does not say.
+
+        Only a run on a calibrated topology says so.
+        """
+        both = self.predicted_and_measured
+        told = both[0].summary.get("elapsed_interval_s") if both else None
+        if both is None or told is None:
+            return None
+        low, high = told["low"], told["high"]
+        return {"level": told["level"], "low": low, "high": high, "inside": low <= both[1].summary["elapsed_s"] <= high}
+
     @cached_property
     def phases(self) -> dict[str, dict[str, Predicted]]:
         """Node -> phase -> predicted and measured time; empty unless one run is a prediction of the other."""
@@ -171,7 +184,12 @@ class Pair:
             "same_trace": self.same_trace,
             "nodes_with_other_weights": self.nodes_with_other_weights,
             "numerics": self.kernels.to_dict() if self.kernels is not None else None,
-            "elapsed_s": {"a": a["elapsed_s"], "b": b["elapsed_s"], "ratio": self.elapsed_ratio},
+            "elapsed_s": {
+                "a": a["elapsed_s"],
+                "b": b["elapsed_s"],
+                "ratio": self.elapsed_ratio,
+                "interval": self.interval,
+            },
             **{key: {"a": a[key], "b": b[key], "equal": a[key] == b[key]} for key in COUNTS + RESULTS},
             # Runs written before there was a bill lack it.
             **{key: {"a": a.get(key), "b": b.get(key)} for key in BILL},

@@ -101,9 +101,20 @@ def _times(pair: Pair) -> str:
     ratio = f" (x{pair.elapsed_ratio:.3g})" if pair.elapsed_ratio is not None else ""
     if pair.predicted_and_measured is not None:
         predicted, measured = (words.seconds(run.summary["elapsed_s"]) for run in pair.predicted_and_measured)
-        return f"predicted {predicted}, measured {measured}{ratio}"
+        return f"predicted {predicted}{_expected(pair)}, measured {measured}{_inside(pair)}{ratio}"
     a, b = (words.seconds(run.summary["elapsed_s"]) for run in (pair.a, pair.b))
     return f"{a} and {b}{ratio}"
+
+
+def _expected(pair: Pair) -> str:
+    if pair.interval is None:
+        return ""
+    low, high = (words.seconds(pair.interval[side]) for side in ("low", "high"))
+    return f" ({low} to {high} with {words.share(pair.interval['level'])})"
+
+
+def _inside(pair: Pair) -> str:
+    return "" if pair.interval is None else f", which lies {'inside' if pair.interval['inside'] else 'outside'}"
 
 
 def _who(pair: Pair) -> str:

@@ -71,7 +71,8 @@ class NodeRecord:
     the experiment asks for them: no part of the digest, as looking changes nothing. *order* is in which order things
     happened there, packed by simcluster.replay: none in the simulator. *regroups* has a row for each group of ranks
     that was formed anew with it in it, the last of *group_number*, in which it has *group_rank*;
-    *is_through* says that its algorithm came to its end there. *incarnation* is which
+    *is_through* says that its algorithm came to its end there. *first_step* and *last_step* are (step, time) of what
+    its algorithm recorded first and last, also where no value is known. *incarnation* is which
     of its lives ended last: see Recorder. *ended_well* and *trained* are of that life: it came to the run's end, or to
     its time; and its weights have had a step, or were taken over from a node whose weights had. *numerics* names the
     kernels that computed there, as simcluster.kernels does: None where nothing was computed, or if the node never
@@ -99,6 +100,8 @@ class NodeRecord:
     is_through: bool = False
     ended_well: bool = False
     trained: bool = False
+    first_step: tuple[int, float] | None = None
+    last_step: tuple[int, float] | None = None
     began_s: float = 0.0
     incarnation: int = 0
     numerics: dict[str, str] | None = None
@@ -197,6 +200,8 @@ class Recorder:
             self.metric_at(time_s, step, name, value)
         self._record.steps = max(self._record.steps, step)
         self._record.trained = True
+        self._record.first_step = self._record.first_step or (step, time_s)
+        self._record.last_step = (step, time_s)
         if self.on_metrics is not None:
             self.on_metrics(step, values)
 

@@ -6,7 +6,7 @@ This file knows whatif.json. It must not know how an answer is found.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,4 +84,5 @@ def _effect(row: Mapping[str, Any]) -> Effect:
 
     change = Change(row["kind"], row["part"], row["change"], {}, row["price_usd"])
     numbers = (row[name] for name in ("value", "relative", "lowest", "highest", "staleness", "error"))
-    return Effect(change, *numbers)
+    # Answers written before there were intervals lack them.
+    return replace(Effect(change, *numbers), low=row.get("interval_low"), high=row.get("interval_high"))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from simcluster.experiment.whatif.critical_path import CriticalPath, Part
-from simcluster.experiment.whatif.effects import LEAST, Effect, by_gain, by_price
+from simcluster.experiment.whatif.effects import LEAST, Effect, by_gain, by_price, ranked
 from simcluster.experiment.whatif.goal import Goal
 from simcluster.experiment.whatif.perturb import Kind
 from simcluster.results import words
@@ -18,6 +18,8 @@ from simcluster.units import format_bandwidth, format_latency
 
 LEAST_SHARE, MOST_PARTS = 0.02, 4
 """Parts of the path that are told: of at least this share, and so many."""
+
+MOST_LISTED = 4
 
 NAMES: Mapping[Kind, str] = {
     "bandwidth": "the bandwidth of {}",
@@ -59,10 +61,26 @@ def sentences(
     if others:
         listed = words.listing([f"{e.change.label} ({_less(e)})" for e in others])
         found.append(f"Next, each alone: {listed}.")
+    found += _uncertain(effects, best)
     found += _path(path, topology)
     found += _of_settings(effects, best, goal)
     found.append(_purchase(purchases, goal, None if exact else len(base)))
     return found
+
+
+def _uncertain(effects: Sequence[Effect], best: Effect | None) -> Iterator[str]:
+    """What the calibration cannot tell: which change gains most, and which gain anything."""
+    as_good = [e.change.label for e in by_gain(effects) if best is not None and e is not best and e.overlaps(best)]
+    if as_good:
+        yield f"Within the uncertainty of the calibration as good: {_some(as_good)}."
+    within = [e.change.label for e in ranked(effects) if e.is_within and abs(e.relative or 0.0) >= LEAST]
+    if within:
+        yield f"Within the uncertainty of the calibration, and so no certain effect: {_some(within)}."
+
+
+def _some(labels: list[str]) -> str:
+    more = [f"{len(labels) - MOST_LISTED} more"] if len(labels) > MOST_LISTED else []
+    return words.listing([*labels[:MOST_LISTED], *more])
 
 
 def _now(goal: Goal, base: Mapping[int, float], exact: bool) -> str:

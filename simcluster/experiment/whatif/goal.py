@@ -35,6 +35,11 @@ class Goal:
         return self.name in TARGETS
 
     @property
+    def is_time_of_run(self) -> bool:
+        """Whether it is the time of a run, or of its steps, which is the same but for a factor."""
+        return self.name in ("step-time", "run-time")
+
+    @property
     def targets(self) -> Mapping[str, float] | None:
         """As a sweep's table takes it."""
         return {TARGETS[self.name]: self.target} if self.target is not None else None

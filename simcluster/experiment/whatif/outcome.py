@@ -105,7 +105,7 @@ class WhatIf:
 
 _COLUMNS = (
     *("kind", "part", "change", "value", "relative", "lowest", "highest", "price_usd", "gain_per_usd"),
-    *("staleness", "error"),
+    *("staleness", "error", "interval_low", "interval_high"),
 )
 
 
@@ -114,5 +114,6 @@ def _row(found: Effect) -> dict[str, Any]:
     values = (
         *(change.kind, change.part, change.label, found.value, found.relative, found.lowest, found.highest),
         *(change.price_usd, found.per_usd if found.value is not None else None, found.staleness, found.error),
+        *(found.low, found.high),
     )
     return dict(zip(_COLUMNS, values, strict=True))

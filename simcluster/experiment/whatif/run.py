@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -114,6 +114,8 @@ class _Asked:
     done: int = 0
     exact: bool = False
     """Nothing in a run depends on the seed, so one is enough."""
+    replicas: Mapping[int, list[float]] = field(default_factory=dict)
+    """On a calibrated topology, by seed: the run's time on each replica, as things are."""
 
     def answer(self, for_sale: Parts) -> WhatIf:
         base, staleness, first = self._baseline()
@@ -125,12 +127,12 @@ class _Asked:
 
     def _baseline(self) -> tuple[dict[int, float], float | None, Path]:
         """(the goal by seed, the mean staleness, the folder of the first seed's run) of the experiment as it is."""
-        swept = self._run([Change("setting", "", "as it is", {})])
+        swept = self._run(self._points([Change("setting", "", "as it is", {})]))
         errors = swept.table["error"].dropna()
         if len(errors) and str(errors.iloc[0]).startswith(NEEDS_VALUES) and self.fixed["numerics"] == "none":
             self.fixed["numerics"] = "real"
             self.plan = self.read(self.fixed, seed=self.plan.seed)
-            swept = self._run([Change("setting", "", "as it is", {})])
+            swept = self._run(self._points([Change("setting", "", "as it is", {})]))
             errors = swept.table["error"].dropna()
         if len(errors):
             raise RunError(f"the experiment as it is fails: {errors.iloc[0]}")
@@ -144,26 +146,38 @@ class _Asked:
         }
         if not self.goal.learns and self.seeds > 1 and swept.table["trace_sha256"].nunique() == 1:
             self.exact, self.seeds, base = True, 1, {self.plan.seed: base[self.plan.seed]}
+        if self.goal.is_time_of_run:
+            self.replicas = _replicas(swept)
         stale = swept.table["staleness_mean"].dropna()
         return base, float(stale.mean()) if len(stale) else None, swept.folders[0]
 
     def _effects(self, tried: Sequence[Change], base: Mapping[int, float]) -> list[Effect]:
-        swept = self._run(tried)
-        table = swept.table if swept.points else None
-        values = self.goal.measured(table, self.plan.steps) if table is not None else []
+        points = self._points(tried)
+        if not points:
+            return []
+        swept = self._run(points)
+        table = swept.table
+        values = self.goal.measured(table, self.plan.steps)
+        changed = _replicas(swept, by_row=True) if self.replicas else {}
         found = []
         for change in tried:
             rows = [index for index, point in enumerate(swept.points) if point.values["change"] == change.label]
-            if not rows or table is None:
+            if not rows:
                 continue  # not a valid experiment, so there is nothing to tell
             stale = table["staleness_mean"].iloc[rows].dropna()
             errors = table["error"].iloc[rows].dropna()
             by_seed = {swept.points[row].seed: values[row] for row in rows}
             mean = fmean(stale) if len(stale) else None
-            found.append(effect(change, base, by_seed, mean, str(errors.iloc[0]) if len(errors) else None))
+            error = str(errors.iloc[0]) if len(errors) else None
+            pairs = [
+                pair
+                for row in rows
+                for pair in zip(self.replicas.get(swept.points[row].seed, ()), changed.get(row, ()), strict=False)
+            ]
+            found.append(effect(change, base, by_seed, mean, error, pairs))
         return found
 
-    def _run(self, tried: Sequence[Change]) -> Sweep:
+    def _points(self, tried: Sequence[Change]) -> list[Point]:
         """Every change with every seed, of those that are valid."""
         points: list[Point] = []
         for change in tried:
@@ -176,9 +190,11 @@ class _Asked:
                     break
                 values = {"change": change.label}
                 points.append(Point(len(points), values, plan.seed, digest_of(plan.document), plan.document))
+        return points
+
+    def _run(self, points: list[Point]) -> Sweep:
         swept = Sweep(self.folder, points, self.goal.targets)
-        if points:
-            run_missing(swept, self.jobs, self.engine, {}, self._on_progress if self.progress is not None else None)
+        run_missing(swept, self.jobs, self.engine, {}, self._on_progress if self.progress is not None else None)
         self.done += len({point.digest for point in points})
         return swept
 
@@ -199,6 +215,16 @@ class _Asked:
         if self.goal.learns:
             return critical_path(run.spans, self.plan.topology, end_s=base[self.plan.seed], end_rank=0)
         return critical_path(run.spans, self.plan.topology)
+
+
+def _replicas(swept: Sweep, *, by_row: bool = False) -> dict[int, list[float]]:
+    """The times of each run on the replicas of its topology, by seed or by row; runs without any are left out."""
+    found = {}
+    for row, (point, run) in enumerate(zip(swept.points, swept.runs, strict=True)):
+        told = run.summary.get("elapsed_interval_s") if run is not None else None
+        if told is not None:
+            found[row if by_row else point.seed] = told["replicas"]
+    return found
 
 
 def _worth(effects: Sequence[Effect], path: CriticalPath) -> set[str]:

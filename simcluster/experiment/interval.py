@@ -1,0 +1,124 @@
+"""How sure a predicted time is: the run again, timing only, on replicas of its calibrated topology.
+
+This file knows plans, replicas and quantiles. It imports no backend, and must not know how a topology was measured.
+
+A calibration measured its cluster in n rounds. Replica i has the numbers of round i, all of them, so what was slow
+together is slow together. Each replica meets the same draws (jitter, stragglers): they are keyed by the run's seed. A
+run is taken for one more such round, whose place among n others is any of n + 1 alike: it lies between the least and
+the greatest of n with probability (n - 1) / (n + 1), which is 0.9 for 19, and quantiles in between follow.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from simcluster.errors import NeedsValues, Problem, RunError, UsageError
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.node import remember
+from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.results.record import RunRecord
+from simcluster.rng import numpy_stream
+from simcluster.topology.spread import replica, rounds_of
+
+LEVEL = 0.9
+TIMED = {"numerics": "none", "evaluate_consensus": None, "observe": None}
+"""Keys of an experiment whose time alone counts."""
+
+OPTION = "replicas"
+LEAST = 2
+
+
+def take_option(plan: Experiment, options: dict[str, Any]) -> int:
+    """Take the number of replicas out of *options*; without one, as many as the calibration had rounds, or none."""
+    rounds = rounds_of(plan.topology) if plan.backend == "sim" else 0
+    if OPTION not in options or plan.backend != "sim":
+        return rounds
+    wanted = options.pop(OPTION)
+    if type(wanted) is not int or wanted < 0 or wanted == 1:
+        raise UsageError(Problem(OPTION, repr(wanted), f"0 for no interval, or a whole number of at least {LEAST}"))
+    if wanted and not rounds:
+        expected = "a calibrated topology, with the spread of its numbers: see `simcluster calibrate`"
+        raise UsageError(Problem(OPTION, f"{wanted} for {plan.topology.name}, which has no spread", expected))
+    return wanted
+
+
+def intervals(plan: Experiment, job: ClusterJob, count: int) -> dict[str, dict[str, Any]]:
+    """Return the keys of summary.json that say between what the times of *plan* lie; *job* is the run's own."""
+    rounds = _rounds(rounds_of(plan.topology), count, plan.seed)
+    try:
+        found = [_times(plan, job, number, TIMED) for number in rounds]
+    except (NeedsValues, UsageError):  # what it does depends on what it computes
+        found = [_times(plan, job, number, {}) for number in rounds]
+    elapsed_s, steps_s = zip(*found, strict=True)
+    keys = {"elapsed_interval_s": interval(elapsed_s)}
+    known_s = [step_s for step_s in steps_s if step_s is not None]
+    if len(known_s) == len(found):
+        keys["step_interval_s"] = interval(known_s)
+    return keys
+
+
+def interval(values: Sequence[float], level: float = LEVEL) -> dict[str, Any]:
+    """Return {level, low, high, replicas}: the next value of the kind lies inside with probability *level*.
+
+    Of n values, what lies below the i-th least has probability i / (n + 1). Few values cannot reach *level*: their
+    extremes are the interval then, and the level is theirs.
+    """
+    n = len(values)
+    reached = min(level, (n - 1) / (n + 1))
+    low, high = np.quantile(values, [(1 - reached) / 2, (1 + reached) / 2], method="weibull")
+    return {"level": reached, "low": float(low), "high": float(high), "replicas": [float(value) for value in values]}
+
+
+def _rounds(rounds: int, count: int, seed: int) -> list[int]:
+    """Which rounds the replicas have: all in order if there are as many, else drawn, none twice before all are."""
+    if count == rounds:
+        return list(range(rounds))
+    random, drawn = numpy_stream(seed, "replicas"), list[int]()
+    while len(drawn) < count:
+        drawn += [int(number) for number in random.permutation(rounds)]
+    return drawn[:count]
+
+
+def _times(plan: Experiment, job: ClusterJob, number: int, changed: Mapping[str, Any]) -> tuple[float, float | None]:
+    """(elapsed, mean step) of the run on the replica of one round, with what the calibration says is missing."""
+    document = {**plan.document, "topology": replica(plan.topology, number), **changed, "checkpoint": None}
+    record = _run({key: value for key, value in document.items() if value is not None}, job)
+    factor = plan.topology.misfit[number] if plan.topology.misfit else 1.0
+    step_s = _step_s(record)
+    startup_s = plan.topology.startup_s[number] if plan.topology.startup_s else 0.0
+    return record.lasted_s * factor + startup_s, None if step_s is None else step_s * factor
+
+
+def _run(document: Mapping[str, Any], job: ClusterJob) -> RunRecord:
+    plan = read_experiment(document)
+    config_json = json.dumps(plan.document)
+    remember(config_json, plan)
+    alone = replace(
+        job,
+        config_json=config_json,
+        topology=plan.topology,
+        keeping=None,
+        watcher=None,
+        on_progress=None,
+        on_output=None,
+        again=None,
+    )
+    record: RunRecord = importlib.import_module("backends.sim").run_cluster(alone)
+    if record.error is not None:
+        raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
+    return record
+
+
+def _step_s(record: RunRecord) -> float | None:
+    """The mean time between steps of the rank that a run is watched by: a parameter server's own are its workers'."""
+    node = record.nodes[min(1, len(record.nodes) - 1)]
+    if node.first_step is None or node.last_step is None or node.first_step[0] == node.last_step[0]:
+        return None
+    (first, began_s), (last, ended_s) = node.first_step, node.last_step
+    return (ended_s - began_s) / (last - first)
