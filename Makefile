@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean
+.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy
 
 install: $(STAMP)
 
@@ -52,6 +52,9 @@ replay: $(STAMP)
 
 fidelity: $(STAMP)
 	$(BIN)/python -m tests.netns
+
+fidelity-busy: $(STAMP)
+	$(BIN)/python -m tests.netns --busy
 
 figures: $(STAMP)
 	$(BIN)/python -m tests.figures

@@ -20,7 +20,7 @@ from simcluster.results.compare import compare
 from simcluster.topology import load
 from tests.netns.fidelity import compare_all
 from tests.netns.hosts import LAUNCHER, LAUNCHER_ADDRESS, hosts_of, missing
-from tests.netns.report import swapped, table
+from tests.netns.report import covered, summary, swapped, table
 from tests.netns.scenarios import NETWORKS, Network, Size
 
 REASON = missing()
@@ -103,21 +103,30 @@ def test_nothing_stays_however_the_builder_ends(way: signal.Signals) -> None:
 @needs_hosts
 @pytest.mark.timeout(400)
 def test_a_scenario_is_calibrated_run_and_predicted(tmp_path: Path) -> None:
-    outcomes = list(compare_all(tmp_path, [PAIR], ["sync_ps", "all_reduce_dp"], [Size(20_000, 6)]))
+    asked = (tmp_path, [PAIR], ["sync_ps", "all_reduce_dp"], [Size(20_000, 6)], 1)
+    outcomes = list(compare_all(*asked))
     assert [outcome.algorithm for outcome in outcomes] == ["sync_ps", "all_reduce_dp"]
     # What the calibration wrote: less than the shaper's rate, since headers take their part, and some latency.
     measured = load(tmp_path / "pair-20000-measured.yaml").links[0]
     assert 0.5 * 5e6 < measured.bandwidth_Bps < 5e6
     assert measured.latency_s > 0.5e-3
     for outcome in outcomes:
-        (pair,) = compare(outcome.predicted, outcome.measured).pairs
+        (run,) = outcome.measured
+        (pair,) = compare(outcome.predicted, run).pairs
         assert pair.same_weights
-        assert outcome.predicted.summary["bytes_sent"] == outcome.measured.summary["bytes_sent"] > 6 * 80_000
+        assert outcome.predicted.summary["bytes_sent"] == run.summary["bytes_sent"] > 6 * 80_000
         assert set(pair.phases) == {"n0", "n1"}
         assert set(pair.transits) == {"n0-n1"}
         # the bytes alone take 16 ms a way at 40 Mbit/s; predicted or measured, it cannot be quicker
         assert min(outcome.step_s) > 0.016
+        assert pair.interval is not None
+        assert 0.016 < outcome.intervals[0]["low"] < outcome.intervals[0]["high"]
     assert len(table(outcomes)) == 4
+    assert summary(outcomes).startswith("Of 2 scenarios the median error is ")
+    # What is there is not made again: not even hosts are built.
+    began = (tmp_path / "notes.json").stat().st_mtime_ns
+    assert [again.run_s for again in compare_all(*asked)] == [outcome.run_s for outcome in outcomes]
+    assert (tmp_path / "notes.json").stat().st_mtime_ns == began
 
 
 def outcome(predicted_s: float, measured_s: float) -> Any:
@@ -128,3 +137,9 @@ def test_scenarios_in_the_wrong_order_are_found() -> None:
     first, second, third = outcome(1.0, 1.1), outcome(2.0, 3.0), outcome(2.5, 2.9)
     assert swapped([first, second]) == []
     assert swapped([first, second, third]) == [(second, third)]
+
+
+def test_measured_times_inside_their_interval_are_counted() -> None:
+    step, run = {"low": 1.0, "high": 2.0}, {"low": 5.0, "high": 6.0}
+    found: Any = SimpleNamespace(intervals=(step, run), steps_s=[0.9, 1.0, 2.0], runs_s=[5.5, 6.1, 7.0])
+    assert [covered([found], which) for which in (0, 1)] == [2, 1]

@@ -1,13 +1,19 @@
 """Predicted against measured: every scenario on a real network and, after a calibration of it, in the simulator.
 
-This file knows the order of the comparison. It must not know how hosts are made, nor how a report is written.
+This file knows the order of the comparison and what is kept of it. It must not know how hosts are made, nor how a
+report is written.
+
+Everything is kept in a directory: calibrations, run folders, notes. What is there is not made again, so a comparison
+that was interrupted resumes, and more repeats can be added.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -16,33 +22,56 @@ import simcluster
 from simcluster.results.folder import Run, load_run
 from simcluster.topology import load
 from tests.netns.hosts import Hosts, hosts_of
+from tests.netns.load import cpu_shares, cpu_times
 from tests.netns.scenarios import ALGORITHMS, NETWORKS, SIZES, WORKLOAD, Network, Size, experiment
 from tests.netns.trial import launch, make_key
 
-TRIES, STALL_S = 3, 0.1
-"""A run in which the machine stood still for so long says nothing of the network, and is made again."""
+REPEATS = 2
+
+TRIES, STALL_S, STOLEN = 3, 0.1, 0.01
+"""On an idle machine a run is made again if the machine stood still for so long, or if the host of virtual machines
+took such a share of the CPU time away: it says nothing of the network."""
 
 OBSERVED = "n1"
 """Whose steps are timed: a worker under every algorithm."""
 
+NOTES = "notes.json"
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """One scenario's seconds: of the median step and of the whole run, predicted and measured; and both runs."""
+    """One scenario: the run as predicted, and as measured several times."""
 
     network: str
     algorithm: str
     size: str
     predicted: Run
-    measured: Run
+    measured: tuple[Run, ...]
 
     @property
     def step_s(self) -> tuple[float, float]:
-        return _step_s(self.predicted), _step_s(self.measured)
+        """(predicted, measured) seconds of a step, the mean of all repeats."""
+        return _step_s(self.predicted), fmean(self.steps_s)
 
     @property
     def run_s(self) -> tuple[float, float]:
-        return self.predicted.summary["elapsed_s"], self.measured.summary["elapsed_s"]
+        """(predicted, measured) seconds of the run, the mean of all repeats."""
+        return self.predicted.summary["elapsed_s"], fmean(self.runs_s)
+
+    @property
+    def steps_s(self) -> list[float]:
+        """Measured seconds of a step, by repeat."""
+        return [_step_s(run) for run in self.measured]
+
+    @property
+    def runs_s(self) -> list[float]:
+        """Measured seconds of the run, by repeat."""
+        return [run.summary["elapsed_s"] for run in self.measured]
+
+    @property
+    def intervals(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Of the step and of the run."""
+        return self.predicted.summary["step_interval_s"], self.predicted.summary["elapsed_interval_s"]
 
     @property
     def errors(self) -> tuple[float, float]:
@@ -51,64 +80,155 @@ class Outcome:
         return step / real_step - 1, run / real_run - 1
 
 
+@dataclass
+class Kept:
+    """What is in *folder*, of one condition: run folders and calibrations by name, notes about them."""
+
+    folder: Path
+
+    def outcomes(self) -> list[Outcome]:
+        """Return every scenario that has a prediction and a measurement, in order."""
+        found = []
+        for network in NETWORKS:
+            for size in SIZES:
+                for algorithm in ALGORITHMS:
+                    outcome = self.outcome(network, algorithm, size)
+                    found += [outcome] if outcome is not None else []
+        return found
+
+    def outcome(self, network: Network, algorithm: str, size: Size) -> Outcome | None:
+        """Return the scenario as far as it was run."""
+        name = experiment(network, algorithm, size)["name"]
+        real = [load_run(folder) for folder in sorted(self.folder.glob(f"{name}-real-*")) if is_run(folder)]
+        predicted = self.folder / f"{name}-sim"
+        if not real or not is_run(predicted):
+            return None
+        return Outcome(network.name, algorithm, size.words, load_run(predicted), tuple(real))
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """Notes by name."""
+        file = self.folder / NOTES
+        return json.loads(file.read_text()) if file.is_file() else {}
+
+    def note(self, name: str, value: Any) -> None:
+        """Keep *value* as the note *name*."""
+        text = json.dumps(self.notes | {name: value}, indent=2)
+        partial = self.folder / f".partial-{NOTES}"
+        partial.write_text(text + "\n")
+        partial.replace(self.folder / NOTES)
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether *folder* has a complete run."""
+    return (folder / "summary.json").is_file()
+
+
 def compare_all(
     folder: Path,
     networks: Sequence[Network] = NETWORKS,
     algorithms: Sequence[str] = ALGORITHMS,
     sizes: Sequence[Size] = SIZES,
+    repeats: int = REPEATS,
     say: Callable[[str], None] = lambda words: None,
+    *,
+    choosy: bool = True,
 ) -> Iterator[Outcome]:
-    """Every algorithm and size on every network, in order. Run folders and topologies are left in *folder*."""
+    """Every algorithm and size on every network, in order; what *folder* has already is not made again.
+
+    Repeats are interleaved: all algorithms once, then again. *choosy*: a run that the machine disturbed is made again.
+    """
+    kept = Kept(folder)
     key = make_key(folder)
     for network in networks:
+        wanted = [(size, algorithm, repeat) for size in sizes for repeat in range(repeats) for algorithm in algorithms]
+        if all(is_run(kept.folder / _real(network, *which)) for which in wanted):
+            yield from _told(kept, network, algorithms, sizes)
+            continue
         with hosts_of(load(network.document())) as hosts:
-            bench = Bench(folder, key, network, hosts)
+            bench = Bench(kept, key, network, hosts, say, choosy)
             for size in sizes:
-                say(f"{network.name}, {size.words}: calibrating")
                 measured = bench.calibrate(size)
                 for algorithm in algorithms:
-                    say(f"{network.name}, {size.words}: {algorithm}")
-                    yield bench.compare(algorithm, size, measured)
+                    bench.predict(algorithm, size, measured)
+                for repeat in range(repeats):
+                    for algorithm in algorithms:
+                        bench.measure(algorithm, size, repeat)
+                yield from _told(kept, network, algorithms, [size])
+
+
+def _told(kept: Kept, network: Network, algorithms: Sequence[str], sizes: Sequence[Size]) -> Iterator[Outcome]:
+    for size in sizes:
+        for algorithm in algorithms:
+            outcome = kept.outcome(network, algorithm, size)
+            assert outcome is not None, "it has just been run"
+            yield outcome
+
+
+def _real(network: Network, size: Size, algorithm: str, repeat: int) -> str:
+    return f"{experiment(network, algorithm, size)['name']}-real-{repeat}"
 
 
 @dataclass(frozen=True)
 class Bench:
     """A network that is up, and where its files go."""
 
-    folder: Path
+    kept: Kept
     key: Path
     network: Network
     hosts: Hosts
+    say: Callable[[str], None]
+    choosy: bool
 
     def calibrate(self, size: Size) -> Path:
-        """The topology file that `simcluster calibrate` writes."""
-        measured = self.folder / f"{self.network.name}-{size.parameters}-measured.yaml"
-        workload = ["--workload", f"{WORKLOAD}:make_workload", "--set", f"workload.parameters={size.parameters}"]
-        self._launch("calibrate", str(self._topology()), "--out", str(measured), *workload)
+        """Return the topology file that `simcluster calibrate` writes; one that is there already stays."""
+        measured = self.kept.folder / f"{self.network.name}-{size.parameters}-measured.yaml"
+        if not measured.is_file():
+            self.say(f"{self.network.name}, {size.words}: calibrating")
+            workload = ["--workload", f"{WORKLOAD}:make_workload", "--set", f"workload.parameters={size.parameters}"]
+            before = cpu_times()
+            self._launch("calibrate", str(self._topology()), "--out", str(measured), *workload)
+            self.kept.note(measured.stem, {"cpu": cpu_shares(before, cpu_times()), "again": 0})
         return measured
 
-    def compare(self, algorithm: str, size: Size, measured: Path) -> Outcome:
-        """Runs one scenario on the network, and in the simulator on the *measured* topology."""
+    def predict(self, algorithm: str, size: Size, measured: Path) -> None:
+        """Run one scenario in the simulator on the *measured* topology."""
         plan = experiment(self.network, algorithm, size)
+        simulated = self.kept.folder / f"{plan['name']}-sim"
+        if not is_run(simulated):
+            simcluster.run(plan, backend="sim", topology=measured, out=simulated, report=False)
+
+    def measure(self, algorithm: str, size: Size, repeat: int) -> None:
+        """Run one scenario on the network."""
+        plan = experiment(self.network, algorithm, size)
+        real = self.kept.folder / _real(self.network, size, algorithm, repeat)
+        if is_run(real):
+            return
         file = self._write(plan["name"], plan)
-        real, simulated = self.folder / f"{plan['name']}-sockets", self.folder / f"{plan['name']}-sim"
-        places = ["--topology", str(self._topology()), "--out", str(real), "--no-report"]
-        for _ in range(TRIES):
+        self.say(f"{self.network.name}, {size.words}: {algorithm}, repeat {repeat + 1}")
+        trial = self.kept.folder / "trial"
+        places = ["--topology", str(self._topology()), "--out", str(trial), "--no-report"]
+        again = 0
+        while True:
+            before = cpu_times()
             self._launch("run", str(file), "--backend", "sockets", *places)
-            if stall_s(load_run(real), self.network.nodes) < STALL_S:
+            cpu = cpu_shares(before, cpu_times())
+            disturbed = cpu[1] > STOLEN or stall_s(load_run(trial), self.network.nodes) > STALL_S
+            if not self.choosy or not disturbed or again + 1 == TRIES:
                 break
-        predicted = simcluster.run(plan, backend="sim", topology=measured, out=simulated, report=False)
-        return Outcome(self.network.name, algorithm, size.words, predicted, load_run(real))
+            again += 1
+        self.kept.note(real.name, {"cpu": cpu, "again": again})
+        trial.rename(real)
 
     def _topology(self) -> Path:
-        """As it was built: what somebody would write down who has measured nothing."""
+        """As it was built: what a user would write down who has measured nothing."""
         return self._write(self.network.name, self.network.document(dict(self.hosts.addresses)))
 
     def _launch(self, *command: str) -> None:
         launch(self.hosts, self.network.nodes, self.key, *command)
 
     def _write(self, name: str, content: dict[str, Any]) -> Path:
-        file = self.folder / f"{name}.yaml"
+        file = self.kept.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(content, sort_keys=False))
         return file
 

@@ -77,7 +77,7 @@ class Size:
         return f"{self.parameters * 4 / 1e6:g} MB"
 
 
-SIZES = (Size(50_000, 14), Size(200_000, 10))
+SIZES = (Size(50_000, 7), Size(200_000, 6))
 
 
 def experiment(network: Network, algorithm: str, size: Size) -> dict[str, Any]:

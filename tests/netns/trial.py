@@ -22,8 +22,10 @@ PATIENCE_S = 300.0
 
 
 def make_key(folder: Path) -> Path:
-    """A new key file in *folder*."""
+    """The key file in *folder*, new if there is none."""
     file = folder / "cluster.key"
+    if file.is_file():
+        return file
     subprocess.run([*SIMCLUSTER, "key", str(file)], cwd=ROOT, check=True, capture_output=True)
     return file
 
