@@ -31,6 +31,7 @@ from simcluster.calibrate.samples import (
     STOLEN,
     STREAM,
     STREAM_MESSAGES,
+    SWAP_MESSAGES,
     pair_name,
     step_name,
     swap_name,
@@ -172,7 +173,7 @@ class _Meter:
     async def _step(self, replica: Any, batches: Iterator[Any]) -> None:
         """Rehearse a step of training, with all that an algorithm would wait for: also the batch."""
         weights_bytes = sum(tensor.nbytes for tensor in replica.parameters)
-        sizes = {peer: min(weights_bytes, STREAM_MESSAGES * most) for peer, most in self._largest.items()}
+        sizes = {peer: min(weights_bytes, SWAP_MESSAGES * most) for peer, most in self._largest.items()}
 
         async def gradient() -> Any:
             batch = next(batches)

@@ -35,6 +35,8 @@ OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 
 STREAM_MESSAGES = 3
 FILL_MESSAGES = 6
+SWAP_MESSAGES = 2
+"""A rehearsed message is as large as so many of the largest single ones at most: buffers are known to hold that."""
 BURST_MESSAGES = 50
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from simcluster.calibrate.fit import Value
 from simcluster.calibrate.rehearsal import pattern_of
 from simcluster.calibrate.run import Calibration, LinkFit, NodeFit, fitted
-from simcluster.calibrate.samples import STEP, STREAM, STREAM_MESSAGES, SWAP, Row
+from simcluster.calibrate.samples import STEP, STREAM, SWAP, SWAP_MESSAGES, Row
 from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 from simcluster.topology import Topology, load
@@ -141,5 +141,5 @@ def _sizes(topology: Topology, rows: Sequence[Row]) -> list[dict[str, int]]:
         what, peer, size = row.name.split(":")
         if what == STREAM:
             for a, b in ((row.rank, int(peer)), (int(peer), row.rank)):
-                largest[a][str(b)] = min(STREAM_MESSAGES * int(size), most[a])
+                largest[a][str(b)] = min(SWAP_MESSAGES * int(size), most[a])
     return largest
