@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,9 @@ def test_a_node_that_does_not_come_ends_the_calibration(tmp_path: Path) -> None:
     options = {"rendezvous": "127.0.0.1:0", "key_file": str(key), "start_s": 0.2}
     with pytest.raises(NeverFinished, match="did not start within"):
         calibrate(by_hand, workload=QUADRATIC, options=options)
+
+
+def test_a_latency_that_is_what_rounding_leaves_of_nothing_is_written_as_none() -> None:
+    found = simulated(document(link("a", "b"), nodes="ab"))
+    left = replace(found, links={0: replace(found.links[0], latency_s=8.7e-19)})
+    assert calibrated_document(left)["links"][0]["latency"] == "0 s"

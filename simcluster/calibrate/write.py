@@ -30,6 +30,9 @@ MOST_ACK_SHARE = 0.5
 LEAST_ACK_SHARE, LEAST_OVERHEAD_S, LEAST_BUFFER_BYTES = 0.002, 100e-9, 10_000
 """Less than this is noise."""
 
+LEAST_LATENCY_S = 1e-9
+"""Less is what least squares leave of nothing."""
+
 
 def calibrated_document(calibration: Calibration) -> dict[str, Any]:
     """The topology's document with what was measured in place of what was given.
@@ -43,7 +46,7 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
         block = document["links"][position]
         block.pop("spread", None)
         given = calibration.topology.links[position]
-        block["latency"] = write_latency(_rounded(link.latency_s))
+        block["latency"] = write_latency(_rounded(link.latency_s) if link.latency_s >= LEAST_LATENCY_S else 0.0)
         if link.is_bottleneck or link.bandwidth_Bps.value > given.bandwidth_Bps:
             block["bandwidth"] = write_bandwidth(_rounded(link.bandwidth_Bps.value))
         if link.is_bottleneck:

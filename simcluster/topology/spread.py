@@ -24,6 +24,9 @@ LINK_SPREAD_KEYS = ("bandwidth", "latency", "ack_share")
 NODE_SPREAD_KEYS = ("send_overhead", "recv_overhead", "profile")
 MOST_ACK_SHARE = 0.99
 
+LEAST_LATENCY_S = 1e-12
+"""Less is what rounding leaves of nothing."""
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -72,9 +75,10 @@ def replica(topology: Topology, number: int) -> dict[str, Any]:
 
 
 def _link(link: Link, number: int) -> dict[str, Any]:
+    latency_s = link.latency_s * link.spread.factor("latency", number)
     keys: dict[str, Any] = {
         "bandwidth": write_bandwidth(link.bandwidth_Bps * link.spread.factor("bandwidth", number)),
-        "latency": write_latency(link.latency_s * link.spread.factor("latency", number)),
+        "latency": write_latency(latency_s if latency_s >= LEAST_LATENCY_S else 0.0),
     }
     if link.ack_share:
         keys["ack_share"] = min(MOST_ACK_SHARE, link.ack_share * link.spread.factor("ack_share", number))
