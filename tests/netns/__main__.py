@@ -61,7 +61,7 @@ def _measure(arguments: argparse.Namespace) -> None:
             outcomes.append(outcome)
             _say(table([outcome])[-1])
             took_s = before_s + time.perf_counter() - began_s
-            kept.note("condition", {"day": date.today().isoformat(), "took_s": took_s})
+            kept.note("condition", {"day": date.today().isoformat(), "took_s": took_s, "busy": arguments.busy})
     _say(summary(outcomes))
 
 

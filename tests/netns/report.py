@@ -16,6 +16,9 @@ from textwrap import wrap
 from tests.netns.fidelity import Kept, Outcome
 
 WIDTH = 120
+MOST_USED_IDLE = 0.9
+"""Devices are pauses, so hosts alone leave cores idle for more than a tenth of the time."""
+
 NOTES = Path(__file__).with_name("notes.md")
 """What the numbers do not say: kept beside the code, so that a new table does not lose it."""
 
@@ -71,6 +74,11 @@ def machine_words(kept: Kept) -> str:
         f"Measured on {condition.get('day', 'an unknown day')} in {condition.get('took_s', 0.0) / 60:.0f} minutes. The "
         f"cores were in use for {_percent(used)} of the time, hosts included, and {_percent(stolen)} of it was stolen; "
         f"{again} runs were made again because the machine disturbed them."
+        + (
+            " Other work took part of the cores, so this was no idle machine."
+            if used > MOST_USED_IDLE and not condition.get("busy")
+            else ""
+        )
     )
 
 
