@@ -1,20 +1,43 @@
-"""`python -m simcluster` is the command `simcluster`, and this is where both begin.
+"""`python -m simcluster` is the command `simcluster`, and this is where both begin and end.
 
-This file knows nothing but how to get to the command: that takes a moment of importing, in which a Ctrl-C is to end
-in a sentence, too.
+This file knows nothing but how to get to the command, and what a Ctrl-C means on the way there and back.
 """
 
+import signal
 import sys
+
+from simcluster.exits import INTERRUPTED, Command, any_stuck, leave
 
 
 def main() -> None:
     """The console script."""
+    answer = Command()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, say in a shell's background
+        signal.signal(signal.SIGINT, answer)
+    code: object = 0
     try:
         from simcluster.cli import main as command
-    except KeyboardInterrupt:
+
+        answer.begins()
+        try:
+            command()
+        except SystemExit as end:
+            code = end.code
+        if not answer.pressed and not any_stuck():
+            answer.ends()
+            sys.exit(code)  # type: ignore[arg-type]
+    except BaseException:
+        if not answer.pressed:
+            raise
+    answer.ends()
+    if answer.pressed and code != INTERRUPTED:  # else it has been said
         print("interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
-    command()
+    leave(INTERRUPTED if answer.pressed else _number(code))
+
+
+def _number(code: object) -> int:
+    """The exit code that Python makes of what SystemExit has."""
+    return code if isinstance(code, int) else int(code is not None)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import typer
 
 from simcluster.cli_calibrate import calibrate
 from simcluster.cli_figure import figure
-from simcluster.cli_logs import INTERRUPTED, Said, logged
+from simcluster.cli_logs import Said, logged
 from simcluster.cli_node import coordinator, key, keys_app, node
 from simcluster.cli_options import Json, names_of
 from simcluster.cli_replay import replay
@@ -31,6 +31,7 @@ from simcluster.cli_track import export
 from simcluster.cli_verify import verify
 from simcluster.cli_whatif import whatif
 from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere
+from simcluster.exits import INTERRUPTED
 from simcluster.terminal import make_visible
 
 app = typer.Typer(

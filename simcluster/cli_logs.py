@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from simcluster.errors import RunError, UsageError
+from simcluster.exits import INTERRUPTED
 
 OPTIONS = {
     "log_format": (
@@ -36,9 +37,6 @@ OPTIONS = {
 }
 
 log = logging.getLogger("simcluster.command")
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
 
 
 class Said(SystemExit):

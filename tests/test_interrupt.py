@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from backends.sim.cluster import Cluster
-from simcluster.__main__ import main
 from simcluster.transport import Transport
 from tests.clusters import star
 from tests.socket_runs import ROOT, wait_for
@@ -123,19 +122,58 @@ def test_ctrl_c_says_how_to_go_on_from_the_last_checkpoint(tmp_path: Path) -> No
     assert said == [f"to go on from step {int(last.removeprefix('step-'))}: simcluster resume 'a run'", "interrupted"]
 
 
-def test_ctrl_c_while_the_command_is_still_imported_is_a_sentence_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Pressed:
-        """Finds a module by somebody's Ctrl-C."""
+def test_ctrl_c_while_the_command_is_still_imported_is_a_sentence_too() -> None:
+    code = """
+import signal, sys
+from simcluster.__main__ import main
 
-        def find_spec(self, name: str, *_: object) -> None:
-            if name == "simcluster.cli":
+class Pressed:
+    def find_spec(self, name, *_):
+        if name == "simcluster.cli":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Pressed())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_ctrl_c_waits_for_the_callback_that_runs_so_that_no_task_loses_its_next_step() -> None:
+    cluster = Cluster(star(3))
+    seen: list[str] = []
+
+    async def body(node: Transport) -> None:
+        if node.rank == 1:
+            signal.raise_signal(signal.SIGINT)
+            seen.append("the callback went on")
+        try:
+            await node.recv((node.rank + 1) % 3, "never")
+        finally:
+            seen.append("ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster.run([body] * 3)
+    assert seen[0] == "the callback went on"
+    assert all(task.done() for task in cluster.tasks)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_task_that_lost_its_next_step_is_ended_with_the_run() -> None:
+    cluster = Cluster(star(2))
+    ended: list[int] = []
+
+    async def body(node: Transport) -> None:
+        try:
+            if node.rank == 0:
+                await asyncio.sleep(0)
+                cluster.loop._ready.clear()  # what an exception between two instructions of the loop does
                 raise KeyboardInterrupt
+            await asyncio.sleep(0)
+        finally:
+            ended.append(node.rank)
 
-    monkeypatch.delitem(sys.modules, "simcluster.cli", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Pressed(), *sys.meta_path])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    with pytest.raises(KeyboardInterrupt):
+        cluster.run([body] * 2)
+    assert sorted(ended) == [0, 1]

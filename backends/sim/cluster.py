@@ -29,11 +29,15 @@ from backends.sim.troubled import TroubledStream
 from backends.sim.waiting import waits_of
 from simcluster.errors import ENDED, Deadlock, Left, NeverFinished
 from simcluster.experiment.fault_kinds import ABSENT, DEAD_S, Fault
+from simcluster.interrupts import PATIENCE_S, CtrlC
 from simcluster.results.record import Recorder, kept_spans
 
 if TYPE_CHECKING:
     from simcluster.payload import Message
     from simcluster.topology import Topology
+
+WORK_S = 5.0
+"""How long work in threads may take to end after a Ctrl-C; one more cuts it short."""
 
 Body = Callable[[SimTransport], Awaitable[Any]]
 
@@ -117,13 +121,18 @@ class Cluster:
     def run(self, bodies: Sequence[Body]) -> list[Any]:
         """Runs body i as rank i to the end; returns each one's result, or the exception that it ended with.
 
-        Raises Deadlock or NeverFinished if some body cannot, or does not, end.
+        Raises Deadlock or NeverFinished if some body cannot, or does not, end; KeyboardInterrupt once all have been
+        ended.
         """
         assert len(bodies) == len(self.nodes), f"{len(bodies)} bodies for {len(self.nodes)} nodes"
         self._bodies = bodies
-        self.tasks = [self._begin(node) for node in self.nodes]
-        self.faults.schedule()
+        with CtrlC(self.loop.interrupt, PATIENCE_S) as ctrl_c:
+            return self._run(ctrl_c)
+
+    def _run(self, ctrl_c: CtrlC) -> list[Any]:
         try:
+            self.tasks = [self._begin(node) for node in self.nodes]
+            self.faults.schedule()
             with collected_rarely():
                 self._run_tasks()
             check_conservation(self.nodes, [*self._streams.values(), *self._retired])
@@ -136,7 +145,10 @@ class Cluster:
                 f"no work done and nothing recorded for long at {self.loop.time():g} s", waits_of(self)
             ) from None
         except KeyboardInterrupt:
-            self.loop.workers.close(within_s=1.0)  # work may never end
+            ctrl_c.heard()
+            for node in self.nodes:
+                node.recorder.is_interrupted = True
+            self.loop.workers.close(within_s=WORK_S)  # work may never end
             raise
         finally:
             self._end_all()
@@ -290,8 +302,8 @@ class Cluster:
 
     def _end_all(self) -> None:
         """Cancels what is left, so that nothing is destroyed while pending."""
-        self._ending = True
-        for _ in range(100):  # a task may refuse once or twice; one that always does is left alone
+        self._ending, left = True, []
+        for _ in range(100):  # a task may refuse once or twice
             left = sorted((t for t in asyncio.all_tasks(self.loop) if isinstance(t, SimTask)), key=lambda t: t.number)
             if not left:
                 break
@@ -300,10 +312,24 @@ class Cluster:
             self.loop.call_soon(self.loop.stop)
             with suppress(SystemExit, KeyboardInterrupt):  # a TaskGroup raises again what has ended it
                 self.loop.run_forever()
+        for task in left:
+            _abandon(task)
         for task in self.tasks:
             if task.done() and not task.cancelled():
                 task.exception()  # seen: it is part of the outcome
         self.loop.close()
+
+
+def _abandon(task: SimTask[Any]) -> None:
+    """Ends the coroutine of *task*, which refuses to be cancelled, or whose next step was lost to a Ctrl-C.
+
+    At the end of the process it would be ended too late: it may still use tensors that are being destroyed.
+    """
+    with suppress(BaseException):
+        coroutine = task.get_coro()
+        if coroutine is not None:
+            coroutine.close()
+    task._log_destroy_pending = False
 
 
 def _troubled(stream: Stream) -> TroubledStream:

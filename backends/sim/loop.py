@@ -114,6 +114,16 @@ class Handle:
         return self.context.get(owner_of_task)
 
 
+class Interrupt:
+    """A callback that raises KeyboardInterrupt, before the next one is taken out of the queue."""
+
+    def run(self, loop: SimLoop) -> None:
+        raise KeyboardInterrupt
+
+    def owner(self) -> object:
+        return None
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     """Runs coroutines in virtual time. `time()` starts at 0.0 and is exact: a sleep of a year is one event.
 
@@ -123,8 +133,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, threads: int = 1) -> None:
         self.clock = Clock()
         self.workers = Workers(threads)
-        self._ready: deque[Handle | Timer] = deque()
-        self.frozen: Frozen[Handle | Timer] = Frozen(self._ready)
+        self._ready: deque[Handle | Timer | Interrupt] = deque()
+        self.frozen: Frozen[Handle | Timer | Interrupt] = Frozen(self._ready)
         self._numbers = itertools.count()
         self._running = self._closed = self._stopping = False
         self._idle = 0
@@ -193,6 +203,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     def progress(self) -> None:
         """Something happened that counts: see IDLE_CALLBACKS_LIMIT."""
         self._idle = 0
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt between two callbacks: in one, it would cost a task its next step.
+
+        May be called by a signal's handler.
+        """
+        self._ready.appendleft(Interrupt())
 
     def run_until_complete(self, future: Any) -> Any:
         """Runs until *future* is done. Raises Drained or Endless if that cannot, or seems never to, happen."""

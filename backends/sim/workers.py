@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from simcluster.exits import left_behind
 from simcluster.intra_op import use_one_thread
 
 T = TypeVar("T")
@@ -61,6 +63,7 @@ class Workers:
 
     def __init__(self, threads: int) -> None:
         self._count = threads if threads > 1 else 0
+        self._hurries = False
         self._threads: list[threading.Thread] = []
         self._waiting: SimpleQueue[Piece[Any] | None] = SimpleQueue()
         self.under_way: dict[object, Piece[Any]] = {}
@@ -82,14 +85,24 @@ class Workers:
             piece.wait()
 
     def close(self, within_s: float | None = None) -> None:
-        """Ends the threads when they have nothing left to do; returns then, or *within_s* real seconds for each."""
+        """End the threads when they have nothing left to do, or within *within_s*; then work that waits is dropped.
+
+        A thread that has not ended by then is left behind. Work that is begun later runs where it is asked for.
+        """
         self.under_way.clear()
+        self._count, self._hurries = 0, within_s is not None
         threads, self._threads = self._threads, []
         for _ in threads:
             self._waiting.put(None)
         # A thread that still runs when the interpreter ends takes the process with it.
-        for thread in threads:
-            thread.join(within_s)
+        until_s = time.monotonic() + (within_s or 0.0)
+        try:
+            for thread in threads:
+                thread.join(None if within_s is None else max(0.0, until_s - time.monotonic()))
+        finally:
+            for thread in threads:
+                if thread.is_alive():
+                    left_behind(thread)
 
     def _hand_over(self, piece: Piece[Any]) -> None:
         if len(self._threads) < self._count:
@@ -102,4 +115,6 @@ class Workers:
     def _run(self) -> None:
         use_one_thread()
         while (piece := self._waiting.get()) is not None:
-            piece.run()
+            if not self._hurries:
+                piece.run()
+            del piece  # with what it holds

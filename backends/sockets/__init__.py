@@ -6,11 +6,12 @@ This file knows how to get from a plain call into a loop. It must not know what 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from backends.sockets.keys import OPEN_KEY, generate_key, read_key, write_key
+from simcluster.interrupts import Cancellable, CtrlC
 
 if TYPE_CHECKING:
     from simcluster.experiment.job import ClusterJob
@@ -31,11 +32,14 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     from backends.sockets.settings import read_options
 
     options, key = read_options(job)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(run_job(job, options, key))
-    return _run_in_thread(run_job(job, options, key))
+    run = Cancellable(run_job(job, options, key))
+    with CtrlC(run.cancel):
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(run.run())
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, run.run()).result()
 
 
 def join(
@@ -52,23 +56,3 @@ def join(
     from backends.sockets import node
 
     return node.join(name, rendezvous, key, listen, files=files, tls=tls, on_left=on_left)
-
-
-def _run_in_thread(run: Coroutine[Any, Any, RunRecord]) -> RunRecord:
-    """Runs *run* in a loop and thread of its own; a KeyboardInterrupt here ends it first."""
-    began: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
-
-    async def noting() -> RunRecord:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        began.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
-        return await run
-
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        outcome = thread.submit(asyncio.run, noting())
-        try:
-            return outcome.result()
-        except BaseException:
-            if not outcome.done():
-                began.result()()
-            raise

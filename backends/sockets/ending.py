@@ -58,8 +58,10 @@ class Ending:
                         self._kill_all()
                     self._changed.clear()
                     await self._changed.wait()
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as end:
             self._kill_all()
+            if isinstance(end, asyncio.CancelledError):  # a second Ctrl-C
+                raise
         for member in self._members:
             if member.connection is not None:
                 await member.connection.end(grace_s=0.0)

@@ -88,7 +88,8 @@ async def run_node(
     finally:
         finished_s = part.end()
         try:
-            await part.judge(finished_s)
+            if not recorder.is_interrupted:
+                await part.judge(finished_s)
         finally:
             record = recorder.finish(part.replica.weights_sha256(), finished_s)
             if (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":

@@ -144,7 +144,7 @@ class Recorder:
     with (step, {name: value}), off the clock. *ledger*, if set, tells what became of this node's batches until now.
     *channel* and *restored* are a backend's: who takes checkpoints, and what this node goes on from. *incarnation* is 0
     in a first life that began with the run, and higher by one each time that the node comes late or comes back.
-    *told_to_leave*: its algorithm is to end where its step does.
+    *told_to_leave*: its algorithm is to end where its step does. *is_interrupted*: the run ends unjudged.
     """
 
     def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
@@ -157,6 +157,7 @@ class Recorder:
         self.channel: Channel | None = None
         self.restored: Shard | None = None
         self.told_to_leave = False
+        self.is_interrupted = False
 
     @property
     def incarnation(self) -> int:
