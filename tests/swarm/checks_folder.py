@@ -1,0 +1,54 @@
+"""Invariants of what a run leaves: a whole folder, nothing half-written, checkpoints that can be read.
+
+This file knows run folders. It must not know what a run was promised.
+"""
+
+from __future__ import annotations
+
+from simcluster.checkpoints.store import SHARDS, checkpoints
+from simcluster.errors import SimclusterError
+from simcluster.results.folder import CHECKPOINTS, NEEDED, PARTIAL, load_run
+from tests.swarm.checks_outcome import Found
+from tests.swarm.play import Played
+
+
+def check_folder(played: Played) -> Found:
+    """Whether the folder of *played* is whole."""
+    folder = played.folder
+    missing = [name for name in NEEDED if not (folder / name).is_file()]
+    if missing:
+        yield "the folder is whole", f"{missing} are missing after {played.error!r}"
+        return
+    partial = [str(path.relative_to(folder)) for path in folder.rglob("*") if PARTIAL in path.name]
+    if partial:
+        yield "nothing is half-written", f"{partial}"
+    try:
+        run = load_run(folder)
+        if len(run.metrics) != sum(len(node.metrics) for node in played.record.nodes if node):  # type: ignore[union-attr]
+            yield "the folder is whole", "metrics.parquet has other rows than the run noted"
+        run.trace, run.config  # noqa: B018  # they are read, or raise
+        if played.is_done and not run.weights():
+            yield "the folder is whole", "no final weights"
+    except SimclusterError as error:
+        yield "the folder is whole", str(error)
+    yield from _check_checkpoints(played)
+
+
+def _check_checkpoints(played: Played) -> Found:
+    found = checkpoints(played.folder)
+    named: set[str] = set()
+    for checkpoint in found:
+        try:
+            checkpoint.check()
+        except SimclusterError as error:
+            yield "checkpoints can be read", str(error)
+        named |= {f"{file.sha256}.safetensors" for rank in checkpoint.manifest.ranks for file in rank.files.values()}
+    there = {path.name for path in (played.folder / CHECKPOINTS / SHARDS).glob("*")}
+    if there != named:
+        yield (
+            "no litter",
+            f"{len(there - named)} files in {SHARDS} that no manifest names, {len(named - there)} missing",
+        )
+    keep = (played.case.document.get("checkpoint") or {}).get("keep", 3)
+    if len(found) > keep:
+        yield "no litter", f"{len(found)} checkpoints, {keep} are to be kept"

@@ -1,0 +1,86 @@
+"""Invariants of how a run ends: as promised, with a typed error, without a node that is lost unplanned.
+
+This file knows promises and how runs ended. It must not know weights or samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simcluster.errors import NobodyLeft, PeerLost
+from simcluster.experiment.fault_kinds import Crash
+from tests.swarm.hits import Hits
+from tests.swarm.play import Played
+from tests.swarm.promise import must_be_done
+
+Found = Iterator[tuple[str, str]]
+"""(invariant, how it is broken)."""
+
+
+def check_outcome(played: Played, hits: Hits) -> Found:
+    """Whether *played* may end as it did."""
+    error = played.error
+    for words in played.counted.said:
+        yield "nothing is only logged", words
+    if error is None:
+        yield from _check_done(played, hits)
+        return
+    if not isinstance(error, (PeerLost, NobodyLeft)):
+        lines = str(error).strip().splitlines() or [""]
+        yield "errors are typed", f"{type(error).__name__}: {lines[0]} ... {lines[-1][:200]}"
+        return
+    began_again = bool(played.case.options.get("max_restarts"))
+    all_left = isinstance(error, NobodyLeft) and not hits.core
+    if began_again and not all_left:
+        yield "a run that may begin again ends well", f"{error}; restarts: {played.summary.get('restarts')}"
+    elif must_be_done(played.case, hits):
+        yield "the promised outcome", f"{error}; core {hits.core}, may be lost {sorted(hits.may_be_lost)}"
+    if isinstance(error, PeerLost) and error.name not in hits.may_be_lost:
+        yield "a failure names a planned loss", f"{error}; may be lost: {sorted(hits.may_be_lost)}"
+
+
+def _check_done(played: Played, hits: Hits) -> Found:
+    summary = played.summary
+    lost, nodes = set(played.lost), summary["nodes"]
+    if lost - hits.may_be_lost:
+        yield "only planned losses", f"lost {played.lost}, may be lost {sorted(hits.may_be_lost)}"
+    unfinished = [name for name, node in nodes.items() if node["finished_s"] is None and name not in lost]
+    if unfinished:
+        yield "a node ends or is lost", f"{unfinished} did neither"
+    if lost >= set(nodes):
+        yield "a node is left", f"done, and lost are {played.lost}"
+    if summary["status"] != "done":
+        yield "status", f"no error, and {summary['status']}"
+    if "restarts" not in summary:
+        for fault in hits.of(Crash):
+            assert isinstance(fault, Crash)
+            name = hits.plan.topology.workers[fault.rank]
+            if name not in lost and name not in hits.comers:
+                yield "a dead node is lost", f"{name} crashed, and lost are {played.lost}"
+    if hits.plan.time_s is None and summary["steps"] < _least_steps(hits):
+        yield "all steps are done", f"{summary['steps']} of {hits.plan.steps}"
+    if hits.happened and (bad := _stands_badly(played, hits)):
+        yield "the result is of a node that lives", bad
+
+
+def _least_steps(hits: Hits) -> int:
+    """By epochs, a group that is formed again has other steps."""
+    return hits.plan.steps if "steps" in hits.plan.document["stop"] else 1
+
+
+def _stands_badly(played: Played, hits: Hits) -> str:
+    """What is wrong with the node whose weights and loss are the run's."""
+    summary, lost = played.summary, played.lost
+    left = {node["weights_sha256"] for name, node in summary["nodes"].items() if name not in lost}
+    stands = summary["weights_sha256"]
+    if stands not in left:
+        return f"weights {stands} are those of no node that is left"
+    assert played.record is not None
+    judged = [metric for node in played.record.nodes for metric in node.metrics if metric.name == "eval_loss"]
+    last = max(judged, key=lambda metric: (metric.time_s, metric.step), default=None)
+    if last is not None and last.node in lost:
+        return f"loss {last.value} is that of {last.node}, which is lost"
+    initial = hits.plan.workload.replica(0, len(summary["nodes"]), hits.plan.seed, steps=1).weights_sha256()
+    if stands == initial and left != {initial} and hits.plan.time_s is None:
+        return "it has the initial weights, and others have trained"
+    return ""

@@ -1,0 +1,65 @@
+"""Invariants of what is counted: samples against counts of the swarm's own, bytes against each other.
+
+This file knows counts. It must not know weights or promises.
+"""
+
+from __future__ import annotations
+
+from tests.swarm.checks_outcome import Found
+from tests.swarm.hits import Hits
+from tests.swarm.play import Played
+from tests.swarm.promise import is_exact
+
+COUNTED = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp")
+"""Their servers count the gradients that they applied, each of a batch."""
+
+
+def check_samples(played: Played, before: Played, hits: Hits) -> Found:
+    """*before* is the undisturbed run."""
+    samples, record = played.summary.get("samples"), played.record
+    if samples is None or record is None:
+        return
+    batch = _batch_size(played)
+    began_again = "restarts" in played.summary or "resumed" in played.summary
+    if min(samples.values()) < 0 or samples["repeated"] > samples["used"]:
+        yield "samples", f"{samples}"
+    if not began_again and not played.counted.joined:
+        drawn = played.counted.draws[-1] * batch
+        if drawn != samples["used"] + samples["lost"]:
+            yield "drawn = used + lost", f"{drawn} drawn, {samples}"
+    server_lives = played.case.workers[0] not in hits.gone  # one that comes back counts from nothing
+    if (
+        played.case.algorithm in COUNTED
+        and played.is_done
+        and not began_again
+        and server_lives
+        and _are_batches(played)
+    ):
+        applied = max((value for _, _, value in played.values("applied")), default=0.0)
+        if samples["used"] != applied * batch:
+            yield "used = applied", f"{applied:g} batches of {batch} applied, {samples}"
+    if began_again and played.is_done and is_exact(played.case) and "time" not in played.case.document["stop"]:
+        expected = before.summary.get("samples", {}).get("used")
+        if not played.lost and not played.summary.get("regroups") and samples["used"] != expected:
+            yield "a restored run uses what an undisturbed one does", f"{samples}, and {expected} undisturbed"
+
+
+def check_bytes(played: Played) -> Found:
+    """What arrived was sent; the backend's own account is held by the backend."""
+    if played.record is None:
+        return
+    sent = sum(node.bytes_sent for node in played.record.nodes)
+    received = sum(node.bytes_received for node in played.record.nodes)
+    dropped = sum(row["dropped_bytes"] or 0 for row in played.happened) if "restarts" not in played.summary else 0
+    if received + dropped > sent:
+        yield "bytes", f"{received} received and {dropped} dropped of {sent} sent"
+
+
+def _are_batches(played: Played) -> bool:
+    """Whether what a server applies is a gradient of one batch."""
+    return played.case.settings.get("push", "gradients") == "gradients"
+
+
+def _batch_size(played: Played) -> int:
+    workload = played.case.document["workload"]
+    return int(workload.get("batch_size", 2 if played.case.is_sloped else 16))

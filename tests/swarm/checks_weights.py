@@ -1,0 +1,117 @@
+"""Invariants of what was trained: survivors agree, bits are those promised, losses are finite, staleness is bounded.
+
+This file knows weights and metrics of a disturbed and an undisturbed run. It must not know samples or files.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator
+
+import torch
+
+from simcluster.experiment.fault_kinds import Join, Restart
+from simcluster.results.record import NodeRecord
+from tests.swarm.checks_outcome import Found
+from tests.swarm.hits import Hits
+from tests.swarm.play import Played
+from tests.swarm.promise import is_exact
+
+CLOSE = 1e-9
+"""For sums in another order, of float64."""
+
+
+def check_weights(played: Played, before: Played, hits: Hits) -> Found:
+    """*before* is the undisturbed run."""
+    if not played.is_done:
+        return
+    assert played.record is not None
+    by_time = hits.plan.time_s is not None
+    if not by_time:
+        yield from _agreement(played, before, hits)
+        if _same_bits(played, hits) and played.summary["weights_sha256"] != before.summary["weights_sha256"]:
+            yield (
+                "the bits of the undisturbed run",
+                f"{played.summary['weights_sha256'][:12]}, not {before.summary['weights_sha256'][:12]}",
+            )
+        elif played.case.is_sloped and _same_slope(played, hits):
+            yield from _slope(played, before)
+    loss, expected = played.summary["loss"], before.summary["loss"]
+    if expected is not None and math.isfinite(expected) and (loss is None or not math.isfinite(loss)):
+        yield "the loss is finite", f"{loss}, and {expected} undisturbed"
+    yield from _staleness(played)
+    if not hits.happened and not by_time and abs(played.record.elapsed_s - before.record.elapsed_s) > 1e-9:  # type: ignore[union-attr]
+        yield "no fault, no change", f"{played.record.elapsed_s} s, not {before.record.elapsed_s} s"  # type: ignore[union-attr]
+
+
+def agrees(algorithm: str) -> bool:
+    """Whether all ranks are claimed to end with the same weights."""
+    return bool(importlib.import_module(f"simcluster.verify.claims.{algorithm}").CLAIM.replicas_agree)
+
+
+def _agreement(played: Played, before: Played, hits: Hits) -> Found:
+    case = played.case
+    if not agrees(case.algorithm) or len(set(_digests(before, before.record.nodes))) > 1:  # type: ignore[union-attr]
+        return
+    if case.algorithm in ("k_async", "ssp") and hits.of(Restart, Join):
+        return  # a late comer has batches left when the others have none
+    assert played.record is not None
+    nodes = [node for node in played.record.nodes if node.name not in played.lost]
+    for number in {node.group_number for node in nodes}:
+        group = [node for node in nodes if node.group_number == number]
+        if len(set(_digests(played, group))) > 1:
+            told = {node.name: (node.weights_sha256 or "")[:8] for node in group}
+            yield "survivors agree", f"group {number}: {told}"
+
+
+def _digests(played: Played, nodes: list[NodeRecord]) -> Iterator[str]:
+    return (played.summary["nodes"][node.name]["weights_sha256"] for node in nodes)
+
+
+def _same_bits(played: Played, hits: Hits) -> bool:
+    """Whether the weights are promised to be those of the undisturbed run."""
+    if not is_exact(played.case):
+        return not hits.happened and "restarts" not in played.summary
+    return hits.are_harmless or (
+        "restarts" in played.summary and not played.summary.get("regroups") and not played.lost
+    )
+
+
+def _same_slope(played: Played, hits: Hits) -> bool:
+    """Whether a run whose gradients are all the same must end with the weights of the undisturbed one."""
+    case = played.case
+    if not is_exact(case) or case.settings.get("compression", "none") != "none" or "epochs" in case.document["stop"]:
+        return False
+    return not (case.algorithm in ("k_async", "ssp", "easgd") and hits.may_be_lost)
+
+
+def _slope(played: Played, before: Played) -> Found:
+    found, expected = (torch.cat([part.flatten() for part in _final(run).values()]) for run in (played, before))
+    apart = float((found - expected).abs().max())
+    if apart > CLOSE * max(1.0, float(expected.abs().max())):
+        yield "a mean of equal gradients is that gradient", f"weights are {apart:.3g} from those of the undisturbed run"
+
+
+def _final(played: Played) -> dict[str, torch.Tensor]:
+    import simcluster
+
+    return simcluster.load_run(played.folder).weights()
+
+
+def _staleness(played: Played) -> Found:
+    """Of what was applied; a server that rejects records what was too stale as well, but does not apply it."""
+    settings = played.case.settings
+    bound = settings.get("max_staleness")
+    assert played.record is not None
+    if bound is not None and played.case.algorithm == "edp":
+        server = played.record.nodes[0]
+        rejected = {(m.time_s, m.step) for m in server.metrics if m.name == "rejected"}
+        for metric in server.metrics:
+            if metric.name == "staleness" and metric.value > bound and (metric.time_s, metric.step) not in rejected:
+                yield "staleness is bounded", f"{metric.value} > {bound} was applied"
+    if played.case.algorithm == "ssp" and settings.get("staleness", 3) is not None:
+        bound = settings.get("staleness", 3) + 1
+        leads = [value for _, _, value in played.values("lead")]
+        if leads and max(leads) > bound:
+            yield "staleness is bounded", f"the fastest leads by {max(leads)} clocks, at most {bound} are allowed"

@@ -1,0 +1,83 @@
+"""Draws a case from a seed, without its faults: what runs where, on what, for how long.
+
+This file knows the parts of an experiment. It must not know what becomes of a run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from simcluster.algorithms import ALGORITHMS
+from tests.swarm.case import SLOPE, Case
+from tests.swarm.dice import Dice
+from tests.swarm.draw_settings import draw_settings
+from tests.swarm.draw_topology import draw_topology
+
+FEATURES: Final = dict.fromkeys((
+    "unequal devices", "stragglers", "unequal links", "jitter", "packet loss", "half duplex", "small inbox",
+    "rendezvous", "send buffers", "settings", "stop by time", "epochs", "checkpoints", "regroup off", "restarts",
+    "slope", "digits", "impatience", "several threads",
+))  # fmt: skip
+"""What a case may have. Each seed omits a random part of them: with everything at once, much is never met alone."""
+
+OMITTED: Final = 0.4
+LAYERED: Final = ("pipeline", "tensor_parallel")
+"""They cut a model of layers, which is that of digits."""
+
+SIZES: Final = (1, 2, 3, 4, 5, 6, 7, 8)
+SHARES: Final = (2, 14, 30, 30, 12, 6, 2, 4)
+
+
+def draw_case(seed: int) -> Case:
+    """The case of *seed*, without faults."""
+    dice = Dice(seed)
+    features = dice.some("features", FEATURES, OMITTED)
+    algorithm = dice.pick("algorithm", sorted(ALGORITHMS))
+    size = dice.pick("size", SIZES, SHARES)
+    if algorithm == "pipeline":
+        size = min(size, 3)  # the model has three layers
+    document: dict[str, Any] = {
+        "name": "swarm",
+        "topology": draw_topology(dice.below("topology"), size, features),
+        "algorithm": {
+            "name": algorithm,
+            **draw_settings(dice.below("settings"), algorithm, size, "settings" in features),
+        },
+        "workload": _workload(dice.below("workload"), algorithm, size, features),
+        "stop": _stop(dice.below("stop"), features),
+        "seed": dice.whole("seed", 0, 999),
+    }
+    if "checkpoints" in features and dice.chance("keeps", 0.6):
+        document["checkpoint"] = {"every": dice.whole("every", 1, 4), "keep": dice.whole("keep", 1, 3)}
+    if "regroup off" in features and dice.chance("regroup", 0.2):
+        document["regroup"] = False
+    if dice.chance("judged once", 0.5):
+        document["evaluate_every"] = 100_000
+    return Case(seed, document, _options(dice.below("options"), features))
+
+
+def _workload(dice: Dice, algorithm: str, size: int, features: set[str]) -> dict[str, Any]:
+    if algorithm in LAYERED:
+        return {"name": "mnist_mlp", "hidden": 2 * size, "batch_size": 4}
+    if "digits" in features and dice.chance("digits", 0.06):
+        return {"name": "mnist_mlp", "hidden": 4, "batch_size": 2}
+    if "slope" in features and dice.chance("slope", 0.3):
+        return {"path": f"{SLOPE}:slope", "features": dice.pick("width", (1, 4, 9))}
+    sizes = {"features": dice.pick("features", (1, 3, 8, 8)), "batch_size": dice.pick("batch", (1, 4, 8))}
+    return {"name": "quadratic", "samples": 64, **sizes, "dtype": dice.pick("dtype", ("float32", "float64"))}
+
+
+def _stop(dice: Dice, features: set[str]) -> dict[str, Any]:
+    stop: dict[str, Any] = {"steps": dice.whole("steps", 1, 12)}
+    if "epochs" in features and dice.chance("epochs", 0.1):
+        stop = {"epochs": dice.pick("passes", (0.2, 0.5, 1.0, 1.5))}
+    if "stop by time" in features and dice.chance("time", 0.25):
+        stop |= {"time": f"{dice.spread('moment', 2, 200)} ms"}
+    return stop
+
+
+def _options(dice: Dice, features: set[str]) -> dict[str, Any]:
+    options: dict[str, Any] = {"threads": 2 if "several threads" in features and dice.chance("threads", 0.1) else 1}
+    if "restarts" in features and dice.chance("restarts", 0.5):
+        options["max_restarts"] = dice.whole("most", 1, 2)
+    return options

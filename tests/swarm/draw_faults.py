@@ -1,0 +1,166 @@
+"""Draws a fault plan for a case whose undisturbed run is known: random moments and nasty ones, random kinds.
+
+This file knows fault plans as data. It must not know what becomes of a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from simcluster.units import write_latency
+from tests.swarm.case import Case
+from tests.swarm.dice import Dice
+from tests.swarm.draw import FEATURES, OMITTED
+
+OF_NODES: Final = ("crash", "restart", "join", "leave", "hang", "slow")
+OF_LINKS: Final = ("cut", "flap", "latency", "bandwidth", "loss")
+KINDS: Final = (*OF_NODES, *OF_LINKS, "partition")
+DEAD_S: Final = 5.0
+"""What *dead_s* is if no option says otherwise."""
+
+MOMENTS: Final = ("anywhere", "zero", "together", "boundary", "soon after", "last step", "after the end")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When things happen in an undisturbed run: its end, and the ends of steps."""
+
+    end_s: float
+    steps_s: Sequence[float]
+
+
+def draw_faults(case: Case, clock: Clock) -> Case:
+    """*case* with faults, and with the patience that they are drawn for."""
+    dice = Dice(case.seed, "faults")
+    features = Dice(case.seed).some("features", FEATURES, OMITTED)
+    dead_s = DEAD_S
+    if "impatience" in features and dice.chance("impatient", 0.7):
+        dead_s = _short(dice.uniform("dead_s", 0.05, 0.5) * clock.end_s)
+        case = replace(case, options=case.options | {"dead_s": dead_s})
+    known = KINDS if case.document["topology"]["links"] else OF_NODES
+    kinds = [kind for kind in known if not dice.chance(f"{kind} is omitted", 0.5)] or [
+        dice.pick("the only kind", known)
+    ]
+    if len(case.workers) == 1:
+        kinds = [kind for kind in kinds if kind != "partition"] or ["slow"]
+    weights = [dice.spread(f"weight of {kind}", 0.1, 1.0) for kind in kinds]
+    count = dice.pick("count", (0, 1, 2, 3, 4, 5), (4, 42, 26, 14, 8, 6))
+    drawer = _Drawer(case, clock, dead_s)
+    for number in range(count):
+        drawer.add(dice.below(str(number)), dice.below(str(number)).pick("kind", kinds, weights))
+    return case.with_faults(drawer.faults)
+
+
+class _Drawer:
+    """The faults of one plan, one after the other."""
+
+    def __init__(self, case: Case, clock: Clock, dead_s: float) -> None:
+        self.case, self.clock, self.dead_s = case, clock, dead_s
+        self.faults: list[dict[str, Any]] = []
+        self._last_s = 0.0
+
+    def add(self, dice: Dice, kind: str) -> None:
+        fault: dict[str, Any] = {"kind": kind}
+        if kind in OF_NODES:
+            fault["node"] = dice.pick("node", self.case.workers)
+            if kind == "join" and any(
+                other["kind"] == "join" and other["node"] == fault["node"] for other in self.faults
+            ):
+                return
+        elif kind in OF_LINKS:
+            ends = dice.pick("link", self.case.document["topology"]["links"])["between"]
+            fault["link"] = "-".join(ends)
+            full = kind != "bandwidth"  # half duplex is one medium
+            if full and dice.chance("one way", 0.3):
+                fault["towards"] = dice.pick("towards", ends)
+        else:
+            fault["groups"] = self._groups(dice)
+        self._last_s = self._moment(dice)
+        fault["at"] = write_latency(self._last_s)
+        self.faults.append(fault | self._rest(dice, kind))
+
+    def _groups(self, dice: Dice) -> list[list[str]]:
+        names = dice.sample("order", self.case.workers, len(self.case.workers))
+        cut = dice.whole("cut", 1, len(names) - 1)
+        rest = names[cut:]
+        if len(rest) > 1 and dice.chance("a node of no group", 0.2):
+            rest = rest[:-1]
+        return [sorted(names[:cut]), sorted(rest)]
+
+    def _moment(self, dice: Dice) -> float:
+        end_s, steps_s = self.clock.end_s, self.clock.steps_s
+        moment = dice.pick("moment", MOMENTS, (8, 1, 1, 2, 3, 2, 1))
+        if moment == "zero":
+            return 0.0
+        if moment == "together" and self.faults:
+            return self._last_s
+        if moment == "boundary" and steps_s:
+            return dice.pick("step", steps_s)
+        if moment == "soon after" and self.faults:
+            return self._last_s + dice.spread("later", 1e-6, 2e-2)
+        if moment == "last step" and len(steps_s) > 1:
+            return _short(steps_s[-2] + dice.uniform("part", 0.0, 1.0) * (end_s - steps_s[-2]))
+        return _short(
+            end_s * (dice.uniform("late", 1.0, 1.5) if moment == "after the end" else dice.uniform("share", 0, 1))
+        )
+
+    def _rest(self, dice: Dice, kind: str) -> dict[str, Any]:
+        """What *kind* has beside a target and a moment."""
+        if kind == "restart":
+            share = 1.5 if dice.chance("too late", 0.1) else dice.spread("after", 1e-4, 0.4)
+            return {"after": self._time(share * self.clock.end_s)} | self._again(dice)
+        if kind == "leave":
+            return (
+                {"notice": self._time(dice.spread("notice", 0.01, 1.0) * self.clock.end_s)}
+                if dice.chance("short", 0.4)
+                else {}
+            )
+        if kind in ("crash", "join"):
+            return {}
+        if kind == "slow":
+            return {"factor": dice.pick("factor", (2, 5, 20)), **self._spell(dice, self.clock.end_s)}
+        if kind == "latency":
+            return {
+                "add": self._time(dice.spread("add", 0.001, 0.3) * self.dead_s),
+                **self._spell(dice, self.clock.end_s),
+            }
+        if kind == "bandwidth":
+            return {"factor": dice.pick("factor", (0.5, 0.1, 0.02)), **self._spell(dice, self.clock.end_s)}
+        if kind == "loss":
+            return {"probability": dice.pick("probability", (0.001, 0.02, 0.1)), **self._spell(dice, self.clock.end_s)}
+        if kind == "flap":
+            period_s = dice.spread("period", 0.05, 1.5) * min(self.dead_s, self.clock.end_s)
+            lasts = {"for": self._time(dice.uniform("periods", 1.0, 5.0) * period_s), "period": self._time(period_s)}
+            return lasts | ({"down": dice.uniform("down", 0.1, 0.9)} if dice.chance("share", 0.5) else {})
+        lasts = self._silence(dice)
+        return lasts | (self._again(dice) if lasts else {})
+
+    def _silence(self, dice: Dice) -> dict[str, Any]:
+        """How long a hang or a cut lasts: shorter than a node is waited for, longer, or for ever."""
+        form = dice.pick("form", ("short", "long", "ever"), (5, 3, 2))
+        if form == "ever":
+            return {}
+        share = dice.uniform("share of patience", 0.01, 0.9) if form == "short" else dice.uniform("patience", 1.05, 3.0)
+        length_s = share * self.dead_s
+        return {"for": self._time(min(length_s, 10 * self.clock.end_s) if form == "short" else length_s)}
+
+    def _spell(self, dice: Dice, whole_s: float) -> dict[str, Any]:
+        return {} if dice.chance("for ever", 0.2) else {"for": self._time(dice.spread("for", 0.01, 1.0) * whole_s)}
+
+    def _again(self, dice: Dice) -> dict[str, Any]:
+        if not dice.chance("again", 0.08):
+            return {}
+        return {
+            "every": self._time(dice.uniform("every", 0.1, 0.6) * self.clock.end_s),
+            "times": dice.whole("times", 2, 3),
+        }
+
+    def _time(self, time_s: float) -> str:
+        return write_latency(max(_short(time_s), 1e-9))
+
+
+def _short(time_s: float) -> float:
+    """Of few digits, so that it can be read."""
+    return float(f"{time_s:.4g}")

@@ -1,0 +1,155 @@
+"""Plays a case in the simulator and keeps what came of it, with counts of its own of what was drawn.
+
+This file knows runs and where to listen. It must not know what is promised of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import simcluster
+from backends import sim
+from simcluster.errors import RunError, UsageError
+from simcluster.results.record import RunRecord
+from simcluster.workloads.ledger import Ledger
+from tests.swarm.case import Case
+from tests.swarm.watchdog import Livelock, watched
+
+
+@dataclass
+class Counted:
+    """What a run drew and said, counted where it happens rather than where the library counts it.
+
+    *draws*: batches taken in hand, by attempt: a run that begins again has several. *loaded*: those that a checkpoint
+    told of. *said*: errors in the log, which no caller would have seen. *clusters*: one for each attempt.
+    """
+
+    draws: list[int] = field(default_factory=list)
+    loaded: list[int] = field(default_factory=list)
+    joined: bool = False
+    said: list[str] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
+    clusters: list[sim.Cluster] = field(default_factory=list)
+
+
+@dataclass
+class Played:
+    """A run that was made: its case, folder, record and error, and what was *counted*."""
+
+    case: Case
+    folder: Path
+    error: BaseException | None
+    record: RunRecord | None
+    counted: Counted
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        return self.error is None
+
+    @property
+    def lost(self) -> dict[str, str]:
+        return dict(self.summary.get("lost", {}))
+
+    @property
+    def happened(self) -> list[dict[str, Any]]:
+        """The faults that began, of all attempts, as the summary tells of them."""
+        return list(self.summary.get("faults", []))
+
+    def values(self, name: str) -> list[tuple[str, int, float]]:
+        """(node, step, value) of each metric called *name*."""
+        assert self.record is not None
+        return [(m.node, m.step, m.value) for node in self.record.nodes for m in node.metrics if m.name == name]
+
+
+def play(case: Case, folder: Path, resumed: Path | None = None, *, keeps_faults: bool = False) -> Played:
+    """Runs *case* into *folder*, which is emptied before; or goes on with the run in *resumed*.
+
+    A resumed run is without faults, unless it *keeps_faults*.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    counted, records, error = Counted(), [], None
+    with _listening(counted, records), watched():
+        try:
+            if resumed is None:
+                simcluster.run(case.document, out=folder, options=case.options, report=False)
+            else:
+                overrides = None if keeps_faults else {"faults": []}
+                simcluster.resume(resumed, out=folder, overrides=overrides, options=case.options, report=False)
+        except (Exception, Livelock) as failed:
+            error = failed
+    played = Played(case, folder, error, records[-1] if records else None, counted)
+    if (error is None or isinstance(error, RunError)) and (folder / "summary.json").is_file():
+        played.summary = simcluster.load_run(folder).summary
+    return played
+
+
+def is_refused(played: Played) -> bool:
+    """Whether the request was refused, as a wrong setting is."""
+    return isinstance(played.error, UsageError) and not played.folder.exists()
+
+
+class _Ears(logging.Handler):
+    """Keeps errors that are only logged."""
+
+    def __init__(self, counted: Counted) -> None:
+        super().__init__(logging.ERROR)
+        self._counted = counted
+
+    def emit(self, record: logging.LogRecord) -> None:
+        words = record.getMessage()
+        if record.exc_info:
+            words += f" ({record.exc_info[1]!r})"
+        self._counted.said.append(words)
+
+
+@contextmanager
+def _listening(counted: Counted, records: list[RunRecord]) -> Iterator[None]:
+    """Counts draws, keeps records and clusters, and hears what is only logged."""
+    draw, load, make, run_cluster = Ledger.draw, Ledger.load, sim.Cluster, sim.run_cluster
+
+    class Kept(make):  # type: ignore[valid-type,misc]
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            counted.clusters.append(self)
+            counted.draws.append(0)
+            counted.loaded.append(0)
+
+    def drawn(self: Ledger, number: int) -> None:
+        counted.draws[-1] += 1
+        counted.joined = counted.joined or self.joined
+        draw(self, number)
+
+    def loading(self: Ledger, notes: dict[str, Any]) -> None:
+        load(self, notes)
+        if counted.loaded:
+            counted.loaded[-1] += 1
+
+    def recorded(*given: Any, **options: Any) -> RunRecord:
+        records.append(run_cluster(*given, **options))
+        return records[-1]
+
+    ears = _Ears(counted)
+    root, noise = logging.getLogger(), logging.getLogger("simcluster")
+    level = noise.level
+    root.addHandler(ears)
+    noise.setLevel(logging.ERROR)
+    Ledger.draw, Ledger.load = drawn, loading  # type: ignore[method-assign]
+    sim.Cluster, sim.run_cluster = Kept, recorded  # type: ignore[misc]
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        counted.warned = [str(warning.message) for warning in caught]
+    finally:
+        Ledger.draw, Ledger.load = draw, load  # type: ignore[method-assign]
+        sim.Cluster, sim.run_cluster = make, run_cluster  # type: ignore[misc]
+        root.removeHandler(ears)
+        noise.setLevel(level)

@@ -1,0 +1,79 @@
+"""What docs/faults.md promises of a case whose faults are known: which word of its table, and what follows from it.
+
+This file knows the table, the pages of algorithms, and graphs. It must not know how a run ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simcluster.algorithms.resuming import RESUMING, why_it_stays
+from simcluster.overlays.setting import overlay_of
+from tests.outcomes.cases import table
+from tests.swarm.case import Case
+from tests.swarm.hits import Hits
+
+TABLE = table()
+GOSSIP = ("d_psgd", "sgp", "gradient_tracking", "choco_sgd", "ad_psgd")
+
+
+def way_of(case: Case, hits: Hits) -> str:
+    """How *case* deals with a loss: served, gossip, re-forms or restored."""
+    name, settings = case.algorithm, case.settings
+    word = TABLE[name]["crash"]
+    if name in GOSSIP:
+        needs_all = settings.get("output") == "mean" or settings.get("consensus_every")
+        return "restored" if needs_all or not _graph_bears_losses(case, hits) else "gossip"
+    if word == "goes on":
+        return "served" if name != "easgd" or settings.get("form", "asynchronous") == "asynchronous" else "restored"
+    if word == "re-forms":
+        stays = not hits.plan.regroup or why_it_stays(case.document["algorithm"])
+        return "restored" if stays else "re-forms"
+    return "restored"
+
+
+def is_exact(case: Case) -> bool:
+    """Whether the result does not depend on what arrives first."""
+    return RESUMING[case.algorithm].exact(case.settings)
+
+
+def must_be_done(case: Case, hits: Hits) -> bool:
+    """Whether the run is promised to end well, if it may not begin again."""
+    if hits.are_harmless:
+        return True
+    way = way_of(case, hits)
+    if way == "re-forms":
+        return bool(hits.core) or not hits.gone  # of those that are only cut off from each other the lowest stays
+    if way == "served":
+        server = hits.plan.topology.workers[0]
+        if case.settings.get("server_trains", True):
+            return server not in hits.gone
+        return server in hits.core and len(hits.core) > 1
+    if way == "gossip":
+        return bool(hits.core) and all(needed & set(hits.core) for needed in _needs(case, hits))
+    return False
+
+
+def _graph_bears_losses(case: Case, hits: Hits) -> bool:
+    size = len(case.workers)
+    if case.algorithm == "sgp" or size == 1:
+        return True
+    graph = overlay_of(case.settings.get("overlay", "ring"), size, hits.plan.seed)
+    return graph.symmetric and not graph.changing
+
+
+def _needs(case: Case, hits: Hits) -> Iterator[set[str]]:
+    """For each node that nothing has touched, nodes at least one of which it needs."""
+    names = hits.plan.topology.workers
+    usual = "one_peer_exponential" if case.algorithm == "sgp" else "ring"
+    graph = overlay_of(case.settings.get("overlay", usual), len(names), hits.plan.seed)
+    for rank, name in enumerate(names):
+        if name not in hits.core:
+            continue
+        if case.algorithm == "sgp":
+            yield from ({names[peer] for peer in peers} for peers in graph.ever(rank))
+        elif case.algorithm == "ad_psgd":
+            asks = rank in graph.asking
+            yield {names[peer] for peer in graph.neighbours(rank) if (peer in graph.asking) != asks}
+        else:
+            yield {names[peer] for peer in graph.neighbours(rank)}

@@ -1,0 +1,113 @@
+"""One seed from its draw to its verdict: the undisturbed run, the disturbed one, and what is broken.
+
+This file knows the parts of the swarm. It must not know how verdicts are told or kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simcluster.checkpoints.store import checkpoints
+from simcluster.errors import NobodyLeft, PeerLost
+from tests.swarm.case import Case
+from tests.swarm.checks_folder import check_folder
+from tests.swarm.checks_outcome import Found, check_outcome
+from tests.swarm.checks_samples import check_bytes, check_samples
+from tests.swarm.checks_weights import check_weights
+from tests.swarm.dice import Dice
+from tests.swarm.draw import draw_case
+from tests.swarm.draw_faults import Clock, draw_faults
+from tests.swarm.hits import Hits, hits_of
+from tests.swarm.play import Played, is_refused, play
+from tests.swarm.promise import is_exact
+
+
+@dataclass
+class Verdict:
+    """What became of one seed. *broken*: (invariant, how); *refused*: why nothing was run."""
+
+    case: Case
+    broken: list[tuple[str, str]] = field(default_factory=list)
+    refused: str = ""
+    runs: list[Played] = field(default_factory=list)
+    hits: Hits | None = None
+
+    @property
+    def virtual_s(self) -> float:
+        return sum(run.record.elapsed_s for run in self.runs if run.record is not None)
+
+    @property
+    def names(self) -> list[str]:
+        """The invariants that are broken."""
+        return [name for name, _ in self.broken]
+
+
+def try_seed(seed: int, place: Path) -> Verdict:
+    """The verdict on *seed*, whose runs are made below *place*."""
+    return try_case(draw_case(seed), place, draws=True)
+
+
+def try_case(case: Case, place: Path, *, draws: bool = False) -> Verdict:
+    """The verdict on *case*; with *draws* its faults are drawn from its undisturbed run first."""
+    before = play(case.undisturbed, place / "undisturbed")
+    verdict = Verdict(case, runs=[before])
+    if is_refused(before):
+        verdict.refused = str(before.error)
+        return verdict
+    verdict.broken += [(f"undisturbed: {name}", how) for name, how in _judge(before, before, hits_of(before.case, []))]
+    if before.record is None or not before.is_done:
+        return verdict
+    if draws:
+        verdict.case = case = draw_faults(case, clock_of(before))
+    if case.faults:
+        after = play(case, place / "disturbed")
+        verdict.runs.append(after)
+        if is_refused(after):
+            verdict.refused = str(after.error)
+            return verdict
+        hits = verdict.hits = hits_of(case, after.happened)
+        verdict.broken += _judge(after, before, hits)
+        if isinstance(after.error, (PeerLost, NobodyLeft)):
+            verdict.broken += _judge_resumed(after, before, hits, place / "resumed", verdict)
+    return verdict
+
+
+def clock_of(played: Played) -> Clock:
+    """When things happened in *played*."""
+    assert played.record is not None
+    steps_s = sorted({metric.time_s for node in played.record.nodes for metric in node.metrics})
+    return Clock(played.record.elapsed_s, steps_s)
+
+
+def _judge(played: Played, before: Played, hits: Hits) -> Iterator[tuple[str, str]]:
+    """All that is broken."""
+    yield from check_outcome(played, hits)
+    if not played.summary:
+        return
+    yield from check_weights(played, before, hits)
+    yield from check_samples(played, before, hits)
+    yield from check_bytes(played)
+    yield from check_folder(played)
+
+
+def _judge_resumed(after: Played, before: Played, hits: Hits, folder: Path, verdict: Verdict) -> Found:
+    """A run that failed is resumed from its last checkpoint, if it has one: it ends well, with the promised bits."""
+    found = checkpoints(after.folder)
+    if not found or found[-1].step >= hits.plan.steps or "time" in after.case.document["stop"]:
+        return
+    repeats = len(hits.happened) == len(hits.plan.faults) and Dice(after.case.seed).chance(
+        "resumed with its faults", 0.5
+    )
+    resumed = play(after.case, folder, resumed=after.folder, keeps_faults=repeats)
+    verdict.runs.append(resumed)
+    words = "resumed with faults that have happened" if repeats else "resumed"
+    if resumed.error is not None:
+        yield f"{words}: it ends well", f"{type(resumed.error).__name__}: {resumed.error}"
+        return
+    regrouped = after.summary.get("regroups") or found[-1].manifest.world_size != len(after.case.workers)
+    same = resumed.summary["weights_sha256"] == before.summary["weights_sha256"]
+    if is_exact(after.case) and not regrouped and not same:
+        yield f"{words}: the bits of the undisturbed run", f"from step {found[-1].step}, cut {found[-1].manifest.cut}"
+    yield from ((f"{words}: {name}", how) for name, how in check_folder(resumed))
