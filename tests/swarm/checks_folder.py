@@ -11,6 +11,9 @@ from simcluster.results.folder import CHECKPOINTS, NEEDED, PARTIAL, load_run
 from tests.swarm.checks_outcome import Found
 from tests.swarm.play import Played
 
+CONFIGS_READ = 8
+"""Of so many seeds one has its config.yaml read: that takes as long as half a run."""
+
 
 def check_folder(played: Played) -> Found:
     """Whether the folder of *played* is whole."""
@@ -26,7 +29,9 @@ def check_folder(played: Played) -> Found:
         run = load_run(folder)
         if len(run.metrics) != sum(len(node.metrics) for node in played.record.nodes if node):  # type: ignore[union-attr]
             yield "the folder is whole", "metrics.parquet has other rows than the run noted"
-        run.trace, run.config  # noqa: B018  # they are read, or raise
+        run.trace  # noqa: B018  # it is read, or raises
+        if played.case.seed % CONFIGS_READ == 0 and run.config["seed"] != played.case.document["seed"]:
+            yield "the folder is whole", "config.yaml is that of another run"
         if played.is_done and not run.weights():
             yield "the folder is whole", "no final weights"
     except SimclusterError as error:
@@ -45,10 +50,7 @@ def _check_checkpoints(played: Played) -> Found:
         named |= {f"{file.sha256}.safetensors" for rank in checkpoint.manifest.ranks for file in rank.files.values()}
     there = {path.name for path in (played.folder / CHECKPOINTS / SHARDS).glob("*")}
     if there != named:
-        yield (
-            "no litter",
-            f"{len(there - named)} files in {SHARDS} that no manifest names, {len(named - there)} missing",
-        )
+        yield "no litter", f"{len(there - named)} files that no manifest names, {len(named - there)} missing"
     keep = (played.case.document.get("checkpoint") or {}).get("keep", 3)
     if len(found) > keep:
         yield "no litter", f"{len(found)} checkpoints, {keep} are to be kept"

@@ -28,13 +28,8 @@ def check_samples(played: Played, before: Played, hits: Hits) -> Found:
         if drawn != samples["used"] + samples["lost"]:
             yield "drawn = used + lost", f"{drawn} drawn, {samples}"
     server_lives = played.case.workers[0] not in hits.gone  # one that comes back counts from nothing
-    if (
-        played.case.algorithm in COUNTED
-        and played.is_done
-        and not began_again
-        and server_lives
-        and _are_batches(played)
-    ):
+    is_counted = played.case.algorithm in COUNTED and _are_batches(played)
+    if is_counted and played.is_done and not began_again and server_lives:
         applied = max((value for _, _, value in played.values("applied")), default=0.0)
         if samples["used"] != applied * batch:
             yield "used = applied", f"{applied:g} batches of {batch} applied, {samples}"

@@ -30,19 +30,19 @@ def check_weights(played: Played, before: Played, hits: Hits) -> Found:
     by_time = hits.plan.time_s is not None
     if not by_time:
         yield from _agreement(played, before, hits)
-        if _same_bits(played, hits) and played.summary["weights_sha256"] != before.summary["weights_sha256"]:
-            yield (
-                "the bits of the undisturbed run",
-                f"{played.summary['weights_sha256'][:12]}, not {before.summary['weights_sha256'][:12]}",
-            )
+        found, expected = (run.summary["weights_sha256"] for run in (played, before))
+        if _same_bits(played, hits) and found != expected:
+            yield "the bits of the undisturbed run", f"{found}, not {expected}"
         elif played.case.is_sloped and _same_slope(played, hits):
             yield from _slope(played, before)
     loss, expected = played.summary["loss"], before.summary["loss"]
     if expected is not None and math.isfinite(expected) and (loss is None or not math.isfinite(loss)):
         yield "the loss is finite", f"{loss}, and {expected} undisturbed"
     yield from _staleness(played)
-    if not hits.happened and not by_time and abs(played.record.elapsed_s - before.record.elapsed_s) > 1e-9:  # type: ignore[union-attr]
-        yield "no fault, no change", f"{played.record.elapsed_s} s, not {before.record.elapsed_s} s"  # type: ignore[union-attr]
+    assert before.record is not None
+    took_s, expected_s = played.record.elapsed_s, before.record.elapsed_s
+    if not hits.happened and not by_time and abs(took_s - expected_s) > 1e-9:
+        yield "no fault, no change", f"{took_s} s, not {expected_s} s"
 
 
 def agrees(algorithm: str) -> bool:
@@ -73,9 +73,8 @@ def _same_bits(played: Played, hits: Hits) -> bool:
     """Whether the weights are promised to be those of the undisturbed run."""
     if not is_exact(played.case):
         return not hits.happened and "restarts" not in played.summary
-    return hits.are_harmless or (
-        "restarts" in played.summary and not played.summary.get("regroups") and not played.lost
-    )
+    began_again = "restarts" in played.summary and not played.summary.get("regroups")
+    return hits.are_harmless or (began_again and not played.lost)
 
 
 def _same_slope(played: Played, hits: Hits) -> bool:

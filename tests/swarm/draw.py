@@ -39,10 +39,7 @@ def draw_case(seed: int) -> Case:
     document: dict[str, Any] = {
         "name": "swarm",
         "topology": draw_topology(dice.below("topology"), size, features),
-        "algorithm": {
-            "name": algorithm,
-            **draw_settings(dice.below("settings"), algorithm, size, "settings" in features),
-        },
+        "algorithm": {"name": algorithm, **_settings(dice, algorithm, size, features)},
         "workload": _workload(dice.below("workload"), algorithm, size, features),
         "stop": _stop(dice.below("stop"), features),
         "seed": dice.whole("seed", 0, 999),
@@ -54,6 +51,10 @@ def draw_case(seed: int) -> Case:
     if dice.chance("judged once", 0.5):
         document["evaluate_every"] = 100_000
     return Case(seed, document, _options(dice.below("options"), features))
+
+
+def _settings(dice: Dice, algorithm: str, size: int, features: set[str]) -> dict[str, Any]:
+    return draw_settings(dice.below("settings"), algorithm, size, "settings" in features)
 
 
 def _workload(dice: Dice, algorithm: str, size: int, features: set[str]) -> dict[str, Any]:

@@ -40,9 +40,8 @@ def draw_faults(case: Case, clock: Clock) -> Case:
         dead_s = _short(dice.uniform("dead_s", 0.05, 0.5) * clock.end_s)
         case = replace(case, options=case.options | {"dead_s": dead_s})
     known = KINDS if case.document["topology"]["links"] else OF_NODES
-    kinds = [kind for kind in known if not dice.chance(f"{kind} is omitted", 0.5)] or [
-        dice.pick("the only kind", known)
-    ]
+    kinds = [kind for kind in known if not dice.chance(f"{kind} is omitted", 0.5)]
+    kinds = kinds or [dice.pick("the only kind", known)]
     if len(case.workers) == 1:
         kinds = [kind for kind in kinds if kind != "partition"] or ["slow"]
     weights = [dice.spread(f"weight of {kind}", 0.1, 1.0) for kind in kinds]
@@ -65,10 +64,8 @@ class _Drawer:
         fault: dict[str, Any] = {"kind": kind}
         if kind in OF_NODES:
             fault["node"] = dice.pick("node", self.case.workers)
-            if kind == "join" and any(
-                other["kind"] == "join" and other["node"] == fault["node"] for other in self.faults
-            ):
-                return
+            if kind == "join" and any(fault.items() <= other.items() for other in self.faults):
+                return  # a node joins once
         elif kind in OF_LINKS:
             ends = dice.pick("link", self.case.document["topology"]["links"])["between"]
             fault["link"] = "-".join(ends)
@@ -102,40 +99,37 @@ class _Drawer:
             return self._last_s + dice.spread("later", 1e-6, 2e-2)
         if moment == "last step" and len(steps_s) > 1:
             return _short(steps_s[-2] + dice.uniform("part", 0.0, 1.0) * (end_s - steps_s[-2]))
-        return _short(
-            end_s * (dice.uniform("late", 1.0, 1.5) if moment == "after the end" else dice.uniform("share", 0, 1))
-        )
+        after = moment == "after the end"
+        return _short(end_s * (dice.uniform("late", 1.0, 1.5) if after else dice.uniform("share", 0.0, 1.0)))
 
     def _rest(self, dice: Dice, kind: str) -> dict[str, Any]:
         """What *kind* has beside a target and a moment."""
-        if kind == "restart":
-            share = 1.5 if dice.chance("too late", 0.1) else dice.spread("after", 1e-4, 0.4)
-            return {"after": self._time(share * self.clock.end_s)} | self._again(dice)
-        if kind == "leave":
-            return (
-                {"notice": self._time(dice.spread("notice", 0.01, 1.0) * self.clock.end_s)}
-                if dice.chance("short", 0.4)
-                else {}
-            )
+        end_s = self.clock.end_s
         if kind in ("crash", "join"):
             return {}
-        if kind == "slow":
-            return {"factor": dice.pick("factor", (2, 5, 20)), **self._spell(dice, self.clock.end_s)}
-        if kind == "latency":
-            return {
-                "add": self._time(dice.spread("add", 0.001, 0.3) * self.dead_s),
-                **self._spell(dice, self.clock.end_s),
-            }
-        if kind == "bandwidth":
-            return {"factor": dice.pick("factor", (0.5, 0.1, 0.02)), **self._spell(dice, self.clock.end_s)}
-        if kind == "loss":
-            return {"probability": dice.pick("probability", (0.001, 0.02, 0.1)), **self._spell(dice, self.clock.end_s)}
+        if kind == "restart":
+            share = 1.5 if dice.chance("too late", 0.1) else dice.spread("after", 1e-4, 0.4)
+            return {"after": self._time(share * end_s)} | self._again(dice)
+        if kind == "leave":
+            return {"notice": self._time(dice.spread("notice", 0.01, 1.0) * end_s)} if dice.chance("hurry", 0.4) else {}
         if kind == "flap":
-            period_s = dice.spread("period", 0.05, 1.5) * min(self.dead_s, self.clock.end_s)
-            lasts = {"for": self._time(dice.uniform("periods", 1.0, 5.0) * period_s), "period": self._time(period_s)}
-            return lasts | ({"down": dice.uniform("down", 0.1, 0.9)} if dice.chance("share", 0.5) else {})
+            return self._flaps(dice)
+        if kind in ("slow", "latency", "bandwidth", "loss"):
+            return self._slower(dice, kind) | self._spell(dice, end_s)
         lasts = self._silence(dice)
         return lasts | (self._again(dice) if lasts else {})
+
+    def _slower(self, dice: Dice, kind: str) -> dict[str, Any]:
+        if kind == "latency":
+            return {"add": self._time(dice.spread("add", 0.001, 0.3) * self.dead_s)}
+        if kind == "loss":
+            return {"probability": dice.pick("probability", (0.001, 0.02, 0.1))}
+        return {"factor": dice.pick("factor", (2, 5, 20) if kind == "slow" else (0.5, 0.1, 0.02))}
+
+    def _flaps(self, dice: Dice) -> dict[str, Any]:
+        period_s = dice.spread("period", 0.05, 1.5) * min(self.dead_s, self.clock.end_s)
+        lasts = {"for": self._time(dice.uniform("periods", 1.0, 5.0) * period_s), "period": self._time(period_s)}
+        return lasts | ({"down": dice.uniform("down", 0.1, 0.9)} if dice.chance("share", 0.5) else {})
 
     def _silence(self, dice: Dice) -> dict[str, Any]:
         """How long a hang or a cut lasts: shorter than a node is waited for, longer, or for ever."""
@@ -152,10 +146,8 @@ class _Drawer:
     def _again(self, dice: Dice) -> dict[str, Any]:
         if not dice.chance("again", 0.08):
             return {}
-        return {
-            "every": self._time(dice.uniform("every", 0.1, 0.6) * self.clock.end_s),
-            "times": dice.whole("times", 2, 3),
-        }
+        every_s = dice.uniform("every", 0.1, 0.6) * self.clock.end_s
+        return {"every": self._time(every_s), "times": dice.whole("times", 2, 3)}
 
     def _time(self, time_s: float) -> str:
         return write_latency(max(_short(time_s), 1e-9))

@@ -83,14 +83,14 @@ def _of_type(dice: Dice, hint: Any) -> Any:
     if hint is bool:
         return dice.chance("value", 0.5)
     if origin is Annotated:
-        bounds = inside[1:]
-        least = next(
-            (bound.gt if isinstance(bound, Gt) else bound.ge for bound in bounds if isinstance(bound, (Gt, Ge))), 0
-        )
-        most = next(
-            (bound.lt if isinstance(bound, Lt) else bound.le for bound in bounds if isinstance(bound, (Lt, Le))), None
-        )
-        if inside[0] is int:
-            return dice.whole("value", max(least, 0) + any(isinstance(bound, Gt) for bound in bounds), 3)
+        kind, *bounds = inside
+        least = next((_edge(bound) for bound in bounds if isinstance(bound, (Gt, Ge))), 0)
+        most = next((_edge(bound) for bound in bounds if isinstance(bound, (Lt, Le))), None)
+        if kind is int:
+            return dice.whole("value", least + any(isinstance(bound, Gt) for bound in bounds), 3)
         return dice.uniform("value", least + 0.05, (1.0 if most is None else most) - 0.05)
     raise TypeError(f"no range for a setting of type {hint}: give it one in RANGES")
+
+
+def _edge(bound: Gt | Ge | Lt | Le) -> Any:
+    return next(getattr(bound, name) for name in ("gt", "ge", "lt", "le") if hasattr(bound, name))

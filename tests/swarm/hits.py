@@ -11,7 +11,6 @@ from itertools import combinations
 from math import inf
 from typing import Any
 
-from simcluster.experiment import read_experiment
 from simcluster.experiment.fault_kinds import Crash, Cut, Fault, Hang, Join, Leave, Partition, Restart, severed
 from simcluster.experiment.read import Experiment
 from tests.swarm.case import Case
@@ -23,8 +22,8 @@ GOES = (Crash, Restart, Join, Leave)
 
 @dataclass(frozen=True)
 class Hits:
-    """*gone*: nodes that died, left, came late or came back, or may be held for dead; *comers*: those of them that came;
-    *apart*: pairs that may have given each other up. *silent_s*: how long anything hung or was cut, all together.
+    """*happened*: faults that began. *gone*: nodes that died, left, came late or came back, or may be held for dead;
+    *comers*: those of them that came; *apart*: pairs that may have given each other up.
     """
 
     plan: Experiment
@@ -51,9 +50,8 @@ class Hits:
         return [fault for fault in self.happened if isinstance(fault, kinds)]
 
 
-def hits_of(case: Case, rows: Sequence[dict[str, Any]]) -> Hits:
-    """What the faults of *rows*, as a summary tells of them, may have done to *case*."""
-    plan = read_experiment(case.document)
+def hits_of(case: Case, plan: Experiment, rows: Sequence[dict[str, Any]]) -> Hits:
+    """What the faults of *rows*, as a summary tells of them, may have done to *case*, which reads as *plan*."""
     told = [row["plan"] for row in rows]
     happened = tuple(fault for fault in plan.faults if dict(fault.spec) in told)
     names = plan.topology.workers

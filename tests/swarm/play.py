@@ -17,6 +17,9 @@ from typing import Any
 import simcluster
 from backends import sim
 from simcluster.errors import RunError, UsageError
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.node import _experiment
+from simcluster.experiment.read import Experiment
 from simcluster.results.record import RunRecord
 from simcluster.workloads.ledger import Ledger
 from tests.swarm.case import Case
@@ -47,6 +50,7 @@ class Played:
     folder: Path
     error: BaseException | None
     record: RunRecord | None
+    plan: Experiment | None
     counted: Counted
     summary: dict[str, Any] = field(default_factory=dict)
 
@@ -75,8 +79,8 @@ def play(case: Case, folder: Path, resumed: Path | None = None, *, keeps_faults:
     A resumed run is without faults, unless it *keeps_faults*.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    counted, records, error = Counted(), [], None
-    with _listening(counted, records), watched():
+    counted, made, error = Counted(), _Made(), None
+    with _listening(counted, made), watched():
         try:
             if resumed is None:
                 simcluster.run(case.document, out=folder, options=case.options, report=False)
@@ -85,7 +89,7 @@ def play(case: Case, folder: Path, resumed: Path | None = None, *, keeps_faults:
                 simcluster.resume(resumed, out=folder, overrides=overrides, options=case.options, report=False)
         except (Exception, Livelock) as failed:
             error = failed
-    played = Played(case, folder, error, records[-1] if records else None, counted)
+    played = Played(case, folder, error, made.record, made.plan, counted)
     if (error is None or isinstance(error, RunError)) and (folder / "summary.json").is_file():
         played.summary = simcluster.load_run(folder).summary
     return played
@@ -110,8 +114,16 @@ class _Ears(logging.Handler):
         self._counted.said.append(words)
 
 
+@dataclass
+class _Made:
+    """What a backend was given, and what it made of that."""
+
+    record: RunRecord | None = None
+    plan: Experiment | None = None
+
+
 @contextmanager
-def _listening(counted: Counted, records: list[RunRecord]) -> Iterator[None]:
+def _listening(counted: Counted, made: _Made) -> Iterator[None]:
     """Counts draws, keeps records and clusters, and hears what is only logged."""
     draw, load, make, run_cluster = Ledger.draw, Ledger.load, sim.Cluster, sim.run_cluster
 
@@ -132,9 +144,10 @@ def _listening(counted: Counted, records: list[RunRecord]) -> Iterator[None]:
         if counted.loaded:
             counted.loaded[-1] += 1
 
-    def recorded(*given: Any, **options: Any) -> RunRecord:
-        records.append(run_cluster(*given, **options))
-        return records[-1]
+    def recorded(job: ClusterJob, *given: Any, **options: Any) -> RunRecord:
+        made.plan = _experiment(job.config_json)
+        made.record = run_cluster(job, *given, **options)
+        return made.record
 
     ears = _Ears(counted)
     root, noise = logging.getLogger(), logging.getLogger("simcluster")

@@ -26,10 +26,8 @@ def headline(verdict: Verdict) -> str:
 def describe(case: Case) -> list[str]:
     """Lines on a *case*: every option that matters."""
     document = case.document
-    shown = {
-        key: document[key] for key in ("algorithm", "workload", "stop", "checkpoint", "regroup") if key in document
-    }
-    lines = [f"{key}: {_plain(value)}" for key, value in shown.items()]
+    shown = [key for key in ("algorithm", "workload", "stop", "checkpoint", "regroup") if key in document]
+    lines = [f"{key}: {_plain(document[key])}" for key in shown]
     lines.append(f"topology: {document['topology']['name']} of {len(case.workers)}; options: {_plain(case.options)}")
     return [*lines, *(f"fault: {_plain(fault)}" for fault in case.faults)]
 

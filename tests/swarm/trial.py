@@ -32,7 +32,6 @@ class Verdict:
     broken: list[tuple[str, str]] = field(default_factory=list)
     refused: str = ""
     runs: list[Played] = field(default_factory=list)
-    hits: Hits | None = None
 
     @property
     def virtual_s(self) -> float:
@@ -56,21 +55,22 @@ def try_case(case: Case, place: Path, *, draws: bool = False) -> Verdict:
     if is_refused(before):
         verdict.refused = str(before.error)
         return verdict
-    verdict.broken += [(f"undisturbed: {name}", how) for name, how in _judge(before, before, hits_of(before.case, []))]
+    verdict.broken += [(f"undisturbed: {name}", how) for name, how in _judge(before, before)]
     if before.record is None or not before.is_done:
         return verdict
     if draws:
         verdict.case = case = draw_faults(case, clock_of(before))
-    if case.faults:
-        after = play(case, place / "disturbed")
-        verdict.runs.append(after)
-        if is_refused(after):
-            verdict.refused = str(after.error)
-            return verdict
-        hits = verdict.hits = hits_of(case, after.happened)
-        verdict.broken += _judge(after, before, hits)
-        if isinstance(after.error, (PeerLost, NobodyLeft)):
-            verdict.broken += _judge_resumed(after, before, hits, place / "resumed", verdict)
+    if not case.faults:
+        return verdict
+    after = play(case, place / "disturbed")
+    verdict.runs.append(after)
+    if is_refused(after):
+        verdict.refused = str(after.error)
+        return verdict
+    verdict.broken += _judge(after, before)
+    if after.plan is not None and isinstance(after.error, (PeerLost, NobodyLeft)):
+        hits = hits_of(case, after.plan, after.happened)
+        verdict.broken += _judge_resumed(after, before, hits, place / "resumed", verdict)
     return verdict
 
 
@@ -81,8 +81,12 @@ def clock_of(played: Played) -> Clock:
     return Clock(played.record.elapsed_s, steps_s)
 
 
-def _judge(played: Played, before: Played, hits: Hits) -> Iterator[tuple[str, str]]:
+def _judge(played: Played, before: Played) -> Iterator[tuple[str, str]]:
     """All that is broken."""
+    if played.plan is None:
+        yield "errors are typed", f"{type(played.error).__name__}: {played.error}"
+        return
+    hits = hits_of(played.case, played.plan, played.happened)
     yield from check_outcome(played, hits)
     if not played.summary:
         return
@@ -97,9 +101,8 @@ def _judge_resumed(after: Played, before: Played, hits: Hits, folder: Path, verd
     found = checkpoints(after.folder)
     if not found or found[-1].step >= hits.plan.steps or "time" in after.case.document["stop"]:
         return
-    repeats = len(hits.happened) == len(hits.plan.faults) and Dice(after.case.seed).chance(
-        "resumed with its faults", 0.5
-    )
+    all_happened = len(hits.happened) == len(hits.plan.faults)
+    repeats = all_happened and Dice(after.case.seed).chance("resumed with its faults", 0.5)
     resumed = play(after.case, folder, resumed=after.folder, keeps_faults=repeats)
     verdict.runs.append(resumed)
     words = "resumed with faults that have happened" if repeats else "resumed"
