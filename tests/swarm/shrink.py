@@ -1,0 +1,92 @@
+"""Makes a failing case as small as it gets, and finds where it parts from the nearest case that passes.
+
+This file knows verdicts. It must not know what a smaller case is, nor what is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Final
+
+from simcluster.results.record import RunRecord, Span
+from tests.swarm.smaller import smaller
+from tests.swarm.trial import Verdict, try_case
+
+TRIES: Final = 150
+"""Cases that are tried at most: a few seconds."""
+
+
+@dataclass
+class Shrunk:
+    """The smallest case that was found to break the same, and the last smaller one that passes, if there is one."""
+
+    verdict: Verdict
+    passing: Verdict | None
+    tried: int
+
+
+def shrink(verdict: Verdict, place: Path, tries: int = TRIES) -> Shrunk:
+    """A smaller case that breaks at least the first invariant that *verdict* names."""
+    wanted, passing, tried = verdict.names[0], None, 0
+    found = True
+    while found:
+        found = False
+        for case in smaller(verdict.case):
+            if tried == tries:
+                return Shrunk(verdict, passing, tried)
+            if case.document == verdict.case.document and case.options == verdict.case.options:
+                continue
+            tried += 1
+            other = try_case(case, place)
+            if wanted in other.names:
+                verdict, passing, found = other, None, True
+                break
+            if not other.broken and not other.refused:
+                passing = nearest(verdict, passing, other)
+    return Shrunk(verdict, passing, tried)
+
+
+def nearest(failing: Verdict, one: Verdict | None, other: Verdict) -> Verdict:
+    """Of two that pass, that which goes along with *failing* for longer."""
+    if one is None:
+        return other
+    return max((one, other), key=lambda passing: _alike(failing, passing))
+
+
+def first_difference(failing: Verdict, passing: Verdict) -> str:
+    """The first event at which the disturbed runs of two cases part, in words."""
+    for number, (one, other) in enumerate(zip_longest(*(_events(verdict) for verdict in (failing, passing)))):
+        if one != other:
+            return f"event {number}: {_told(one)}; in the run that passes: {_told(other)}"
+    return "the same events, to the end"
+
+
+def _alike(failing: Verdict, passing: Verdict) -> int:
+    pairs = zip(_events(failing), _events(passing), strict=False)
+    return next((number for number, (one, other) in enumerate(pairs) if one != other), 0)
+
+
+Event = tuple[float, str, Span]
+
+
+def _events(verdict: Verdict) -> list[Event]:
+    """What ended when, at which node, in the last run of *verdict* that is not a resumed one."""
+    record = verdict.runs[min(len(verdict.runs), 2) - 1].record
+    return sorted(_of(record), key=lambda event: (event[0], event[1], event[2])) if record is not None else []
+
+
+def _of(record: RunRecord) -> Iterator[Event]:
+    for node in record.nodes:
+        for span in node.spans:
+            yield span.end_s, node.name, span
+
+
+def _told(event: Event | None) -> str:
+    if event is None:
+        return "nothing more"
+    end_s, name, span = event
+    with_whom = f" with rank {span.peer}" if span.peer >= 0 else ""
+    return f"{end_s:.9g} s, {name}: {span.kind} {span.tag!r}{with_whom}, begun at {span.start_s:.9g} s"
