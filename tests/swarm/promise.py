@@ -37,6 +37,21 @@ def is_exact(case: Case) -> bool:
     return RESUMING[case.algorithm].exact(case.settings)
 
 
+def restores_bits(case: Case, hits: Hits) -> bool:
+    """Whether *case*, begun again from a checkpoint, ends with the bits of an undisturbed run.
+
+    Not where it may have gone on without a node, before it was kept.
+    """
+    server = hits.plan.topology.workers[0]
+    return is_exact(case) and (way_of(case, hits) == "restored" or hits.may_be_lost <= {server})
+
+
+def trains(case: Case, hits: Hits) -> bool:
+    """Whether a node is left that takes steps: a server that only serves takes none."""
+    only_serves = way_of(case, hits) == "served" and not case.settings.get("server_trains", True)
+    return bool(hits.core[1:] if only_serves else hits.core)
+
+
 def must_be_done(case: Case, hits: Hits) -> bool:
     """Whether the run is promised to end well, if it may not begin again."""
     if hits.are_harmless:

@@ -21,7 +21,7 @@ from tests.swarm.draw import draw_case
 from tests.swarm.draw_faults import Clock, draw_faults
 from tests.swarm.hits import Hits, hits_of
 from tests.swarm.play import Played, is_refused, play
-from tests.swarm.promise import is_exact
+from tests.swarm.promise import restores_bits
 
 
 @dataclass
@@ -111,6 +111,6 @@ def _judge_resumed(after: Played, before: Played, hits: Hits, folder: Path, verd
         return
     regrouped = after.summary.get("regroups") or found[-1].manifest.world_size != len(after.case.workers)
     same = resumed.summary["weights_sha256"] == before.summary["weights_sha256"]
-    if is_exact(after.case) and not regrouped and not same:
+    if restores_bits(after.case, hits) and not regrouped and not same:
         yield f"{words}: the bits of the undisturbed run", f"from step {found[-1].step}, cut {found[-1].manifest.cut}"
     yield from ((f"{words}: {name}", how) for name, how in check_folder(resumed))
