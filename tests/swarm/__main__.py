@@ -1,60 +1,61 @@
-"""python -m tests.swarm --seed N                     one seed, with all that it drew
-python -m tests.swarm [--first 0] [--seeds 5000]   many, one line for each that breaks an invariant
+"""Seeds of faults in the simulator, held to what docs/faults.md promises.
 
-Exit code 1 if an invariant is broken.
+python -m tests.swarm --seed N                    one seed, with all that it drew; --shrink makes it small
+python -m tests.swarm [--first 0] [--seeds 5000]  many; a line for each that breaks an invariant, the first ones shrunk
+python -m tests.swarm --soak 100000               many, going on where the last soak was stopped; every mark is reached
+
+Exit code 1 if an invariant is broken, a run comes out otherwise in another process, or a soak misses a mark. What is
+found goes to runs/swarm.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
-import os
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-from tests.swarm.telling import headline, told
+from tests.swarm.memory import in_memory
+from tests.swarm.soak import Totals, saved, soak, summary, write_minimal
+from tests.swarm.telling import told
 from tests.swarm.trial import try_seed
+
+FOLDER: Final = Path("runs/swarm")
+say = partial(print, flush=True)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.swarm", description=__doc__)
-    parser.add_argument("--seed", type=int, help="play this one, and say everything")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.swarm", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--shrink", action="store_true", help="with --seed: make it small")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=5000)
+    parser.add_argument("--soak", type=int, help="so many seeds in all, over as many calls as it takes")
+    parser.add_argument("--as-found", action="store_true", help="many: do not make what fails small")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="swarm-", dir=in_memory()) as place:
         if given.seed is not None:
-            verdict = try_seed(given.seed, Path(place))
-            print("\n".join(told(verdict)))
-            return int(bool(verdict.broken))
-        return many(range(given.first, given.first + given.seeds), Path(place))
+            return one(given.seed, Path(place), shrinks=given.shrink)
+        minimal = None if given.as_found else FOLDER
+        file = FOLDER / "soak.json" if given.soak else None
+        totals = saved(file, given.first) if file is not None else Totals(given.first, given.first)
+        soak(totals, given.first + (given.soak or given.seeds), Path(place), say, file, minimal)
+    say("\n".join(summary(totals)))
+    if given.soak and totals.missing:
+        say("\n".join(["marks that were never reached:", *(f"    {', '.join(mark)}" for mark in totals.missing)]))
+    return int(bool(totals.broken or totals.otherwise or (given.soak and totals.missing)))
 
 
-def in_memory() -> str | None:
-    """A folder whose files cost no disk: what is tried here is not the disk."""
-    shared = Path("/dev/shm")
-    return str(shared) if os.access(shared, os.W_OK) else None
-
-
-def many(seeds: range, place: Path) -> int:
-    began_s, virtual_s, refused, broken = time.monotonic(), 0.0, 0, 0
-    counts: collections.Counter[str] = collections.Counter()
-    for seed in seeds:
-        verdict = try_seed(seed, place)
-        virtual_s += verdict.virtual_s
-        refused += bool(verdict.refused)
-        broken += bool(verdict.broken)
-        counts.update(set(verdict.names))
-        if verdict.broken:
-            print(headline(verdict), flush=True)
-    took_s = time.monotonic() - began_s
-    for name, count in counts.most_common():
-        print(f"{count:6}  {name}")
-    rate = f"{len(seeds) / took_s:.1f} seeds/s, {virtual_s / took_s:.0f} simulated s per s"
-    print(f"{len(seeds)} seeds, {refused} refused, {broken} break an invariant; {took_s:.0f} s, {rate}")
-    return int(bool(broken))
+def one(seed: int, place: Path, *, shrinks: bool) -> int:
+    verdict = try_seed(seed, place)
+    say("\n".join(told(verdict)))
+    if verdict.broken and shrinks:
+        write_minimal(verdict, place, FOLDER, say)
+    return int(bool(verdict.broken))
 
 
 if __name__ == "__main__":

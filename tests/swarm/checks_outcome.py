@@ -29,11 +29,12 @@ def check_outcome(played: Played, hits: Hits) -> Found:
         lines = str(error).strip().splitlines() or [""]
         yield "errors are typed", f"{type(error).__name__}: {lines[0]} ... {lines[-1][:200]}"
         return
-    began_again = bool(played.case.options.get("max_restarts"))
-    all_left = isinstance(error, NobodyLeft) and not hits.core
-    if began_again and not all_left:
-        yield "a run that may begin again ends well", f"{error}; restarts: {played.summary.get('restarts')}"
-    elif must_be_done(played.case, hits):
+    attempts, most = len(played.summary.get("restarts", ())), played.case.options.get("max_restarts", 0)
+    if isinstance(error, PeerLost) and attempts < most:
+        yield "a run that may begin again does", f"{error}; {attempts} of {most} restarts"
+    elif attempts and len(played.losses) <= attempts:
+        yield "a run that began again ends well", f"{error}; losses: {played.losses}"
+    elif not attempts and must_be_done(played.case, hits):
         yield "the promised outcome", f"{error}; core {hits.core}, may be lost {sorted(hits.may_be_lost)}"
     if isinstance(error, PeerLost) and error.name not in hits.may_be_lost:
         yield "a failure names a planned loss", f"{error}; may be lost: {sorted(hits.may_be_lost)}"

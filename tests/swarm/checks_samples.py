@@ -33,12 +33,8 @@ def check_samples(played: Played, before: Played, hits: Hits) -> Found:
         applied = max((value for _, _, value in played.values("applied")), default=0.0)
         if samples["used"] != applied * batch:
             yield "used = applied", f"{applied:g} batches of {batch} applied, {samples}"
-    if (
-        began_again
-        and played.is_done
-        and restores_bits(played.case, hits)
-        and "time" not in played.case.document["stop"]
-    ):
+    by_time = hits.plan.time_s is not None
+    if began_again and played.is_done and restores_bits(played.case, hits) and not by_time:
         expected = before.summary.get("samples", {}).get("used")
         if not played.lost and not played.summary.get("regroups") and samples["used"] != expected:
             yield "a restored run uses what an undisturbed one does", f"{samples}, and {expected} undisturbed"

@@ -67,6 +67,12 @@ class Played:
         """The faults that began, of all attempts, as the summary tells of them."""
         return list(self.summary.get("faults", []))
 
+    @property
+    def losses(self) -> list[str]:
+        """A kind for each time that a fault which may cost a node began."""
+        mild = ("slow", "latency", "bandwidth", "loss")
+        return [row["kind"] for row in self.happened if row["kind"] not in mild for _ in row["spells_s"]]
+
     def values(self, name: str) -> list[tuple[str, int, float]]:
         """(node, step, value) of each metric called *name*."""
         assert self.record is not None

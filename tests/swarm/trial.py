@@ -5,8 +5,9 @@ This file knows the parts of the swarm. It must not know how verdicts are told o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from simcluster.checkpoints.store import checkpoints
@@ -87,13 +88,15 @@ def _judge(played: Played, before: Played) -> Iterator[tuple[str, str]]:
         yield "errors are typed", f"{type(played.error).__name__}: {played.error}"
         return
     hits = hits_of(played.case, played.plan, played.happened)
-    yield from check_outcome(played, hits)
-    if not played.summary:
-        return
-    yield from check_weights(played, before, hits)
-    yield from check_samples(played, before, hits)
-    yield from check_bytes(played)
-    yield from check_folder(played)
+    checks: list[Callable[[], Found]] = [partial(check_outcome, played, hits)]
+    if played.summary:
+        checks += [partial(check, played, before, hits) for check in (check_weights, check_samples)]
+        checks += [partial(check, played) for check in (check_bytes, check_folder)]
+    for check in checks:
+        try:
+            yield from check()
+        except Exception as error:  # it looked for something that a run leaves, and did not find it
+            yield "what a run leaves can be read", f"{type(error).__name__}: {error}"
 
 
 def _judge_resumed(after: Played, before: Played, hits: Hits, folder: Path, verdict: Verdict) -> Found:

@@ -1,0 +1,62 @@
+"""Marks of what a soak has reached: each kind of fault, each way of getting over it, each algorithm.
+
+This file knows the table of docs/faults.md and verdicts. It must not know how seeds are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tests.swarm.draw_faults import KINDS
+from tests.swarm.play import Played
+from tests.swarm.promise import TABLE
+from tests.swarm.trial import Verdict
+
+Mark = tuple[str, str, str]
+"""(kind of fault, way, algorithm)."""
+
+COLUMNS: Final = {"crash": "crash", "restart": "restart", "late join": "join", "leave": "leave", "long hang": "hang"}
+"""Columns of the table by the kind of fault that each is about."""
+SILENT: Final = ("hang", "cut", "flap", "partition")
+"""Kinds that are survived if they are short."""
+SLOW: Final = ("slow", "latency", "bandwidth", "loss")
+"""Kinds that only take time."""
+
+
+def declared() -> set[Mark]:
+    """Every mark that the table declares."""
+    assert {*COLUMNS.values(), *SILENT, *SLOW} == set(KINDS)
+    found: set[Mark] = set()
+    for algorithm, words in TABLE.items():
+        found |= {(kind, "all end well", algorithm) for kind in (*SILENT, *SLOW)}
+        found |= {(kind, way, algorithm) for column, kind in COLUMNS.items() for way in _ways(words[column])}
+        found |= {(kind, way, algorithm) for kind in SILENT for way in _ways(words["long hang"])}
+    return found
+
+
+def reached(verdict: Verdict) -> set[Mark]:
+    """The marks of *verdict*, if its runs are as they should be."""
+    if verdict.refused or verdict.broken or len(verdict.runs) < 2:
+        return set()
+    kinds = {row["kind"] for row in verdict.runs[1].happened}
+    ways = set(_way(verdict.runs[1]))
+    if len(verdict.runs) > 2:
+        ways.add("resumed")
+    return {(kind, way, verdict.case.algorithm) for kind in kinds for way in ways}
+
+
+def _ways(word: str) -> tuple[str, ...]:
+    """What is seen of a run of which the table says *word*."""
+    return ("fails", "restored") if word == "restored" else (word,)
+
+
+def _way(played: Played) -> Iterator[str]:
+    if not played.is_done:
+        yield "fails"
+    elif "restarts" in played.summary:
+        yield "restored"
+    elif played.summary.get("regroups"):
+        yield "re-forms"
+    else:
+        yield "goes on" if played.lost else "all end well"

@@ -1,0 +1,132 @@
+"""Many seeds, one after the other: what they break, what they reach, how fast; a soak goes on where it was stopped.
+
+This file knows verdicts and a file of totals. It must not know what is promised.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.swarm.marks import Mark, declared, reached
+from tests.swarm.shrink import first_difference, shrink
+from tests.swarm.telling import describe, headline
+from tests.swarm.trial import Verdict, try_seed
+from tests.swarm.twice import EVERY, apart, fingerprint
+
+SAVED_EVERY: Final = 50
+TWICE_AT_ONCE: Final = 40
+"""Seeds that are played again by one process: starting it takes as long as twenty of them."""
+SHRUNK_MOST: Final = 10
+"""Failing seeds of one call that are made small: each takes some seconds."""
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Totals:
+    """What the seeds from *first* to *next* have come to. *marks* counts by "kind, way, algorithm"."""
+
+    first: int
+    next: int
+    refused: int = 0
+    took_s: float = 0.0
+    virtual_s: float = 0.0
+    runs: int = 0
+    broken: dict[int, list[str]] = field(default_factory=dict)
+    otherwise: list[str] = field(default_factory=list)
+    marks: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def seeds(self) -> int:
+        return self.next - self.first
+
+    @property
+    def missing(self) -> list[Mark]:
+        """Declared marks that were not reached."""
+        return sorted(mark for mark in declared() if not self.marks[", ".join(mark)])
+
+    def add(self, verdict: Verdict) -> None:
+        self.next += 1
+        self.refused += bool(verdict.refused)
+        self.virtual_s += verdict.virtual_s
+        self.runs += len(verdict.runs)
+        self.marks.update(", ".join(mark) for mark in reached(verdict))
+        if verdict.broken:
+            self.broken[verdict.case.seed] = sorted(set(verdict.names))
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        partial.replace(path)
+
+
+def saved(path: Path, first: int) -> Totals:
+    """The totals in *path*, if they begin at *first*; else new ones."""
+    if path.is_file():
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["first"] == first:
+            content["broken"] = {int(seed): names for seed, names in content["broken"].items()}
+            return Totals(**{**content, "marks": Counter(content["marks"])})
+    return Totals(first, first)
+
+
+def soak(totals: Totals, until: int, place: Path, say: Say, file: Path | None, minimal: Path | None) -> None:
+    """Tries seeds from *totals* on *until* a number; totals go to *file*, shrunk cases to the folder *minimal*."""
+    again: dict[int, list[str]] = {}
+    shrunk = 0
+    began_s, before_s = time.monotonic(), totals.took_s
+    while totals.next < until:
+        seed = totals.next
+        verdict = try_seed(seed, place)
+        totals.add(verdict)
+        if verdict.broken:
+            say(headline(verdict))
+            if minimal is not None and shrunk < SHRUNK_MOST:
+                shrunk += 1
+                write_minimal(verdict, place, minimal, say)
+        if seed % EVERY == 0:
+            again[seed] = fingerprint(verdict)
+        if len(again) == TWICE_AT_ONCE or totals.next == until:
+            totals.otherwise += list(apart(again))
+            again = {}
+        totals.took_s = before_s + time.monotonic() - began_s
+        if file is not None and (totals.next % SAVED_EVERY == 0 or totals.next == until):
+            totals.save(file)
+
+
+def write_minimal(verdict: Verdict, place: Path, folder: Path, say: Say) -> Path:
+    """Makes *verdict* small, writes its experiment into *folder*, and says where it parts from what passes."""
+    small = shrink(verdict, place)
+    name, how = next((name, how) for name, how in small.verdict.broken if name == verdict.names[0])
+    path = folder / f"seed-{verdict.case.seed}.yaml"
+    lines = [f"{name}: {' '.join(how.split())[:200]}"]
+    if small.passing is not None:
+        lines.append(f"first difference: {first_difference(small.verdict, small.passing)}")
+    small.verdict.case.write(
+        path, "\n".join([*lines, f"found by seed {verdict.case.seed}, in {small.tried} smaller cases"])
+    )
+    say(f"    {small.verdict.case.command(str(path))}")
+    for line in [*describe(small.verdict.case), *lines]:
+        say(f"    {line}")
+    return path
+
+
+def summary(totals: Totals) -> list[str]:
+    """The last lines of a soak."""
+    counts = Counter(name for names in totals.broken.values() for name in names)
+    lines = [f"{count:6}  {name}" for name, count in counts.most_common()] + totals.otherwise
+    marks = len(declared())
+    lines.append(f"{marks - len(totals.missing)} of {marks} marks reached")
+    rate = f"{totals.seeds / totals.took_s:.1f} seeds/s, {totals.virtual_s / totals.took_s:.1f} simulated s per s"
+    lines.append(
+        f"{totals.seeds} seeds, {totals.runs} runs, {totals.refused} refused, "
+        f"{len(totals.broken)} break an invariant; {totals.took_s:.0f} s, {rate}"
+    )
+    return lines
