@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy
+.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof
 
 install: $(STAMP)
 
@@ -33,6 +33,12 @@ outcomes: $(STAMP)
 
 by-hand: $(STAMP)
 	$(BIN)/python -m tests.by_hand
+
+swarm: $(STAMP)
+	$(BIN)/python -m tests.swarm --seeds 5000
+
+swarm-proof: $(STAMP)
+	$(BIN)/python -m tests.swarm.prove
 
 hostile: $(STAMP)
 	$(BIN)/python -m tests.hostile

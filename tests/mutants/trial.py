@@ -79,7 +79,7 @@ class Found:
 
 def try_all(mutants: Sequence[Mutant]) -> list[Found]:
     """What is found of each."""
-    _import_heavy()
+    import_heavy()
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
         trials = Trials(Path(place), mutants)
         try:
@@ -117,7 +117,7 @@ class Trials:
     def _start(self, number: int) -> None:
         mutant, folder = self._mutants[number], self._folder(number)
         try:
-            _copy(folder, mutant)
+            copy_library(folder, mutant)
         except ValueError as error:
             self._found[number] = Found([], str(error))
             return
@@ -136,7 +136,7 @@ class Trials:
         os.waitpid(pid, 0)
 
 
-def _import_heavy() -> None:
+def import_heavy() -> None:
     assert not any(name.partition(".")[0] in ("simcluster", "backends") for name in sys.modules), "the copy comes first"
     for name in _HEAVY:
         importlib.import_module(name)
@@ -145,9 +145,13 @@ def _import_heavy() -> None:
     importlib.import_module("pydantic").TypeAdapter(int)
 
 
-def _copy(folder: Path, mutant: Mutant) -> None:
-    for package in ("simcluster", "backends"):
-        shutil.copytree(ROOT / package, folder / package, copy_function=os.symlink)  # what is compiled, too
+def copy_library(folder: Path, mutant: Mutant | None) -> None:
+    """A copy of the library in *folder*, with *mutant* in it. Raises ValueError if that cannot be put there."""
+    for package in ("simcluster", "backends", "topologies", "experiments"):
+        if not (folder / package).exists():
+            shutil.copytree(ROOT / package, folder / package, copy_function=os.symlink)  # what is compiled, too
+    if mutant is None:
+        return
     file = folder / mutant.file
     text = mutant.put_into(file.read_text(encoding="utf-8"))
     file.unlink()

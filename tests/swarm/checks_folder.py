@@ -40,6 +40,8 @@ def check_folder(played: Played) -> Found:
 
 
 def _check_checkpoints(played: Played) -> Found:
+    if played.counted.unsafe:
+        yield "on the disk before it is named", played.counted.unsafe[0]
     found = checkpoints(played.folder)
     named: set[str] = set()
     for checkpoint in found:

@@ -31,6 +31,19 @@ class Clock:
     steps_s: Sequence[float]
 
 
+def kinds_of(case: Case) -> list[str]:
+    """The kinds of the faults of *case*, which do not depend on how its undisturbed run goes."""
+    dice = Dice(case.seed, "faults")
+    known = KINDS if case.document["topology"]["links"] else OF_NODES
+    if len(case.workers) == 1:
+        known = tuple(kind for kind in known if kind != "partition")
+    kinds = [kind for kind in known if not dice.chance(f"{kind} is omitted", 0.5)]
+    kinds = kinds or [dice.pick("the only kind", known)]
+    weights = [dice.spread(f"weight of {kind}", 0.1, 1.0) for kind in kinds]
+    count = dice.pick("count", (0, 1, 2, 3, 4, 5), (4, 42, 26, 14, 8, 6))
+    return [dice.below(str(number)).pick("kind", kinds, weights) for number in range(count)]
+
+
 def draw_faults(case: Case, clock: Clock) -> Case:
     """*case* with faults, and with the patience that they are drawn for."""
     dice = Dice(case.seed, "faults")
@@ -39,16 +52,9 @@ def draw_faults(case: Case, clock: Clock) -> Case:
     if "impatience" in features and dice.chance("impatient", 0.7):
         dead_s = _short(dice.uniform("dead_s", 0.05, 0.5) * clock.end_s)
         case = replace(case, options=case.options | {"dead_s": dead_s})
-    known = KINDS if case.document["topology"]["links"] else OF_NODES
-    kinds = [kind for kind in known if not dice.chance(f"{kind} is omitted", 0.5)]
-    kinds = kinds or [dice.pick("the only kind", known)]
-    if len(case.workers) == 1:
-        kinds = [kind for kind in kinds if kind != "partition"] or ["slow"]
-    weights = [dice.spread(f"weight of {kind}", 0.1, 1.0) for kind in kinds]
-    count = dice.pick("count", (0, 1, 2, 3, 4, 5), (4, 42, 26, 14, 8, 6))
     drawer = _Drawer(case, clock, dead_s)
-    for number in range(count):
-        drawer.add(dice.below(str(number)), dice.below(str(number)).pick("kind", kinds, weights))
+    for number, kind in enumerate(kinds_of(case)):
+        drawer.add(dice.below(str(number)), kind)
     return case.with_faults(drawer.faults)
 
 

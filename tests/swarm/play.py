@@ -23,6 +23,7 @@ from simcluster.experiment.read import Experiment
 from simcluster.results.record import RunRecord
 from simcluster.workloads.ledger import Ledger
 from tests.swarm.case import Case
+from tests.swarm.disk import audited
 from tests.swarm.watchdog import Livelock, watched
 
 
@@ -31,7 +32,8 @@ class Counted:
     """What a run drew and said, counted where it happens rather than where the library counts it.
 
     *draws*: batches taken in hand, by attempt: a run that begins again has several. *loaded*: those that a checkpoint
-    told of. *said*: errors in the log, which no caller would have seen. *clusters*: one for each attempt.
+    told of. *said*: errors in the log, which no caller would have seen. *unsafe*: what a power cut would have spoilt.
+    *clusters*: one for each attempt.
     """
 
     draws: list[int] = field(default_factory=list)
@@ -39,6 +41,7 @@ class Counted:
     joined: bool = False
     said: list[str] = field(default_factory=list)
     warned: list[str] = field(default_factory=list)
+    unsafe: list[str] = field(default_factory=list)
     clusters: list[sim.Cluster] = field(default_factory=list)
 
 
@@ -86,7 +89,7 @@ def play(case: Case, folder: Path, resumed: Path | None = None, *, keeps_faults:
     """
     shutil.rmtree(folder, ignore_errors=True)
     counted, made, error = Counted(), _Made(), None
-    with _listening(counted, made), watched():
+    with _listening(counted, made), audited(counted.unsafe), watched():
         try:
             if resumed is None:
                 simcluster.run(case.document, out=folder, options=case.options, report=False)

@@ -74,7 +74,7 @@ Event = tuple[float, str, Span]
 
 def _events(verdict: Verdict) -> list[Event]:
     """What ended when, at which node, in the last run of *verdict* that is not a resumed one."""
-    record = verdict.runs[min(len(verdict.runs), 2) - 1].record
+    record = verdict.runs[:2][-1].record if verdict.runs else None
     return sorted(_of(record), key=lambda event: (event[0], event[1], event[2])) if record is not None else []
 
 

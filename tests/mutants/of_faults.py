@@ -1,0 +1,347 @@
+"""Defects of fault handling: lost wake-ups, double counts, stale incarnations, wrong divisors, and more.
+
+This file knows texts of the library. It must not know how a defect is found. A text that is found no more, or more than
+once, is an error: then the library has changed, and the defect must follow.
+"""
+
+from __future__ import annotations
+
+from tests.mutants.planted import plant
+
+SIM, CHECKPOINTS = "backends/sim/", "simcluster/checkpoints/"
+CLUSTER, FAULTS, INBOX = SIM + "cluster.py", SIM + "faults.py", "simcluster/inbox.py"
+LEDGER, SERVER = "simcluster/workloads/ledger.py", "simcluster/algorithms/parameter_server.py"
+REFORMING = ("all_reduce_dp", "local_sgd", "diloco", "streaming_diloco", "sparta", "demo")
+SERVED = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp", "easgd", "fedbuff", "async_diloco")
+IN_STEP = ("zero", "pipeline", "one_bit_adam", "tensor_parallel", "all_reduce_dp")
+LOSSES = ("crash", "restart", "join", "leave", "hang", "cut", "partition", "flap")
+ROUNDS = ("d_psgd", "sgp", "gradient_tracking", "choco_sgd")
+
+IN_THE_SIMULATOR = [
+    plant(
+        1,
+        "lost wake-up: the news of an end reaches all who wait but the first",
+        CLUSTER,
+        "for peer in self._living.values():\n            peer.expect_news_of",
+        "for peer in list(self._living.values())[1:]:\n            peer.expect_news_of",
+        kinds=LOSSES,
+    ),
+    plant(
+        2,
+        "stale incarnation: what a node sent before its restart arrives as the new one's",
+        CLUSTER,
+        "for key in [key for key in self._streams if rank in key]:",
+        "for key in [key for key in self._streams if rank == key[1]]:",
+        kinds=("restart",),
+    ),
+    plant(
+        4,
+        "lost messages: of what a cut held up only the first arrives",
+        SIM + "troubled.py",
+        "for message in held:\n            self.clock",
+        "for message in held[:1]:\n            self.clock",
+        kinds=("cut", "flap", "partition"),
+    ),
+    plant(
+        5,
+        "lost wake-up: what a node was about to do when it hung is forgotten",
+        SIM + "frozen.py",
+        "self._ready.extend(self._held.pop(owner, ()))",
+        "self._held.pop(owner, ())",
+        kinds=("hang",),
+    ),
+    plant(
+        6,
+        "a node that hangs is never given up",
+        FAULTS,
+        "cluster.crash(fault.rank, hung(self._dead_s), fault)",
+        "pass",
+        kinds=("hang",),
+    ),
+    plant(
+        7,
+        "a cut ends for one way only",
+        FAULTS,
+        "for stream in self._cuts.pop(number)[1]:",
+        "for stream in self._cuts.pop(number)[1][:1]:",
+        kinds=("cut", "flap", "partition"),
+    ),
+    plant(
+        8,
+        "double count: dropped bytes are counted twice",
+        CLUSTER,
+        "self.faults.log.drops(fault, message.size_bytes)",
+        "self.faults.log.drops(fault, 2 * message.size_bytes)",
+        kinds=("restart", "crash", "hang", "cut", "partition"),
+    ),
+    plant(
+        9,
+        "bytes that a fault drops are counted nowhere",
+        SIM + "stream.py",
+        "        self.dropped_B += message.size_bytes\n",
+        "",
+        kinds=LOSSES,
+    ),
+    plant(
+        10,
+        "two nodes that are cut off from each other wait for ever",
+        FAULTS,
+        "            cluster.news.severs(",
+        "            _ = (",
+        kinds=("cut", "partition"),
+    ),
+    plant(
+        11,
+        "lost wake-up: who receives from anybody is not told of a loss",
+        INBOX,
+        "            self._untold.append(rank)\n        self._tell_any()",
+        "            self._untold.append(rank)",
+        kinds=LOSSES,
+        algorithms=SERVED,
+    ),
+    plant(
+        12,
+        "zombie: a node that crashed goes on",
+        CLUSTER,
+        "        for task in self._tasks_of(node):\n            task.cancel()\n        self.loop.frozen",
+        "        self.loop.frozen",
+        kinds=("crash", "restart"),
+    ),
+]
+
+AT_SERVERS = [
+    plant(
+        13,
+        "wrong divisor: a sum of fewer gradients is divided by how many workers there were",
+        "simcluster/algorithms/sync_ps.py",
+        "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
+        "        share = (len(own) + len(pushes)) / (needed + len(own))\n"
+        "        total = [tensor * share for tensor in total]\n"
+        "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
+        algorithms=("sync_ps",),
+        kinds=LOSSES,
+        needs=("slope",),
+    ),
+    plant(
+        14,
+        "wrong divisor: a batch of K gradients is divided by K, though fewer came",
+        "simcluster/algorithms/k_sync.py",
+        "mean([push.tensors for push in first])",
+        "[t * (len(first) / k) for t in mean([push.tensors for push in first])]",
+        algorithms=("k_sync",),
+        kinds=LOSSES,
+        needs=("slope",),
+    ),
+    plant(
+        15,
+        "the clock of a lost worker holds all others up",
+        "simcluster/algorithms/ssp.py",
+        "                        del clock[rank]\n                        waiting.pop(rank, None)\n",
+        "                        waiting.pop(rank, None)\n",
+        algorithms=("ssp",),
+        kinds=LOSSES,
+    ),
+    plant(
+        16,
+        "pushes of a lost worker are waited for",
+        SERVER,
+        "if rank in there and rank != loss.rank}",
+        "}",
+        algorithms=("edp", "k_async", "softsync"),
+        kinds=LOSSES,
+    ),
+    plant(
+        17,
+        "double count: batches of a worker's two lives are judged as those of one",
+        SERVER,
+        'told of one by one."""\n        self._ledger.parted(loss.rank)\n',
+        'told of one by one."""\n',
+        algorithms=("edp", "k_async", "softsync"),
+        kinds=("restart", "join", "partition", "cut"),
+    ),
+    plant(
+        18,
+        "a server waits for the rounds of a worker that is lost",
+        "simcluster/algorithms/serving.py",
+        "training.intersection_update(node.peers)",
+        "pass",
+        algorithms=("easgd", "fedbuff", "async_diloco"),
+        kinds=LOSSES,
+    ),
+    plant(
+        19,
+        "a bound on staleness that lets one more through",
+        "simcluster/algorithms/edp.py",
+        "staleness > max_staleness:",
+        "staleness > max_staleness + 1:",
+        algorithms=("edp",),
+    ),
+    plant(
+        20,
+        "a gradient that a server rejects counts as used",
+        LEDGER,
+        "            rejected.append(come)\n",
+        "            pass\n",
+        algorithms=SERVED,
+    ),
+    plant(
+        21,
+        "double count: a push counts twice in the ledger",
+        LEDGER,
+        "        lives[-1] = come + 1, rejected\n",
+        "        lives[-1] = come + 1 + (len(lives) > 1), rejected\n",
+        algorithms=SERVED,
+        kinds=("restart", "join"),
+    ),
+]
+
+AMONG_NEIGHBOURS = [
+    plant(
+        22,
+        "the weight of a lost neighbour is nobody's: weights sum to less than 1",
+        "simcluster/algorithms/d_psgd.py",
+        "return mix(graph.weights(me, number, absent), models)",
+        "return mix({rank: w for rank, w in graph.weights(me, number).items() if rank in models}, models)",
+        algorithms=("d_psgd",),
+        kinds=LOSSES,
+        needs=("slope",),
+    ),
+    plant(
+        23,
+        "a neighbour that is lost ends a round for all others",
+        "simcluster/overlays/gossip.py",
+        "        except PeerLost as lost:\n            done.losses[peer] = lost\n\n",
+        "        except ZeroDivisionError as lost:\n            done.losses[peer] = lost\n\n",
+        algorithms=ROUNDS,
+        kinds=LOSSES,
+    ),
+    plant(
+        24,
+        "a push-sum share that could not be given away keeps its weight and loses its value",
+        "simcluster/algorithms/sgp.py",
+        "w = sum(taken[rank] * (w_share",
+        "w = sum((taken[rank] + (rank == me)) * (w_share",
+        algorithms=("sgp",),
+        kinds=LOSSES,
+        needs=("slope",),
+    ),
+]
+
+IN_GROUPS = [
+    plant(
+        25,
+        "a group that is formed again goes on from the step before the one agreed on",
+        "simcluster/regroup/memory.py",
+        "    replica.done = replica.at = batches",
+        "    replica.done = replica.at = max(batches - 1, 0)",
+        algorithms=REFORMING,
+        kinds=LOSSES,
+    ),
+    plant(
+        26,
+        "a group is formed without what its algorithm had kept",
+        "simcluster/regroup/memory.py",
+        '        replica.kept.update(state["kept"])\n',
+        "",
+        algorithms=("diloco", "streaming_diloco", "demo"),
+        kinds=LOSSES,
+        needs=("slope",),
+    ),
+    plant(
+        27,
+        "what a rank had in its hands when its group ended is forgotten",
+        LEDGER,
+        "own = before.notes(in_hand=True)",
+        "own = before.notes()",
+        algorithms=REFORMING,
+        kinds=LOSSES,
+    ),
+    plant(
+        28,
+        "early answer: the leader decides before all members have answered",
+        "simcluster/regroup/council.py",
+        "all(rank in self._answers for rank in others)",
+        "any(rank in self._answers for rank in [*others, *self._answers])",
+        algorithms=REFORMING,
+        kinds=LOSSES,
+    ),
+]
+
+IN_CHECKPOINTS = [
+    plant(
+        30,
+        "content is renamed before it is on the disk",
+        CHECKPOINTS + "disk.py",
+        "            os.fsync(number)\n        finally:\n            os.close(number)\n        os.replace",
+        "            pass\n        finally:\n            os.close(number)\n        os.replace",
+        needs=("checkpoint",),
+    ),
+    plant(
+        31,
+        "a manifest is named before the names that it needs are on the disk",
+        CHECKPOINTS + "store.py",
+        "        sync_folder(self._folder / SHARDS)\n",
+        "",
+        needs=("checkpoint",),
+    ),
+    plant(
+        32,
+        "one checkpoint more than asked for is kept",
+        CHECKPOINTS + "store.py",
+        "ours[-self._keep :]",
+        "ours[-self._keep - 1 :]",
+        needs=("checkpoint",),
+    ),
+    plant(
+        33,
+        "what no checkpoint needs is left behind",
+        CHECKPOINTS + "store.py",
+        "not path.name.endswith(PARTIAL):\n                    remove(path)",
+        "not path.name.endswith(PARTIAL):\n                    pass",
+        needs=("checkpoint",),
+    ),
+    plant(
+        34,
+        "what an algorithm had kept is not restored",
+        CHECKPOINTS + "shard.py",
+        "    replica.kept.update(algorithm)\n",
+        "",
+        kinds=LOSSES,
+        needs=("checkpoint",),
+    ),
+    plant(
+        35,
+        "double count: a restored rank takes its last batch again",
+        CHECKPOINTS + "shard.py",
+        "= shard.batches, shard.step, list",
+        "= max(shard.batches - 1, 0), shard.step, list",
+        kinds=LOSSES,
+        needs=("checkpoint",),
+    ),
+    plant(
+        36,
+        "a restored rank forgets what became of its batches",
+        CHECKPOINTS + "shard.py",
+        "    replica.ledger.load(trees[LEDGER])\n",
+        "",
+        kinds=LOSSES,
+        needs=("checkpoint",),
+    ),
+]
+
+ONCE_THERE = [
+    plant(
+        40,
+        "a checkpoint of ranks in step is filled with the earlier part of one that died",
+        CHECKPOINTS + "gather.py",
+        " and rank in self._spared for rank",
+        " for rank",
+        more=("            if max(first) < step:\n", "            if first:\n"),
+        was_there=True,
+        kinds=("crash", "leave", "hang"),
+        needs=("checkpoint",),
+        algorithms=IN_STEP,
+    ),
+]
+
+PLANTED = [*IN_THE_SIMULATOR, *AT_SERVERS, *AMONG_NEIGHBOURS, *IN_GROUPS, *IN_CHECKPOINTS, *ONCE_THERE]
