@@ -2,8 +2,9 @@
 
 python -m tests.swarm.prove [NUMBER...] [--seeds 2000] [--json FILE]
 
-A seed in which a defect cannot show is passed over, and keeps its number. This file knows processes and seeds.
-It must not know what a defect is. It imports the library in its children only: there it is the copy.
+If all are tried, the table in docs/swarm.md is written. A seed in which a defect cannot show is passed over, and keeps
+its number. This file knows processes and seeds. It must not know what a defect is. It imports the library in its
+children only: there it is the copy.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.mutants.of_faults import PLANTED
 from tests.mutants.planted import Planted
 from tests.mutants.trial import copy_library, import_heavy
 from tests.swarm.memory import in_memory
+from tests.swarm.page import write_table
 
 SEEDS: Final = 2000
 LIMIT_S: Final = 900.0
@@ -167,6 +169,8 @@ def main() -> int:
         if given.json is not None:
             given.json.write_text(json.dumps(known, indent=1))
     judge.end()
+    if not given.numbers:
+        write_table(PLANTED, known)
     return int(bool(missed))
 
 
