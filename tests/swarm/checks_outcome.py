@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simcluster.errors import NobodyLeft, PeerLost
-from simcluster.experiment.fault_kinds import Crash
+from simcluster.experiment.fault_kinds import Crash, Leave
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played
 from tests.swarm.promise import must_be_done, trains
@@ -22,6 +22,10 @@ def check_outcome(played: Played, hits: Hits) -> Found:
     error = played.error
     for words in played.counted.said:
         yield "nothing is only logged", words
+    for fault in hits.of(Crash, Leave):
+        began = sum(len(row["spells_s"]) for row in played.happened if row["plan"] == dict(fault.spec))
+        if began > sum(dict(other.spec) == dict(fault.spec) for other in hits.happened):
+            yield "a fault happens once", f"{dict(fault.spec)} began {began} times"
     if error is None:
         yield from _check_done(played, hits)
         return

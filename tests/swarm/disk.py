@@ -12,38 +12,42 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-OPEN_FILES = Path("/proc/self/fd")
+Identity = tuple[int, int]
+"""Of a file, whatever its name."""
 
 
 @contextmanager
 def audited(unsafe: list[str]) -> Iterator[None]:
-    """Notes in *unsafe* what is renamed too early. Where the system has no /proc nothing is noted."""
-    if not OPEN_FILES.is_dir():
-        yield
-        return
+    """Notes in *unsafe* what is renamed too early."""
     fsync, replace = os.fsync, os.replace
-    synced: set[str] = set()
-    unnamed: set[str] = set()  # folders with names that are not on the disk yet
+    synced: set[Identity] = set()
+    unnamed: set[Identity] = set()  # folders with names that are not on the disk yet
 
     def noting_fsync(number: int) -> None:
         fsync(number)
-        path = str((OPEN_FILES / str(number)).readlink())
-        synced.add(path)
-        unnamed.discard(path)
+        synced.add(_identity(os.fstat(number)))
+        unnamed.discard(_identity(os.fstat(number)))
 
-    def noting_replace(source: Any, target: Any, **options: Any) -> None:
-        name, folder = Path(target).name, str(Path(target).resolve().parent)
+    def noting_replace(
+        source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
+        name = Path(target).name
+        folder = _identity(os.stat(Path(target).parent, dir_fd=dst_dir_fd))
         manifest = name.startswith("step-") and name.endswith(".json")
-        if manifest or Path(folder).name == "shards":
-            if str(Path(source).resolve()) not in synced:
+        if manifest or (name.endswith(".safetensors") and name != "final.safetensors"):
+            if _identity(os.stat(source, dir_fd=src_dir_fd)) not in synced:
                 unsafe.append(f"{name} has its name before its content is on the disk")
-            if manifest and str(Path(folder) / "shards") in unnamed:
+            if manifest and unnamed - {folder}:
                 unsafe.append(f"{name} names files whose names are not on the disk")
             unnamed.add(folder)
-        replace(source, target, **options)
+        replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     os.fsync, os.replace = noting_fsync, noting_replace
     try:
         yield
     finally:
         os.fsync, os.replace = fsync, replace
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino

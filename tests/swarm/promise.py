@@ -65,7 +65,7 @@ def must_be_done(case: Case, hits: Hits) -> bool:
             return server not in hits.gone
         return server in hits.core and len(hits.core) > 1
     if way == "gossip":
-        return bool(hits.core) and all(needed & set(hits.core) for needed in _needs(case, hits))
+        return bool(hits.core) and all(needed & set(hits.core) for needed in _needs(case, hits) if needed)
     return False
 
 
@@ -78,17 +78,15 @@ def _graph_bears_losses(case: Case, hits: Hits) -> bool:
 
 
 def _needs(case: Case, hits: Hits) -> Iterator[set[str]]:
-    """For each node that nothing has touched, nodes at least one of which it needs."""
+    """For each node that nothing has touched, nodes of which it needs one: without any neighbour it goes on alone.
+
+    On an overlay of one-way edges a node may lose all that it hears from, and keep one to send to.
+    """
+    if case.algorithm != "sgp":
+        return
     names = hits.plan.topology.workers
-    usual = "one_peer_exponential" if case.algorithm == "sgp" else "ring"
-    graph = overlay_of(case.settings.get("overlay", usual), len(names), hits.plan.seed)
+    overlay = case.settings.get("overlay", "one_peer_exponential")
+    graph = overlay_of(overlay, len(names), hits.plan.seed)
     for rank, name in enumerate(names):
-        if name not in hits.core:
-            continue
-        if case.algorithm == "sgp":
+        if name in hits.core:
             yield from ({names[peer] for peer in peers} for peers in graph.ever(rank))
-        elif case.algorithm == "ad_psgd":
-            asks = rank in graph.asking
-            yield {names[peer] for peer in graph.neighbours(rank) if (peer in graph.asking) != asks}
-        else:
-            yield {names[peer] for peer in graph.neighbours(rank)}
