@@ -34,6 +34,9 @@ def outcome(cluster: Cluster) -> tuple[RunError | None, dict[str, str]]:
         lost |= {cluster.nodes[rank].name: late[rank] for rank in sorted(late)}
         if cluster.has_left and not anybody_well:
             return NobodyLeft(lost), lost
+        if cluster.gone and not anybody_well and not cluster.living():
+            first = min(cluster.gone)  # all are dead: that is no success, and the run may begin again
+            return PeerLost(first, cluster.nodes[first].name, cluster.gone[first]), lost
         return None, lost
     if cut and all(isinstance(error, PeerLost) for _, error in rest):
         return cut[min(cut)], lost

@@ -13,7 +13,6 @@ CLUSTER, FAULTS, INBOX = SIM + "cluster.py", SIM + "faults.py", "simcluster/inbo
 LEDGER, SERVER = "simcluster/workloads/ledger.py", "simcluster/algorithms/parameter_server.py"
 REFORMING = ("all_reduce_dp", "local_sgd", "diloco", "streaming_diloco", "sparta", "demo")
 SERVED = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp", "easgd", "fedbuff", "async_diloco")
-IN_STEP = ("zero", "pipeline", "one_bit_adam", "tensor_parallel", "all_reduce_dp")
 LOSSES = ("crash", "restart", "join", "leave", "hang", "cut", "partition", "flap")
 ROUNDS = ("d_psgd", "sgp", "gradient_tracking", "choco_sgd")
 
@@ -151,15 +150,6 @@ AT_SERVERS = [
         kinds=LOSSES,
     ),
     plant(
-        17,
-        "double count: batches of a worker's two lives are judged as those of one",
-        SERVER,
-        'told of one by one."""\n        self._ledger.parted(loss.rank)\n',
-        'told of one by one."""\n',
-        algorithms=("edp", "k_async", "softsync"),
-        kinds=("restart", "join", "partition", "cut"),
-    ),
-    plant(
         18,
         "a server waits for the rounds of a worker that is lost",
         "simcluster/algorithms/serving.py",
@@ -214,16 +204,6 @@ AMONG_NEIGHBOURS = [
         "        except ZeroDivisionError as lost:\n            done.losses[peer] = lost\n\n",
         algorithms=ROUNDS,
         kinds=LOSSES,
-    ),
-    plant(
-        24,
-        "a push-sum share that could not be given away keeps its weight and loses its value",
-        "simcluster/algorithms/sgp.py",
-        "w = sum(taken[rank] * (w_share",
-        "w = sum((taken[rank] + (rank == me)) * (w_share",
-        algorithms=("sgp",),
-        kinds=LOSSES,
-        needs=("slope",),
     ),
 ]
 
@@ -329,19 +309,4 @@ IN_CHECKPOINTS = [
     ),
 ]
 
-ONCE_THERE = [
-    plant(
-        40,
-        "a checkpoint of ranks in step is filled with the earlier part of one that died",
-        CHECKPOINTS + "gather.py",
-        " and rank in self._spared for rank",
-        " for rank",
-        more=("            if max(first) < step:\n", "            if first:\n"),
-        was_there=True,
-        kinds=("crash", "leave", "hang"),
-        needs=("checkpoint",),
-        algorithms=IN_STEP,
-    ),
-]
-
-PLANTED = [*IN_THE_SIMULATOR, *AT_SERVERS, *AMONG_NEIGHBOURS, *IN_GROUPS, *IN_CHECKPOINTS, *ONCE_THERE]
+PLANTED = [*IN_THE_SIMULATOR, *AT_SERVERS, *AMONG_NEIGHBOURS, *IN_GROUPS, *IN_CHECKPOINTS]

@@ -30,7 +30,7 @@ def check_folder(played: Played) -> Found:
         if len(run.metrics) != sum(len(node.metrics) for node in played.record.nodes if node):  # type: ignore[union-attr]
             yield "the folder is whole", "metrics.parquet has other rows than the run noted"
         run.trace  # noqa: B018  # it is read, or raises
-        if played.case.seed % CONFIGS_READ == 0 and run.config["seed"] != played.case.document["seed"]:
+        if played.case.seed % CONFIGS_READ == 0 and run.config["seed"] != played.case.document.get("seed", 0):
             yield "the folder is whole", "config.yaml is that of another run"
         if played.is_done and not run.weights():
             yield "the folder is whole", "no final weights"
