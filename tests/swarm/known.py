@@ -1,4 +1,4 @@
-"""Violations that are known and not mended yet. Take off what is mended: a seed or a case that is named here is not held.
+"""Violations that are known and not mended yet: a seed or case that is named here is not held. Take off what is mended.
 
 `python -m tests.swarm --seeds 300 --as-found` says which of the seeds still break anything.
 """
