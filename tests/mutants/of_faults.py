@@ -10,6 +10,7 @@ from tests.mutants.planted import plant
 
 SIM, CHECKPOINTS = "backends/sim/", "simcluster/checkpoints/"
 CLUSTER, FAULTS, INBOX = SIM + "cluster.py", SIM + "faults.py", "simcluster/inbox.py"
+SERVING, RECORD = "simcluster/algorithms/serving.py", "simcluster/results/record.py"
 LEDGER, SERVER = "simcluster/workloads/ledger.py", "simcluster/algorithms/parameter_server.py"
 REFORMING = ("all_reduce_dp", "local_sgd", "diloco", "streaming_diloco", "sparta", "demo")
 SERVED = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp", "easgd", "fedbuff", "async_diloco")
@@ -141,8 +142,19 @@ AT_SERVERS = [
         kinds=LOSSES,
     ),
     plant(
+        19,
+        "a bound on staleness that lets one more through",
+        "simcluster/algorithms/edp.py",
+        "staleness > max_staleness:",
+        "staleness > max_staleness + 1:",
+        algorithms=("edp",),
+    ),
+]
+
+AT_SERVERS += [
+    plant(
         16,
-        "pushes of a lost worker are waited for",
+        "a server waits for pushes of a worker that is lost",
         SERVER,
         "if rank in there and rank != loss.rank}",
         "}",
@@ -152,36 +164,20 @@ AT_SERVERS = [
     plant(
         18,
         "a server waits for the rounds of a worker that is lost",
-        "simcluster/algorithms/serving.py",
-        "training.intersection_update(node.peers)",
+        SERVING,
+        "self._training.intersection_update(self._node.peers)",
         "pass",
         algorithms=("easgd", "fedbuff", "async_diloco"),
         kinds=LOSSES,
     ),
     plant(
-        19,
-        "a bound on staleness that lets one more through",
-        "simcluster/algorithms/edp.py",
-        "staleness > max_staleness:",
-        "staleness > max_staleness + 1:",
-        algorithms=("edp",),
-    ),
-    plant(
         20,
-        "a gradient that a server rejects counts as used",
+        "a push that a server takes is not counted: double count of what was lost",
         LEDGER,
-        "            rejected.append(come)\n",
-        "            pass\n",
+        "                runs.append([number, 1])\n",
+        "                runs.append([number + 1, 1])\n",
         algorithms=SERVED,
-    ),
-    plant(
-        21,
-        "double count: a push counts twice in the ledger",
-        LEDGER,
-        "        lives[-1] = come + 1, rejected\n",
-        "        lives[-1] = come + 1 + (len(lives) > 1), rejected\n",
-        algorithms=SERVED,
-        kinds=("restart", "join"),
+        kinds=LOSSES,
     ),
 ]
 
@@ -251,17 +247,17 @@ IN_CHECKPOINTS = [
     plant(
         30,
         "content is renamed before it is on the disk",
-        CHECKPOINTS + "disk.py",
-        "            os.fsync(number)\n        finally:\n            os.close(number)\n        os.replace",
-        "            pass\n        finally:\n            os.close(number)\n        os.replace",
+        "simcluster/inside.py",
+        "            os.fsync(number)\n",
+        "",
         needs=("checkpoint",),
     ),
     plant(
         31,
         "a manifest is named before the names that it needs are on the disk",
         CHECKPOINTS + "store.py",
-        "        sync_folder(self._folder / SHARDS)\n",
-        "",
+        "            sync(shards)\n",
+        "            pass\n",
         needs=("checkpoint",),
     ),
     plant(
@@ -276,8 +272,8 @@ IN_CHECKPOINTS = [
         33,
         "what no checkpoint needs is left behind",
         CHECKPOINTS + "store.py",
-        "not path.name.endswith(PARTIAL):\n                    remove(path)",
-        "not path.name.endswith(PARTIAL):\n                    pass",
+        "                if unused or _HALF.fullmatch(name):",
+        "                if _HALF.fullmatch(name):",
         needs=("checkpoint",),
     ),
     plant(
@@ -309,4 +305,91 @@ IN_CHECKPOINTS = [
     ),
 ]
 
-PLANTED = [*IN_THE_SIMULATOR, *AT_SERVERS, *AMONG_NEIGHBOURS, *IN_GROUPS, *IN_CHECKPOINTS]
+ONCE_THERE = [
+    plant(
+        41,
+        "faults that have happened happen again when the run begins again",
+        "simcluster/experiment/restarts.py",
+        "faults=faults_to_come(first.faults, later_s, happened_s - self._first_began_s),",
+        "faults=first.faults,",
+        kinds=LOSSES,
+        was_there=True,
+    ),
+    plant(
+        42,
+        "faults that have happened happen again when a run is resumed",
+        "simcluster/experiment/run.py",
+        "faults=faults_to_come(plan.faults, keeping.began_s, happened_s),",
+        "faults=faults_to_come(plan.faults, keeping.began_s, None),",
+        kinds=LOSSES,
+        needs=("checkpoint",),
+        was_there=True,
+    ),
+    plant(
+        43,
+        "the result is that of a rank that died",
+        RECORD,
+        "lasted = node.ended_well and node.trained",
+        "lasted = node.trained",
+        kinds=LOSSES,
+        was_there=True,
+    ),
+    plant(
+        44,
+        "the result is that of a rank that never trained",
+        RECORD,
+        "lasted = node.ended_well and node.trained",
+        "lasted = node.finished_s is not None",
+        kinds=("join", "restart"),
+        was_there=True,
+    ),
+    plant(
+        46,
+        "what has come to a server counts as used, whether it is applied or not",
+        LEDGER,
+        "        return self._next(push.source, push.incarnation)",
+        "        found = self._next(push.source, push.incarnation)\n        self.take([found])\n        return found",
+        algorithms=SERVED,
+        was_there=True,
+    ),
+    plant(
+        47,
+        "pushes of a worker's two lives are judged as those of one",
+        LEDGER,
+        "        return self._next(push.source, push.incarnation)",
+        "        return self._next(push.source, 0)",
+        algorithms=SERVED,
+        kinds=("restart", "join"),
+        was_there=True,
+    ),
+    plant(
+        49,
+        "a rank without a neighbour fails the run",
+        "simcluster/overlays/gossip.py",
+        "            if lost.reason == ENDED:\n                raise lost",
+        "            raise lost",
+        algorithms=(*ROUNDS, "ad_psgd"),
+        kinds=LOSSES,
+        was_there=True,
+    ),
+    plant(
+        50,
+        "rank 0 alone is judged, though it may die",
+        "simcluster/experiment/understudies.py",
+        "    losing = [fault for fault in faults if may_lose(fault)]\n",
+        "    if rank:\n        return False\n    losing = [fault for fault in faults if may_lose(fault)]\n",
+        kinds=LOSSES,
+        was_there=True,
+    ),
+    plant(
+        54,
+        "a run whose every node died is done",
+        SIM + "outcome.py",
+        "if cluster.gone and not anybody_well and not cluster.living():",
+        "if not cluster.nodes:",
+        kinds=LOSSES,
+        was_there=True,
+    ),
+]
+
+PLANTED = [*IN_THE_SIMULATOR, *AT_SERVERS, *AMONG_NEIGHBOURS, *IN_GROUPS, *IN_CHECKPOINTS, *ONCE_THERE]
