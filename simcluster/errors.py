@@ -97,10 +97,10 @@ ENDED = "ended its algorithm"
 
 
 class PeerLost(RunError):
-    """The node of *rank* is gone, and somebody waited for it."""
+    """The node of *rank* is gone, in its life *incarnation*, and a peer needed it."""
 
-    def __init__(self, rank: int, name: str = "", reason: str = "") -> None:
-        self.rank, self.name, self.reason = rank, name, reason
+    def __init__(self, rank: int, name: str = "", reason: str = "", incarnation: int = 0) -> None:
+        self.rank, self.name, self.reason, self.incarnation = rank, name, reason, incarnation
         label = f"rank {rank}" + (f" ({name})" if name else "")
         super().__init__(f"{label} is lost" + (f": {reason}" if reason else ""))
 

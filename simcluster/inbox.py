@@ -24,11 +24,23 @@ class Inbox:
     A reason of ENDED is a peer that ended its algorithm; any other is one that died. *on_room* is called with the
     source of each message that was queued here and has been received; *listen* with the source of a recv that is about
     to wait, and may call `lose` for those of whom there is news; *on_told* with a peer when its loss is raised for the
-    first time: from then on it may be `found` again.
+    first time: from then on it may be `found` again. *life_of* tells which life of a peer this node deals with.
     """
 
     __slots__ = (
-        *("_closed", "_listen", "_loop", "_names", "_on_room", "_on_told", "_rank", "_to_come", "_told", "_untold"),
+        *(
+            "_closed",
+            "_life_of",
+            "_listen",
+            "_loop",
+            "_names",
+            "_on_room",
+            "_on_told",
+            "_rank",
+            "_to_come",
+            "_told",
+            "_untold",
+        ),
         *("lost", "mailbox"),
     )
 
@@ -40,11 +52,12 @@ class Inbox:
         on_room: Callable[[int], object],
         listen: Callable[[int | Any_], object] = lambda source: None,
         on_told: Callable[[int], object] = lambda rank: None,
+        life_of: Callable[[int], int] = lambda rank: 0,
     ) -> None:
         self.mailbox: Mailbox[Waiting] = Mailbox()
         self.lost: dict[int, str] = {}
         self._rank, self._names, self._loop = rank, names, loop
-        self._on_room, self._listen, self._on_told = on_room, listen, on_told
+        self._on_room, self._listen, self._on_told, self._life_of = on_room, listen, on_told, life_of
         self._told: set[int] = set()  # only asked whether somebody is in it
         self._untold: list[int] = []  # the dead of whom no recv(ANY) has been told yet
         self._to_come: set[int] = set()  # those who have never been there; only asked how many
@@ -76,7 +89,7 @@ class Inbox:
         if rank not in self._told:
             self._told.add(rank)
             self._on_told(rank)
-        return PeerLost(rank, self._names[rank], self.lost.get(rank, ""))
+        return PeerLost(rank, self._names[rank], self.lost.get(rank, ""), self._life_of(rank))
 
     async def take(
         self, source: int | Any_, tag: str | Any_, on_wait: Callable[[Waiting], object] | None = None

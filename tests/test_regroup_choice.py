@@ -22,7 +22,7 @@ def facts(rank: int, size: int, *, dead: tuple[int, ...] = (), cut: tuple[tuple[
 
 def test_the_dead_and_those_who_have_ended_are_left_out() -> None:
     known = facts(1, 4, dead=(0,))
-    known.lose(3, ENDED)
+    known.lose(3, ENDED, 0)
     assert form(known, range(4)) == ([1, 2], {})
 
 
@@ -59,20 +59,39 @@ def test_whoever_goes_on_lives_and_can_reach_all_others_of_the_group(size: int, 
 
 def test_a_loss_is_of_one_life_and_what_is_known_of_it_is_no_news() -> None:
     known = Facts(0, 3)
-    assert known.lose(2, "its process is gone")
-    assert not known.lose(2, "its process is gone")
+    assert known.lose(2, "its process is gone", 0)
+    assert not known.lose(2, "its process is gone", 0)
     assert known.is_dead(2)
     known.comes(2, 1)
     assert not known.is_dead(2), "the new one lives"
     assert not known.merge([(2, 0)], []), "somebody hears late of the old one's death"
-    assert known.lose(2, "gone again")
+    assert known.lose(2, "gone again", 1)
     assert known.is_dead(2)
+
+
+def test_an_old_loss_that_is_heard_late_is_not_read_as_the_loss_of_the_new_life() -> None:
+    known = Facts(2, 3)
+    known.learn([1, 0, 0])  # the leader's decision overtook both the rank's Join and the news of its crash
+    count = known.count
+    assert not known.lose(0, "crashed by the fault plan", 0)
+    assert not known.is_dead(0)
+    assert known.count == count
+    assert known.lose(0, "crashed by the fault plan", 1)
+    assert known.is_dead(0)
+
+
+def test_a_join_of_a_life_that_is_over_takes_no_later_one_back() -> None:
+    known = Facts(0, 3)
+    known.merge([(1, 2)], [])
+    assert not known.comes(1, 1)
+    assert known.lives == [0, 2, 0]
+    assert known.is_dead(1)
 
 
 def test_who_may_live_on_out_of_reach_is_not_dead() -> None:
     for reason in (CUT, GIVEN_UP):
         known = Facts(1, 3)
-        known.lose(0, reason)
+        known.lose(0, reason, 0)
         assert known.parted(0, 1)
         assert known.is_lost(0)
         assert not known.is_dead(0)

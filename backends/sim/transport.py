@@ -43,7 +43,7 @@ class SimTransport:
         self.rank, self.size, self.name = rank, len(names), names[rank]
         self.recorder = recorder
         self.rng = NodeRandom(cluster.seed, self.name)
-        self.inbox = Inbox(rank, names, cluster.loop, self._make_room, self._listen, self._told)
+        self.inbox = Inbox(rank, names, cluster.loop, self._make_room, self._listen, self._told, self.known)
         self.device = device
         buffer_bytes = cluster.topology.nodes[self.name].send_buffer_bytes
         self.buffer = SendBuffer(buffer_bytes) if buffer_bytes else None

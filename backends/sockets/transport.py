@@ -78,7 +78,7 @@ class SocketTransport:
         self._links: dict[int, Connection] = {}
         self._held: dict[int, tuple[bool, bool]] = {}  # by a fault: whether not to write, not to read
         self._returning = Returning(self)
-        self.inbox = Inbox(rank, names, self._loop, self._has_room, on_told=self._returning.told)
+        self.inbox = Inbox(rank, names, self._loop, self._has_room, on_told=self._returning.told, life_of=self._life_of)
         self.notes = notes
         self._outside = contextvars.copy_context()  # without notes: for callbacks that are not the program's
         self._goodbye: Outgoing | None = None  # what was said to all peers
@@ -119,7 +119,7 @@ class SocketTransport:
             raise
         except ConnectionError as error:
             if self._links[to] is not link:  # that of the incarnation before
-                raise PeerLost(to, self.inbox.name_of(to), str(error)) from None
+                raise PeerLost(to, self.inbox.name_of(to), str(error), link.peer.incarnation) from None
             self.inbox.lose(to, str(error))
             raise self.inbox.error(to) from None
         finally:
@@ -229,6 +229,10 @@ class SocketTransport:
                 self.notes.gone(Event.LOST, rank, reason)
         self.inbox.lose(rank, reason)
 
+    def _life_of(self, rank: int) -> int:
+        """Return which life of *rank* this node deals with."""
+        return self._links[rank].peer.incarnation if rank in self._links else 0
+
     def expect_end(self, rank: int, reason: str, incarnation: int = 0) -> None:
         """Somebody who knows says that *rank* is gone. What it had sent comes first, if it comes soon."""
         self._unheard.discard(rank)
@@ -298,7 +302,7 @@ class SocketTransport:
         if self.inbox.lost.get(rank) == ENDED:
             raise ProtocolError("a message after the goodbye")
         payload = Payload(frame.tensors, frame.message.values)
-        life = self._links[rank].peer.incarnation
+        life = self._life_of(rank)
         message = Message(rank, frame.message.tag, payload, frame.size_bytes, incarnation=life)
         if self.notes is not None:
             self.notes.message(rank, zlib.crc32(frame.header, frame.body_crc))

@@ -38,6 +38,8 @@ class Council:
         self.facts = Facts(node.rank, node.size, incarnation)
         self.members = sorted(members)
         self.number, self.leader_of_group = 0, -1
+        self._lives = [0] * node.size  # which life of each rank belongs to the present group
+        self._behind: set[int] = set()  # ranks of which the transport still has an earlier life; only asked for members
         self.unrest = False
         self.is_done = False  # this rank's algorithm has ended in the present group
         self.failure: PeerLost | None = None  # of a member whose own code raised: the run has failed
@@ -61,15 +63,26 @@ class Council:
             self._watching = asyncio.create_task(self._watch())
 
     def lose(self, lost: PeerLost) -> None:
-        """What a PeerLost says, whoever it was raised at."""
+        """Take in a PeerLost, wherever it was raised. It is news of one life of its rank, and of no later one."""
         rank, step = lost.rank, _step_of_leave(lost.reason)
-        if not self.facts.lose(rank, lost.reason):
+        if self._is_past(lost):
+            self._behind.add(rank)
+        is_news = self.facts.lose(rank, lost.reason, lost.incarnation)
+        if not is_news and not self._misses_life(lost):
             return
         if _raised(lost.reason):
             self.failure = self.failure or lost
         if rank in self.members and lost.reason != ENDED:
             self._stir(step)
         self._news.set()
+
+    def _is_past(self, lost: PeerLost) -> bool:
+        """Return whether *lost* is a life that is known to be over, since another one has followed it."""
+        return lost.incarnation < self.facts.lives[lost.rank]
+
+    def _misses_life(self, lost: PeerLost) -> bool:
+        """Return whether *lost* is a past life that the present group still counts on."""
+        return self._is_past(lost) and lost.incarnation >= self._lives[lost.rank] and not self.unrest
 
     def disturb(self) -> None:
         """The present group cannot go on."""
@@ -99,6 +112,9 @@ class Council:
         """
         for rank in ranks:
             task = self._draining.get(rank)
+            if rank in self._behind and rank not in self._node.peers:
+                continue  # its present life has yet to reach this node: its Join will be heard
+            self._behind.discard(rank)
             if rank != self.facts.rank and (task is None or task.done()):
                 self._draining[rank] = asyncio.create_task(self._drain(rank))
 
@@ -140,8 +156,10 @@ class Council:
 
     def _hear(self, source: int, word: Word) -> None:
         match word:
-            case Join() if source not in self.members or word.incarnation > self.facts.lives[source]:
-                self.facts.comes(source, word.incarnation)
+            case Join() if source not in self.members or word.incarnation > self._lives[source]:
+                if self.facts.comes(source, word.incarnation):
+                    for heard in (self._calls, self._answers, self._decided, self._marks):
+                        heard.pop(source, None)  # type: ignore[attr-defined]  # of its life before
                 self.unrest = self.unrest or (self._leads and not self.is_done)
             case Call():
                 self._calls[source], self._caller = word.round, source
@@ -277,6 +295,7 @@ class Council:
         """From now on this node belongs to that group."""
         self.number, self.leader_of_group, self.members = decision.number, decision.leader, decision.members
         self.facts.learn(decision.lives)
+        self._lives = [*decision.lives]
         self.facts.asking -= set(decision.members)
         self.unrest, self.leaves_at, self.is_done = False, None, False
         self._calling = False
@@ -319,10 +338,19 @@ class Council:
         task.add_done_callback(self._tasks.pop)
 
     async def _send(self, to: int, tag: str, content: dict[str, str] | None) -> None:
-        try:
-            await self._node.send(to, tag, content)
-        except PeerLost as lost:
-            self.lose(lost)
+        while True:
+            try:
+                await self._node.send(to, tag, content)
+            except PeerLost as lost:
+                self.lose(lost)
+                if not self._is_past(lost):
+                    return
+                # The rank is back, as others have said first: this is said when its new life is here, too.
+                await self.until(lambda: to in self._node.peers or self.facts.is_lost(to))
+                if self.facts.is_lost(to):
+                    return
+            else:
+                return
 
 
 def _raised(reason: str) -> bool:

@@ -26,8 +26,15 @@ class Facts:
         self._dead: set[Life] = set()
         self._cuts: set[tuple[Life, Life]] = set()
 
-    def lose(self, rank: int, reason: str) -> bool:
-        """This rank has lost *rank*; True if that is news. Who is cut off may live on, and think the same of us."""
+    def lose(self, rank: int, reason: str, incarnation: int) -> bool:
+        """Note that this rank has lost *rank* in its life *incarnation*; return whether that is news.
+
+        A node that is cut off may live, and think the same of this one. The loss of a life that is over, which another
+        rank may have told of first, is no loss of the present one.
+        """
+        if incarnation < self.lives[rank]:
+            return False
+        self._learn(rank, incarnation)
         if reason == ENDED:
             return self._note(self.finished, rank)
         self.reasons[rank] = reason
@@ -39,20 +46,26 @@ class Facts:
         """Another rank knows this; True if any of it is news."""
         before = self.count
         for rank, incarnation in dead:
+            self._learn(rank, incarnation)
             self._note(self._dead, (rank, incarnation))
         for one, other in cuts:
             self._note(self._cuts, ((one[0], one[1]), (other[0], other[1])))
         return self.count > before
 
     def comes(self, rank: int, incarnation: int) -> bool:
-        """*rank* asks to be let in, in another life."""
-        self.lives[rank] = incarnation
-        self.finished.discard(rank)
+        """Note that *rank* asks to be let in, in its life *incarnation*; return whether that is news."""
+        if incarnation < self.lives[rank]:
+            return False
+        is_another = self._learn(rank, incarnation)
+        if is_another and rank in self.asking:
+            self.count += 1
+            return True
         return self._note(self.asking, rank)
 
     def learn(self, lives: Iterable[int]) -> None:
-        """These are everybody's lives, as who leads knows them."""
-        self.lives = [max(known, told) for known, told in zip(self.lives, lives, strict=True)]
+        """Take over the *lives* of all ranks that the leader knows, where they are later ones."""
+        for rank, incarnation in enumerate(lives):
+            self._learn(rank, incarnation)
 
     def is_dead(self, rank: int) -> bool:
         return self._life(rank) in self._dead
@@ -72,6 +85,14 @@ class Facts:
     @property
     def cuts(self) -> list[tuple[Life, Life]]:
         return sorted(self._cuts)
+
+    def _learn(self, rank: int, incarnation: int) -> bool:
+        """Note that *rank* has had the life *incarnation*; return whether that is a later one than was known."""
+        if incarnation <= self.lives[rank]:
+            return False
+        self.lives[rank] = incarnation
+        self.finished.discard(rank)
+        return True
 
     def _life(self, rank: int) -> Life:
         return rank, self.lives[rank]

@@ -17,13 +17,5 @@ SEEDS: Final[dict[int, str]] = {
 }
 """Of the seeds in `make test`, by number: what is broken."""
 
-KEPT: Final[dict[str, str]] = {
-    "late_comer_crash": "a late comer fails the run",
-    "late_comer_leave": "a late comer fails the run",
-    "late_comer_two_joins": "a late comer fails the run",
-    "reform_deadlock": "words of a group that is formed again arrive in another order",
-    "reform_deadlock_demo": "words of a group that is formed again arrive in another order",
-    "reform_nobody": "words of a group that is formed again arrive in another order",
-    "reform_nobody_join": "words of a group that is formed again arrive in another order",
-}
+KEPT: Final[dict[str, str]] = {}
 """Of the cases in kept, by name: what is broken."""
