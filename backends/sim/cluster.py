@@ -329,7 +329,7 @@ def _abandon(task: SimTask[Any]) -> None:
         coroutine = task.get_coro()
         if coroutine is not None:
             coroutine.close()
-    task._log_destroy_pending = False
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 def _troubled(stream: Stream) -> TroubledStream:
