@@ -12,6 +12,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from simcluster.interrupts import CtrlC
 from simcluster.keeper import finished
 
 T = TypeVar("T")
@@ -27,10 +28,11 @@ def run_to_its_end(main: Coroutine[Any, Any, T]) -> T:
     loop = runner.get_loop()
     task = loop.create_task(main)
     try:
-        while not task.done():
-            with contextlib.suppress(SystemExit):
-                runner.run(finished(task))
-        return task.result()
+        with CtrlC(lambda: loop.call_soon_threadsafe(task.cancel, "interrupted")):
+            while not task.done():
+                with contextlib.suppress(SystemExit):
+                    runner.run(finished(task))
+            return task.result()
     finally:
         stubborn = _cancel_all(loop)
         if stubborn:  # a runner would wait for them for ever
