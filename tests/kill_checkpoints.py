@@ -22,6 +22,7 @@ import simcluster
 from simcluster.checkpoints.gather import Gather
 from simcluster.checkpoints.store import SHARDS, Store, checkpoints, latest
 from simcluster.experiment.resume import resume
+from simcluster.intra_op import use_one_thread
 
 PATIENCE_S = 60.0
 
@@ -166,6 +167,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="of the runs that are killed behind half of them")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
+    use_one_thread()  # a child that is forked from threads of OpenMP waits for them for ever
     chance = random.Random(asked.seed)
     found: list[Found] = []
     exact = 0

@@ -52,6 +52,7 @@ def _put_on(
     loop: ReplayLoop, script: Script, order: Order, job: ClusterJob, program: Any, scripts: Sequence[Script]
 ) -> None:
     recorder = Recorder(script.rank, script.name, lambda: script.now_s, kept_spans(len(job.names)))
+    recorder.losses_are_planned = False
     recorder.channel = ReplayedChannel(script, loop)
     script.node = ReplayedNode(script, job.names, job.seed, recorder, loop, order.answers)
     script.node.to = partial(_node, scripts)

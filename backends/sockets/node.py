@@ -129,6 +129,7 @@ class _Node:
         self._loop = asyncio.get_running_loop()
         self._started_s: float | None = None
         self.recorder = Recorder(job.rank, job.names[job.rank], self._now, kept_spans(len(job.names)))
+        self.recorder.losses_are_planned = False
         self.notes = Notes(self._now) if job.order else None
         self.transport = SocketTransport(
             job.rank,

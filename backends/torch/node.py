@@ -112,6 +112,7 @@ class _Node:
         self._started_s = time.perf_counter()
         self._options = options
         self._recorder = Recorder(place.rank, job.names[place.rank], self._now, kept_spans(place.size))
+        self._recorder.losses_are_planned = False
         self._transport = TorchTransport(
             place.rank, list(job.names), job.seed, self._recorder, group, inbox_bytes=options.inbox_bytes
         )

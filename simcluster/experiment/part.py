@@ -79,7 +79,7 @@ class Part:
 
     async def judge(self, finished_s: float) -> None:
         """Evaluates what was to be; on real nodes, where no plan knows all losses, also on the lowest rank left."""
-        if not self.stands_for_the_run and self._experiment.backend != "sim" and await is_lowest(self._whole):
+        if not self.stands_for_the_run and not self._recorder.losses_are_planned and await is_lowest(self._whole):
             self._may_stand = True
             self._look()
         if self.evaluations is not None and self.stands_for_the_run:

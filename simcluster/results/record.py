@@ -145,6 +145,7 @@ class Recorder:
     *channel* and *restored* are a backend's: who takes checkpoints, and what this node goes on from. *incarnation* is 0
     in a first life that began with the run, and higher by one each time that the node comes late or comes back.
     *told_to_leave*: its algorithm is to end where its step does. *is_interrupted*: the run ends unjudged.
+    *losses_are_planned*: no node is lost but by the plan, unlike on real nodes and in their replay.
     """
 
     def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
@@ -158,6 +159,7 @@ class Recorder:
         self.restored: Shard | None = None
         self.told_to_leave = False
         self.is_interrupted = False
+        self.losses_are_planned = True
 
     @property
     def incarnation(self) -> int:
