@@ -26,6 +26,14 @@ async def spins(node, replica):
 """
 
 
+@pytest.fixture(autouse=True)
+def default_sigint() -> Iterator[None]:
+    """Take SIGINT as a terminal's process does: a job that a shell started in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @contextmanager
 def run(*arguments: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """`simcluster run` in *folder*; killed at the end, whatever the test found."""
