@@ -159,7 +159,7 @@ class Council:
             case Join() if source not in self.members or word.incarnation > self._lives[source]:
                 if self.facts.comes(source, word.incarnation):
                     for heard in (self._calls, self._answers, self._decided, self._marks):
-                        heard.pop(source, None)  # type: ignore[attr-defined]  # of its life before
+                        heard.pop(source, None)  # of its life before
                 self.unrest = self.unrest or (self._leads and not self.is_done)
             case Call():
                 self._calls[source], self._caller = word.round, source
