@@ -289,12 +289,13 @@ class RunRecord:
 def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
     """Return the node of *nodes* that stands for the run: its weights and held-out loss are the run's.
 
-    It is the lowest rank of those that ended well and have trained; where groups were formed anew, of the last group.
-    If there is none, the run has failed: then it is the first rank of the last group, however that ended.
+    It is the lowest rank of those that ended well and have trained, or were there from the beginning: the time may be
+    up before a first step. Where groups were formed anew, it is one of the last group. If there is none, the run has
+    failed: then it is the first rank of the last group, however that ended.
     """
 
     def place(node: NodeRecord) -> tuple[bool, int, int]:
-        lasted = node.ended_well and node.trained
+        lasted = node.ended_well and (node.trained or not node.incarnation)
         return not lasted, -node.group_number, node.rank if node.group_rank is None else node.group_rank
 
     return min(nodes, key=place)
