@@ -16,9 +16,10 @@ import os
 import select
 import selectors
 import signal
+import stat
 import sys
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 from backends.sockets.handshake import RUN_IS_OVER
 from backends.sockets.logs import log_file
@@ -133,13 +134,27 @@ def _become_node(private: list[int], here: dict[str, Any], log_file: str | None,
 
 
 def _open_log(file: str) -> int:
+    """Open the log *file*, which may be a pipe that a launcher's process on this machine reads."""
+    try:
+        if stat.S_ISFIFO(os.lstat(file).st_mode):
+            number = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # without a reader that is an error
+            os.set_blocking(number, True)
+            return number
+    except FileNotFoundError:
+        pass  # a regular file is made
+    except OSError as error:
+        _end_without(file, error)
     try:
         return log_file(file)
     except FileNotFoundError:
         os._exit(1)  # the launcher made its folder, and has gone since and taken it away
     except OSError as error:
-        print(f"a node ends: its log {file} cannot be opened ({error.strerror})", file=sys.stderr, flush=True)
-        os._exit(1)
+        _end_without(file, error)
+
+
+def _end_without(file: str, error: OSError) -> NoReturn:
+    print(f"a node ends: its log {file} cannot be opened ({error.strerror})", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _reap(children: dict[int, int], answers: int) -> None:
