@@ -59,3 +59,16 @@ def test_a_run_that_went_on_in_another_group_is_not_begun_again() -> None:
     assert not restarts.again(record)
     nodes[0].is_through = False  # it did not come to the end either
     assert restarts.again(record)
+
+
+def test_a_model_that_rank_0_was_to_put_together_is_lost_with_it() -> None:
+    ended = [
+        NodeRecord(rank, name, ended_well=True, trained=True, holds_part=True) for rank, name in ((1, "b"), (2, "c"))
+    ]
+    record = RunRecord([NodeRecord(0, "a", trained=True), *ended], 1.0, 1.0, extra={"lost": {"a": "crashed"}})
+    assert Restarts(ClusterJob(["a", "b", "c"], "{}"), most=1).again(record)
+    assert str(record.error) == "rank 0 (a) is lost: crashed"
+    whole = RunRecord([NodeRecord(0, "a", ended_well=True), *ended], 1.0, 1.0)
+    assert not Restarts(ClusterJob(["a", "b", "c"], "{}"), most=1).again(whole)
+    assert whole.error is None
+    assert whole.standing.name == "a"

@@ -168,6 +168,7 @@ class Cluster:
         """
         node = self.nodes[rank]
         node.die(fault)
+        node.recorder.record.ended_well = False  # what it ended with is in a process that is gone
         self.gone[rank] = reason
         if returns:
             self._returns[rank] = self.loop.create_future()

@@ -12,7 +12,7 @@ import json
 import pydantic
 
 from simcluster.errors import ENDED, PeerLost
-from simcluster.experiment.part import Part
+from simcluster.experiment.part import OBSERVED_RANK, Part
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.values import missing_values
 from simcluster.kernels import numerics
@@ -92,6 +92,7 @@ async def run_node(
                 await part.judge(finished_s)
         finally:
             record = recorder.finish(part.replica.weights_sha256(), finished_s)
+            record.holds_part = part.replica.is_parted and node.rank != OBSERVED_RANK
             if (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":
                 record.weights = to_safetensors(part.replica.names, part.replica.parameters)
     return recorder.record

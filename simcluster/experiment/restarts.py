@@ -36,6 +36,7 @@ class Restarts:
 
     def again(self, record: RunRecord) -> bool:
         """Return whether *job* is to be run once more, after an attempt that left *record*."""
+        record.error = record.error or _model_lost(record)
         rows = self._note_faults(record)
         if not isinstance(record.error, WORTH_IT) or record.went_on or len(self._earlier) == self._most:
             return False
@@ -79,3 +80,12 @@ class Restarts:
             faults=faults_to_come(first.faults, later_s, happened_s - self._first_began_s),
         )
         return place
+
+
+def _model_lost(record: RunRecord) -> PeerLost | None:
+    """The loss of rank 0, if those that ended well hold parts of a model that it was to put together."""
+    ended = [node for node in record.nodes if node.ended_well]
+    if not ended or not all(node.holds_part for node in ended):
+        return None
+    first = record.nodes[0]
+    return PeerLost(first.rank, first.name, record.extra.get("lost", {}).get(first.name, "it has not ended"))

@@ -74,7 +74,8 @@ class NodeRecord:
     *is_through* says that its algorithm came to its end there. *first_step* and *last_step* are (step, time) of what
     its algorithm recorded first and last, also where no value is known. *incarnation* is which
     of its lives ended last: see Recorder. *ended_well* and *trained* are of that life: it came to the run's end, or to
-    its time; and its weights have had a step, or were taken over from a node whose weights had. *numerics* names the
+    its time; and its weights have had a step, or were taken over from a node whose weights had. *holds_part*: only some
+    of its weights are the model's, and rank 0 has them all. *numerics* names the
     kernels that computed there, as simcluster.kernels does: None where nothing was computed, or if the node never
     handed in its record.
     """
@@ -100,6 +101,7 @@ class NodeRecord:
     is_through: bool = False
     ended_well: bool = False
     trained: bool = False
+    holds_part: bool = False
     first_step: tuple[int, float] | None = None
     last_step: tuple[int, float] | None = None
     began_s: float = 0.0
@@ -290,12 +292,13 @@ def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
     """Return the node of *nodes* that stands for the run: its weights and held-out loss are the run's.
 
     It is the lowest rank of those that ended well and have trained, or were there from the beginning: the time may be
-    up before a first step. Where groups were formed anew, it is one of the last group. If there is none, the run has
-    failed: then it is the first rank of the last group, however that ended.
+    up before a first step. One that holds a part of the model never does. Where groups were formed anew, it is one of
+    the last group. If there is none, the run has failed: then it is the first rank of the last group, however that
+    ended.
     """
 
     def place(node: NodeRecord) -> tuple[bool, int, int]:
-        lasted = node.ended_well and (node.trained or not node.incarnation)
+        lasted = node.ended_well and not node.holds_part and (node.trained or not node.incarnation)
         return not lasted, -node.group_number, node.rank if node.group_rank is None else node.group_rank
 
     return min(nodes, key=place)

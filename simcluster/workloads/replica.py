@@ -61,6 +61,9 @@ class Replica(Progress):
     computes = True
     """Whether there are numbers behind its tensors."""
 
+    is_parted = False
+    """Whether this rank trains a part of the model, which is whole again at rank 0 alone."""
+
     def __init__(
         self,
         *,
@@ -204,6 +207,7 @@ class Replica(Progress):
 
     def part(self, places: Sequence[int]) -> Part:
         """The parameters at *places* with their share of the optimizer."""
+        self.is_parted = True
         parameters = [self._trainable[place] for place in places]
         costs = count_part(parameters, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
         step = partial(take_step, self._optimizer, parameters, clip_norm=None)
@@ -233,6 +237,7 @@ class Replica(Progress):
         """This rank's share of the model, split by tensors: see `simcluster.workloads.tensor_shard`. Raises UsageError
         if that many ranks cannot split it.
         """
+        self.is_parted = True
         rank, size = self._rank, len(self._shards)
         share = share_of(modules_in_order(self._model), self._trainable, rank, size)
         costs = count_part(share.parameters, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))

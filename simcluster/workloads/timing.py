@@ -88,6 +88,7 @@ class TimingReplica(Replica):
         return self._sketch.apply_cost()
 
     def part(self, places: Sequence[int]) -> Part:
+        self.is_parted = True
         return self._sketch.part(places)
 
     def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
@@ -102,6 +103,7 @@ class TimingReplica(Replica):
         return self._sketch.layer_costs(batch)
 
     def tensor_shard(self) -> TensorShard:
+        self.is_parted = True
         return timing_shard(self._sketch, self._size)
 
     def evaluate_weights(self, parameters: Sequence[Tensor]) -> dict[str, float]:

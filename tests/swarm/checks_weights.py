@@ -85,7 +85,8 @@ def _same_slope(played: Played, hits: Hits) -> bool:
         return False
     if case.algorithm == "streaming_diloco" and played.summary.get("regroups"):
         return False  # a fragment that was under way is dropped, and with it a step of the outer optimizer
-    return not (case.algorithm in ("k_async", "ssp", "easgd") and hits.may_be_lost)
+    # Without a rank, the shares of sgp's others are unequal: their mean is promised, not what each of them has.
+    return not (case.algorithm in ("k_async", "ssp", "easgd", "sgp") and hits.may_be_lost)
 
 
 def _slope(played: Played, before: Played) -> Found:

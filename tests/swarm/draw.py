@@ -24,6 +24,9 @@ OMITTED: Final = 0.4
 LAYERED: Final = ("pipeline", "tensor_parallel")
 """They cut a model of layers, which is that of digits."""
 
+OVERLAPPING: Final = "streaming_diloco"
+"""Its collectives overlap. Where a peer takes little unread, they may block each other: docs/network.md."""
+
 SIZES: Final = (1, 2, 3, 4, 5, 6, 7, 8)
 SHARES: Final = (2, 14, 30, 30, 12, 6, 2, 4)
 
@@ -44,6 +47,8 @@ def draw_case(seed: int) -> Case:
         "stop": _stop(dice.below("stop"), features),
         "seed": dice.whole("seed", 0, 999),
     }
+    if algorithm == OVERLAPPING:
+        document["topology"].pop("inbox", None)
     if "checkpoints" in features and dice.chance("keeps", 0.6):
         document["checkpoint"] = {"every": dice.whole("every", 1, 4), "keep": dice.whole("keep", 1, 3)}
     if "regroup off" in features and dice.chance("regroup", 0.2):
