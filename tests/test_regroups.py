@@ -42,7 +42,7 @@ def test_the_first_rank_of_the_last_group_stands_for_the_run() -> None:
 
 
 def test_a_dead_or_untrained_rank_does_not_stand_for_the_run() -> None:
-    dead, untrained = NodeRecord(0, "a", trained=True), NodeRecord(1, "b", ended_well=True)
+    dead, untrained = NodeRecord(0, "a", trained=True), NodeRecord(1, "b", ended_well=True, incarnation=1)
     third, fourth = (NodeRecord(rank, name, ended_well=True, trained=True) for rank, name in ((2, "c"), (3, "d")))
     assert standing([dead, untrained, third, fourth]) is third
     dead.group_number, dead.group_rank = 1, 0  # it died in a group that all others had ended before
