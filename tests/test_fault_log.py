@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import simcluster
-from simcluster.errors import NodeFailed, PeerLost
 from simcluster.experiment.fault_kinds import Crash, Flap, Hang
-from simcluster.experiment.fault_log import FaultLog, explained
+from simcluster.experiment.fault_log import FaultLog
 from simcluster.results.faults import bands, cells, trace_events
 from simcluster.results.folder import Run
 from tests.test_trace import broken_rules
@@ -52,17 +51,6 @@ def test_a_log_that_sees_no_bytes_says_so() -> None:
     log.begins(CRASH)
     assert log.rows()[0]["dropped_bytes"] is None
     assert cells(log.rows()[0])[-1] == "-"
-
-
-def test_only_losses_between_those_whom_a_cut_parted_are_explained_by_it() -> None:
-    failures: dict[int, BaseException] = {
-        3: PeerLost(1, "b"),
-        0: PeerLost(2, "c"),
-        1: NodeFailed(1, "b", "a bug"),
-        2: PeerLost(0, "a"),
-    }
-    assert list(explained(failures, lambda a, b: {a, b} == {0, 2})) == [0, 2]
-    assert explained(failures, lambda a, b: False) == {}
 
 
 ROWS: list[dict[str, Any]] = [

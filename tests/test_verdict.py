@@ -93,11 +93,47 @@ def test_an_unplanned_death_that_was_made_good_too_late_is_still_the_error() -> 
     assert verdict.lost == {"b": "its process is gone, and came back too late"}
 
 
-def test_who_came_back_and_cannot_go_on_for_another_reason_fails_the_run() -> None:
+def test_a_late_comer_that_misses_another_node_is_lost_and_fails_nothing_if_one_ends_well() -> None:
+    verdict = Verdict(list("abcd"), planned={1, 2})
+    verdict.died(2, CRASHED)
+    for rank, reason in ((1, CRASHED), (3, "has not joined yet")):
+        verdict.came(rank, reason)
+    verdict.failed(1, peer_lost(2))
+    assert not verdict.has_failed, "the others train on"
+    assert isinstance(verdict.error, PeerLost), "as long as no node has ended well"
+    verdict.ended_well()
+    verdict.failed(3, peer_lost(2))
+    assert verdict.error is None
+    why = "rank 2 (c) is lost: the connection was closed"
+    assert verdict.lost == {"b": why, "c": CRASHED, "d": "joined too late"}, "rank 0 had ended when d gave up"
+
+
+def test_a_late_comer_whose_own_code_raises_fails_the_run() -> None:
+    verdict = Verdict(list("ab"), planned={1})
+    verdict.came(1, CRASHED)
+    verdict.ended_well()
+    verdict.failed(1, Failure("failed", "ValueError: x", details="Traceback\nValueError: x"))
+    assert verdict.has_failed
+    assert isinstance(verdict.error, NodeFailed)
+
+
+def test_a_node_that_was_there_from_the_beginning_and_misses_a_peer_fails_the_run() -> None:
+    verdict = Verdict(list("abc"), planned={1})
+    verdict.came(1, CRASHED)
+    verdict.ended_well()
+    verdict.failed(2, peer_lost(1))
+    assert verdict.has_failed
+    assert isinstance(verdict.error, PeerLost)
+
+
+def test_a_late_comer_that_fails_and_comes_once_more_is_lost_no_more() -> None:
     verdict = Verdict(list("ab"), planned={1})
     verdict.came(1, CRASHED)
     verdict.failed(1, peer_lost(0))
-    assert verdict.has_failed
+    verdict.came(1, "failed")
+    verdict.ended_well()
+    assert verdict.error is None
+    assert verdict.lost == {}
 
 
 def test_who_never_came_is_told_by_whether_the_plan_was_to_bring_it() -> None:

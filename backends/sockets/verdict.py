@@ -10,7 +10,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from backends.sockets.control import LEFT, Failure
-from simcluster.errors import ENDED, NobodyLeft, NodeFailed, PeerLost, RunError
+from simcluster.errors import NobodyLeft, NodeFailed, PeerLost, RunError
+from simcluster.experiment.attribution import Report, excuse, excuses
 from simcluster.experiment.fault_kinds import ABSENT, NEVER_JOINED, too_late
 
 
@@ -23,8 +24,8 @@ class Verdict:
     death itself is known here, so the error is found at the end: a death that nobody planned or a failure of
     its own, the first of them; else the planned death or cut that a survivor could not do without; else the first
     report there is. *planned* has the ranks that the fault plan kills, *cut_off* says of two ranks that it has cut them
-    off from each other: whoever cannot go on for that is no failure, but lost, if others end well. Nor is whoever left
-    as it was told to, or came back and found that the others had ended; who comes back in time is lost no more.
+    off from each other. Which reports are no failure is the rule of simcluster.experiment.attribution. A node that left
+    as it was told to is no failure; one that comes back is no longer lost.
     """
 
     names: list[str]
@@ -32,11 +33,10 @@ class Verdict:
     cut_off: Callable[[int, int], bool] = lambda a, b: False
     own: Exception | None = None  # the launcher's: a start that failed, a limit that was reached
     has_failed: bool = False  # some node has, and nobody planned it
-    anybody_well: bool = False
     _deaths: dict[int, str] = field(default_factory=dict)
     _causes: list[RunError] = field(default_factory=list)
-    _reports: list[PeerLost] = field(default_factory=list)
-    _cut: dict[int, PeerLost] = field(default_factory=dict)  # by the rank that reported it
+    _reports: dict[int, tuple[Report, int]] = field(default_factory=dict)  # and how many had ended well before
+    _ended_well: int = 0
     _left: bool = False  # somebody has
     _before: dict[int, tuple[str, PeerLost | None]] = field(default_factory=dict)  # who came back: why it was lost
 
@@ -47,7 +47,11 @@ class Verdict:
 
     def ended_well(self) -> None:
         """Some node has."""
-        self.anybody_well = True
+        self._ended_well += 1
+
+    @property
+    def anybody_well(self) -> bool:
+        return bool(self._ended_well)
 
     def came(self, rank: int, reason: str) -> None:
         """*rank*, which was not there for *reason*, has come."""
@@ -55,6 +59,7 @@ class Verdict:
         if cause is not None:
             self._causes.remove(cause)
         self._deaths.pop(rank, None)
+        self._reports.pop(rank, None)
         self._before[rank] = reason, cause
 
     def never_came(self, rank: int, reason: str, *, planned: bool) -> None:
@@ -64,30 +69,33 @@ class Verdict:
         elif reason == ABSENT:
             self._deaths[rank] = NEVER_JOINED
 
-    def _came_too_late(self, rank: int) -> None:
-        reason, cause = self._before[rank]
-        self._deaths[rank] = too_late(reason)
-        if cause is not None:
-            self._causes.append(cause)
-
     def failed(self, rank: int, failure: Failure) -> None:
         if failure.kind == LEFT:
             self._deaths[rank], self._left = failure.text, True
             return
-        if rank in self._before and failure.kind == "peer_lost" and failure.text == ENDED:
-            self._came_too_late(rank)
-            return
-        lost = PeerLost(failure.rank, self._name(failure.rank), failure.text) if failure.kind == "peer_lost" else None
-        if lost is not None and self.cut_off(rank, lost.rank):
-            self._cut[rank] = lost
+        if failure.kind == "peer_lost":
+            self._misses(rank, PeerLost(failure.rank, self._name(failure.rank), failure.text))
             return
         self.has_failed = True
-        if lost is not None:
-            self._reports.append(lost)
-        elif failure.kind == "start":
+        if failure.kind == "start":
             self._causes.append(RunError(f"rank {rank} ({self.names[rank]}) could not start: {failure.text}"))
         elif failure.kind == "failed":
             self._causes.append(NodeFailed(rank, self.names[rank], failure.details or failure.text))
+
+    def _misses(self, rank: int, lost: PeerLost) -> None:
+        """*rank* could not go on without a peer."""
+        absence, cause = self._before.get(rank, (None, None))
+        report = Report(rank, lost, self.cut_off(rank, lost.rank), absence)
+        self._reports[rank] = report, self._ended_well
+        if excuse(report) is None:
+            self.has_failed = True
+        elif cause is not None:
+            self._causes.append(cause)  # a death that was not planned, and that was not made good
+
+    def _judged(self) -> tuple[list[Report], dict[int, str]]:
+        """(all reports, why those that are no failure are lost)."""
+        reports = [report._replace(others_ended=well == self._ended_well) for report, well in self._reports.values()]
+        return reports, excuses(reports, anybody_well=self.anybody_well)
 
     @property
     def is_lost(self) -> bool:
@@ -100,20 +108,26 @@ class Verdict:
             return self.own
         if self._causes:
             return self._causes[0]
-        if self._cut and (self._reports or not self.anybody_well):
-            return self._cut[min(self._cut)]
-        for report in self._reports:
-            if report.rank in self._deaths:
-                return PeerLost(report.rank, report.name, self._deaths[report.rank])
-        if self._reports:
-            return self._reports[0]
+        reports, excused = self._judged()
+        cut = {report.rank: report.lost for report in reports if report.is_cut}
+        missed = [report.lost for report in reports if report.lost is not None and report.rank not in excused]
+        if cut and (missed or not self.anybody_well):
+            return cut[min(cut)]
+        for lost in missed:
+            if lost.rank in self._deaths:
+                return PeerLost(lost.rank, lost.name, self._deaths[lost.rank])
+        if missed:
+            return missed[0]
         return NobodyLeft(self._by_name(self._deaths)) if self._left and not self.anybody_well else None
 
     @property
     def lost(self) -> dict[str, str]:
         """Who did not take part to the end, by name, and why."""
-        cut = {} if self.error is not None else {rank: f"{lost}" for rank, lost in self._cut.items()}
-        return self._by_name({**self._deaths, **cut})
+        reports, excused = self._judged()
+        if self.error is not None:
+            late = {report.rank for report in reports if report.absence is not None}
+            excused = {rank: why for rank, why in excused.items() if rank in late}
+        return self._by_name({**self._deaths, **excused})
 
     def _by_name(self, reasons: dict[int, str]) -> dict[str, str]:
         return {self.names[rank]: reason for rank, reason in reasons.items()}

@@ -1,15 +1,14 @@
-"""What a fault plan did to a run: which faults happened, when, and which failures of nodes they explain.
+"""A record of the faults that happened in a run, and when.
 
 This file knows faults and losses. It must not know how a backend makes a fault happen. Both backends keep one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from simcluster.errors import PeerLost
 from simcluster.experiment.fault_kinds import Fault
 
 
@@ -64,16 +63,3 @@ class FaultLog:
                 return entry
         self._entries.append(_Entry(fault))
         return self._entries[-1]
-
-
-def explained(failures: Mapping[int, BaseException], cut_off: Callable[[int, int], bool]) -> dict[int, PeerLost]:
-    """Those of *failures*, by rank, that the plan brought about by cutting two nodes off from each other.
-
-    Both could not go on without the other. Where somebody else ends well, they count as lost, as crashed ones do, and
-    the run does not fail for it.
-    """
-    return {
-        rank: error
-        for rank, error in sorted(failures.items())
-        if isinstance(error, PeerLost) and cut_off(rank, error.rank)
-    }
