@@ -110,6 +110,7 @@ class Expected(Listener):
     def came(self, rank: int) -> None:
         """One of *rank* has."""
         self._left[rank] = self._left.get(rank, self._each) - 1
+        self.is_through = self.is_through or not self._left[rank]
 
     def lost(self, loss: PeerLost) -> None:
         """*loss* was told, behind all that had come. Who ended well is not told of one by one."""

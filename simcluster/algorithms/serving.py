@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from simcluster.errors import ENDED, PeerLost
+from simcluster.experiment.fault_kinds import ABSENT
 from simcluster.hearing import heard
 from simcluster.payload import Message
 from simcluster.transport import ANY, Transport
@@ -21,7 +22,8 @@ class Listener:
     """Receives pushes as long as any are *expected*, or may be again.
 
     Without a single worker a server that is *busy*, by default with its own training, goes on with that, and looks
-    after each step whether a worker has come.
+    after each step whether a worker has come. A server that only serves fails with its workers, unless one of them
+    `is_through`.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class Listener:
         self._looked = asyncio.Event()
         self._own: asyncio.Task[None] | None = None
         self._heard = False
+        self.is_through = False  # some worker has pushed all that it had to
 
     def train(self, tasks: asyncio.TaskGroup, training: Coroutine[Any, Any, None]) -> None:
         """Begin the server's own *training*."""
@@ -51,26 +54,42 @@ class Listener:
         """The next push, or the next loss; None when no push is to come and the server is not busy.
 
         Raises PeerLost, with the reason ENDED, if the workers ended before they could push anything to this server: it
-        came back too late.
+        came back too late. Raises the loss of a worker if this server only serves, and has none left to serve.
         """
         found: Message | PeerLost | None = None
         while found is None:
-            if self._expected():
+            if not self._expected() and self._busy():
+                await self.looked()
+                found = None if self._expected() else await heard(self._node, ANY, self._tag)
+            elif self._expected() or await self._must_wait():
                 try:
                     found = await self._node.recv(ANY, self._tag)
                 except PeerLost as lost:
                     await self._check_in_time()
                     found = lost
-            elif self._busy():
-                await self.looked()
-                found = None if self._expected() else await heard(self._node, ANY, self._tag)
             else:
                 return None
-        self._heard = self._heard or isinstance(found, Message)
+        if isinstance(found, Message):
+            self._heard = True
+            self.is_through = self.is_through or bool(found.payload.values.get("last"))
         return found
 
     def _is_training(self) -> bool:
         return self._own is not None and not self._own.done()
+
+    async def _must_wait(self) -> bool:
+        """Return whether a server that only serves has to wait for a worker to join. Raise PeerLost if all are lost."""
+        if self._own is not None or self.is_through or self._node.peers:
+            return False
+        others = [rank for rank in range(self._node.size) if rank != self._node.rank]
+        told = [await heard(self._node, rank) for rank in others]
+        losses = [lost for lost in told if isinstance(lost, PeerLost)]
+        if any(lost.reason == ENDED for lost in losses):
+            return False
+        for lost in losses if len(losses) == len(others) else ():
+            if lost.reason != ABSENT:
+                raise lost
+        return True
 
     async def _check_in_time(self) -> None:
         for rank in range(self._node.size) if not (self._heard or self._node.peers) else ():

@@ -11,7 +11,7 @@ from simcluster.errors import NobodyLeft, PeerLost
 from simcluster.experiment.fault_kinds import Crash, Leave
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played
-from tests.swarm.promise import must_be_done, trains
+from tests.swarm.promise import must_be_done, serves_any, trains
 
 Found = Iterator[tuple[str, str]]
 """(invariant, how it is broken)."""
@@ -65,8 +65,17 @@ def _check_done(played: Played, hits: Hits) -> Found:
     trained = trains(played.case, hits) or "restarts" in summary
     if hits.plan.time_s is None and trained and summary["steps"] < _least_steps(hits):
         yield "all steps are done", f"{summary['steps']} of {hits.plan.steps}"
+    if hits.plan.time_s is None and not serves_any(played.case, _did_their_part(played, hits)):
+        yield "a server that only serves fails with its workers", f"lost {played.lost}"
     if hits.happened and (bad := _stands_badly(played, hits)):
         yield "the result is of a node that lives", bad
+
+
+def _did_their_part(played: Played, hits: Hits) -> list[str]:
+    """The nodes that were there to the end, or were lost after the last of their steps."""
+    assert played.record is not None
+    least = _least_steps(hits)
+    return [node.name for node in played.record.nodes if node.name not in played.lost or node.steps >= least]
 
 
 def _least_steps(hits: Hits) -> int:

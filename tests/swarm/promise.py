@@ -5,7 +5,7 @@ This file knows the table, the pages of algorithms, and graphs. It must not know
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from simcluster.algorithms.resuming import RESUMING, why_it_stays
 from simcluster.overlays.setting import overlay_of
@@ -47,10 +47,20 @@ def restores_bits(case: Case, hits: Hits) -> bool:
     return is_exact(case) and (needs_all or hits.may_be_lost <= {server})
 
 
+def only_serves(case: Case) -> bool:
+    """Whether rank 0 takes no steps."""
+    asynchronous = case.settings.get("form", "asynchronous") == "asynchronous"
+    return TABLE[case.algorithm]["crash"] == "goes on" and asynchronous and not case.settings.get("server_trains", True)
+
+
 def trains(case: Case, hits: Hits) -> bool:
     """Whether a node is left that takes steps: a server that only serves takes none."""
-    only_serves = way_of(case, hits) == "served" and not case.settings.get("server_trains", True)
-    return bool(hits.core[1:] if only_serves else hits.core)
+    return bool(hits.core[1:] if only_serves(case) else hits.core)
+
+
+def serves_any(case: Case, left: Collection[str]) -> bool:
+    """Whether a run may be done if only the nodes in *left* did their part: a serving rank needs a worker."""
+    return not only_serves(case) or any(name in left for name in case.workers[1:])
 
 
 def must_be_done(case: Case, hits: Hits) -> bool:
