@@ -26,6 +26,7 @@ from backends.sockets.frame import (
     octets,
 )
 from backends.sockets.framing import READ_AHEAD_BYTES, FrameReader, Limits
+from backends.sockets.protocol import PROTOCOL_VERSION
 from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPES, PREAMBLE_BYTES, Payload, encode_header, pack, sizes_of
 
@@ -185,7 +186,8 @@ def test_a_repeated_or_missing_frame_is_found_by_its_number(wrong: int) -> None:
 
 
 def test_another_version_is_named() -> None:
-    with pytest.raises(OtherVersion, match="protocol version 9, this node 1"):
+    words = f"version 9 of the protocol, this side version {PROTOCOL_VERSION}: install the same simcluster"
+    with pytest.raises(OtherVersion, match=words):
         opened().feed(data_bytes(["t", {}, []], version=9))
 
 

@@ -230,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
             while not self._closing and (frame := self._reader.next_frame()) is not None:
                 self._accept(frame)
         except OtherVersion as error:
-            self._fail(error if self.handshake.done else self.handshake.refuse_version(str(error)))
+            self._fail(error if self.handshake.done else self.handshake.refuse(str(error)))
         except (ProtocolError, HandshakeRefused) as error:
             self._fail(error)
 

@@ -212,7 +212,10 @@ class FrameReader:
         raw = bytes(self._ahead[self._start : self._start + PREAMBLE_BYTES])
         preamble = Preamble.read(raw)
         if preamble.version != PROTOCOL_VERSION:
-            raise OtherVersion(f"the peer speaks protocol version {preamble.version}, this node {PROTOCOL_VERSION}")
+            raise OtherVersion(
+                f"the peer speaks version {preamble.version} of the protocol, this side version {PROTOCOL_VERSION}: "
+                "install the same simcluster on every node"
+            )
         self._check_lengths(preamble.kind, preamble.header_len, preamble.body_len)
         first = self._start + PREAMBLE_BYTES
         if have < PREAMBLE_BYTES + preamble.header_len:

@@ -143,10 +143,6 @@ class Handshake:
         self._out.append(_encoder.encode(Refused(short)))
         return HandshakeRefused(reason)
 
-    def refuse_version(self, theirs: str) -> HandshakeRefused:
-        """The peer's frames have another version: tells it in ours, whose preamble it can read."""
-        return self.refuse(f"{theirs} (protocol version {PROTOCOL_VERSION} is spoken here)")
-
     def _receive_hello(self, hello: Hello, encoded: bytes) -> None:
         if hello.package != self._package:
             raise self.refuse(
