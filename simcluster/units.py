@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TypeAlias
 
 from simcluster.errors import nearest
@@ -48,6 +49,16 @@ AMOUNTS: Units = _scaled(Fraction(1), "FLOP kFLOP MFLOP GFLOP TFLOP PFLOP")
 POWERS: Units = _scaled(Fraction(1, 1000), "mW W kW MW")
 PRICES: Units = {"USD/h": Fraction(1)}
 
+
+def _scale(units: Units) -> Mapping[str, float]:
+    """Return *units* as floats, to write numbers in."""
+    return {name: float(unit) for name, unit in units.items()}
+
+
+_IN_BITS, _IN_BYTES, _IN_FLOPS, _IN_WATTS = _scale(_BITS), _scale(_BYTES), _scale(RATES), _scale(POWERS)
+_IN_BYTES_PER_S = {f"{name}/s": size for name, size in _IN_BYTES.items()}
+_IN_SECONDS = _scale({name: TIMES[name] for name in ("ns", "us", "ms", "s")})
+
 # Spellings that people use and that mean one thing; case alone is handled apart.
 _MEANT = {
     **{f"{p}{bit}": f"{p}bps" for p in ("", "k", "M", "G", "T") for bit in ("bit/s", "b/s", "bits/s", "bit", "b")},
@@ -63,8 +74,11 @@ _QUANTITY = re.compile(r"\s*([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,4}))?\
 _MAX_EXPONENT = 400
 _MAX_LENGTH = 100
 
+REMEMBERED = 4096
+"""Texts of quantities that are read once: a large cluster has few different ones."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class _Kind:
     what: str
     units: Units
@@ -127,32 +141,32 @@ def parse_price(text: object) -> float:
 
 def format_bandwidth(bandwidth_Bps: float) -> str:
     """For people, four digits: decimal bits, as links are sold. "1 Gbps"."""
-    return _format(bandwidth_Bps, _BITS)
+    return _format(bandwidth_Bps, _IN_BITS)
 
 
 def format_latency(latency_s: float) -> str:
     """For people, four digits: "150 us"."""
-    return _format(latency_s, {name: TIMES[name] for name in ("ns", "us", "ms", "s")})
+    return _format(latency_s, _IN_SECONDS)
 
 
 def format_size(size_bytes: float) -> str:
     """For people, four digits: decimal bytes. "1.5 MB"."""
-    return _format(size_bytes, _BYTES)
+    return _format(size_bytes, _IN_BYTES)
 
 
 def format_rate(flops_per_s: float) -> str:
     """For people, four digits: "2.9 TFLOP/s"."""
-    return _format(flops_per_s, RATES)
+    return _format(flops_per_s, _IN_FLOPS)
 
 
 def format_memory_bandwidth(bandwidth_Bps: float) -> str:
     """For people, four digits: decimal bytes, as memory is sold. "120 GB/s"."""
-    return _format(bandwidth_Bps, {f"{name}/s": size for name, size in _BYTES.items()})
+    return _format(bandwidth_Bps, _IN_BYTES_PER_S)
 
 
 def format_power(power_W: float) -> str:
     """For people, four digits: "6.5 W"."""
-    return _format(power_W, POWERS) if power_W else "0 W"
+    return _format(power_W, _IN_WATTS) if power_W else "0 W"
 
 
 def write_bandwidth(bandwidth_Bps: float) -> str:
@@ -182,7 +196,12 @@ def write_size(size_bytes: int) -> str:
 
 
 def _parse_float(text: object, kind: _Kind) -> float:
-    exact = _parse(text, kind)
+    return _float_of(text, kind) if isinstance(text, str) else float(_parse(text, kind))
+
+
+@lru_cache(REMEMBERED)
+def _float_of(text: str, kind: _Kind) -> float:
+    exact = _exact(text, kind)
     try:
         value = float(exact)
     except OverflowError:
@@ -193,11 +212,21 @@ def _parse_float(text: object, kind: _Kind) -> float:
 
 
 def _parse(text: object, kind: _Kind) -> Fraction:
-    expected = f"{kind.what} with its unit, such as {kind.example}"
+    if isinstance(text, str):
+        return _exact(text, kind)
+    expected = _expected(kind)
     if text is None or isinstance(text, (bool, list, dict)):
         raise UnitError("nothing" if text is None else f"a {type(text).__name__}", expected)
-    if not isinstance(text, str):
-        raise UnitError(f"{text!r} without a unit", expected)
+    raise UnitError(f"{text!r} without a unit", expected)
+
+
+def _expected(kind: _Kind) -> str:
+    return f"{kind.what} with its unit, such as {kind.example}"
+
+
+@lru_cache(REMEMBERED)
+def _exact(text: str, kind: _Kind) -> Fraction:
+    expected = _expected(kind)
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise UnitError(repr(text[:_MAX_LENGTH]), expected)
@@ -234,12 +263,12 @@ def _nearest(unit: str, kind: _Kind) -> str:
     return nearest(unit, kind.units)
 
 
-def _format(value: float, units: Units) -> str:
-    fitting = [name for name, unit in units.items() if abs(value) >= float(unit)]
-    name = fitting[-1] if fitting else next(iter(units))
+def _format(value: float, scale: Mapping[str, float]) -> str:
+    fitting = [name for name, unit in scale.items() if abs(value) >= unit]
+    name = fitting[-1] if fitting else next(iter(scale))
     if not value:
-        name = "s" if "s" in units else name
-    number = f"{value / float(units[name]):.4g}"
+        name = "s" if "s" in scale else name
+    number = f"{value / scale[name]:.4g}"
     # 999.96 rounds to 1000, and above the largest unit there is no other way than many digits.
     return f"{float(number):.15g} {name}" if "e" in number else f"{number} {name}"
 

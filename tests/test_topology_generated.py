@@ -1,13 +1,16 @@
 """Topologies by the name of a generator: the same as the generator makes, each mistake told once, and overrides."""
 
+import cProfile
 from pathlib import Path
 
 import pytest
 
-from simcluster.errors import UsageError
+from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read import read_experiment
 from simcluster.topology import load, loads
 from simcluster.topology.generators import chain, complete, ring, star, torus, two_sites
+from simcluster.topology.parts import ReadNode, read_node
+from simcluster.yaml_lines import Document
 
 
 @pytest.mark.parametrize(
@@ -110,3 +113,28 @@ def test_an_experiment_names_one_in_its_topology_and_sets_it_from_outside():
     plan = read_experiment(source, {"topology.workers": 6, "topology.latency": "1 ms"})
     assert plan.topology == star(6, latency="1 ms")
     assert read_experiment(plan.document).topology == plan.topology
+
+
+def test_every_worker_of_a_generated_cluster_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counting(document: Document, name: str, problems: list[Problem]) -> ReadNode:
+        read.append(name)
+        return read_node(document, name, problems)
+
+    monkeypatch.setattr("simcluster.topology.read.read_node", counting)
+    load({"generator": "ring", "workers": 50})
+    # The first one is read ahead, for a device that is wrong is wrong everywhere.
+    assert read == ["n0", *(f"n{number}" for number in range(50))]
+
+
+def test_the_work_of_reading_a_generated_cluster_rises_with_its_workers_alone() -> None:
+    def calls(workers: int) -> int:
+        profile = cProfile.Profile()
+        with profile:
+            load({"generator": "star", "workers": workers})
+        return sum(entry.callcount for entry in profile.getstats())
+
+    few, more, most = (calls(workers) for workers in (300, 600, 900))
+    assert most - more < 1.1 * (more - few)
+    assert (more - few) / 300 < 400, "calls for a worker and its link"

@@ -124,6 +124,20 @@ def test_the_description_of_a_large_cluster_says_that_it_looked_at_a_part(
     assert "evenly chosen" not in describe(star(4))
 
 
+def test_as_many_routes_are_looked_at_as_can_be_in_a_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simcluster.topology.facts.MOST_WORK", 2000)
+    monkeypatch.setattr("simcluster.topology.facts.MAX_PAIRS_OF", 16)
+    # A search on the chain of 64 follows 64 + 2 * 63 = 190 links: that of 16 workers 3,040, of 8 workers 1,520. Between
+    # 8 workers there are 28 routes of at most 56 hops, 1,568 together, and between 4 there are 6: 760 + 288.
+    lines = describe(chain(64)).splitlines()
+    assert "(routes between 4 of the workers, evenly chosen)" in lines
+    assert "diameter: 48 hops, n0 > n1 > n2 > n3 > n4 > n5 > ... > n43 > n44 > n45 > n46 > n47 > n48" in lines
+    assert "lower to upper half of the ranks, all at once: not computed for this many routes" in lines
+    # All workers of a star share one search, of 65 + 2 * 64 links, and 120 routes have 2 hops each.
+    assert "(routes between 16 of the workers, evenly chosen)" in describe(star(64))
+    assert halves_Bps(star(64, bandwidth=1e6)) == 32e6
+
+
 def test_stragglers_count_in_the_description() -> None:
     topology = star(2).with_overrides({"nodes.n1.straggler.factor": 4})
     # 300 + 300 / 4 GFLOP/s

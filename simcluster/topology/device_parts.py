@@ -83,7 +83,7 @@ def read_device(fields: Fields) -> Device | None:
         given = [key for key in (*_QUANTITIES, "profile") if fields.has(key)]
         if given:
             device = replace(device, source=f"{device.source}; {', '.join(given)} given in the topology")
-    device = replace(device, **values)
+    device = replace(device, **values) if values else device
     _check_powers(fields, device)
     return device
 

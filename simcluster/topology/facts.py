@@ -16,15 +16,22 @@ from simcluster.units import format_bandwidth, format_latency, format_rate, form
 MAX_PAIRS_OF = 256
 """With more workers, routes are looked at from every k-th worker only, and the report says so."""
 
+MOST_WORK = 2_000_000
+"""Links that searches for routes follow, and hops of these routes: seconds. With more, fewer workers are chosen."""
+
+MOST_NAMED = 12
+"""Nodes of a route that are named."""
+
 _EXAMPLE_BYTES = 1_000_000
 
 
 class Survey(NamedTuple):
-    """Facts about the routes between pairs of workers; *exact* if all pairs were looked at."""
+    """Facts about the routes between pairs of *chosen* workers; *exact* if these are all of them."""
 
     diameter: tuple[str, str]
     longest: tuple[str, str]
     narrowest: tuple[str, str]
+    chosen: int
     exact: bool
 
 
@@ -34,27 +41,51 @@ def survey(topology: Topology) -> Survey | None:
     Of equals, the pair of the lowest ranks.
     """
     workers = topology.workers
-    step = max(1, math.ceil(len(workers) / MAX_PAIRS_OF))
-    pairs = list(combinations(workers[::step], 2))
-    if not pairs:
+    if len(workers) < 2:
         return None
+    step = math.ceil(len(workers) / MAX_PAIRS_OF)
+    chosen = workers[::step]
+    while len(chosen) > 2 and _work(topology, chosen, len(chosen) * (len(chosen) - 1) // 2) > MOST_WORK:
+        step *= 2
+        chosen = workers[::step]
+    pairs = list(combinations(chosen, 2))
     return Survey(
         max(pairs, key=lambda pair: len(topology.route(*pair))),
         max(pairs, key=lambda pair: topology.route_latency_s(*pair)),
         min(pairs, key=lambda pair: topology.route_bandwidth_Bps(*pair)),
+        len(chosen),
         step == 1,
     )
 
 
-def halves_Bps(topology: Topology) -> float:
+def _work(topology: Topology, starts: Sequence[str], routes: int) -> int:
+    """Return how much it takes to find *routes* routes from *starts*, as MOST_WORK counts it.
+
+    All nodes that hang on the same switch by one link share its search.
+    """
+    first: dict[str, str] = {}
+    several = set()
+    for link in topology.links:
+        for end, other in ((link.a, link.b), (link.b, link.a)):
+            if first.setdefault(end, other) != other:
+                several.add(end)
+    searches = len({name if name in several else first.get(name, name) for name in starts})
+    some = starts[:: max(1, len(starts) // 8)]
+    hops = max(len(topology.route(some[0], name)) for name in some)
+    return searches * (len(topology.nodes) + 2 * len(topology.links)) + routes * hops
+
+
+def halves_Bps(topology: Topology) -> float | None:
     """Bandwidth between the lower and the upper half of the ranks, each way, as the routes use it.
 
     Rank i of the lower half sends to rank i + n/2 at once; the slowest of these flows, times their number,
     when every link is shared equally. Not the true bisection bandwidth, the least over all ways to halve the
-    cluster: to find that is NP-hard. 0 with fewer than two workers.
+    cluster: to find that is NP-hard. 0 with fewer than two workers; None if the routes would take too long to find.
     """
     workers = topology.workers
     half = len(workers) // 2
+    if half > MAX_PAIRS_OF and _work(topology, workers[:half], half) > MOST_WORK:
+        return None
     routes = [topology.route(a, b) for a, b in zip(workers[:half], workers[-half:], strict=True)] if half else []
     seconds_per_B: dict[tuple[str, bool], float] = {}
     for hop in (hop for route in routes for hop in route):
@@ -106,11 +137,12 @@ def _network_lines(topology: Topology) -> list[str]:
 def _node_lines(topology: Topology) -> list[str]:
     rows: list[tuple[str, ...]] = []
     ranks = {name: rank for rank, name in enumerate(topology.workers)}
+    devices = {node.device: str(node.device) for node in topology.nodes.values()}
     for node in topology.nodes.values():
         if node.device is None:
             rows.append(("-", node.name, node.kind, node.site or ""))
             continue
-        about = [str(node.device), *([] if node.gateway else ["forwards nothing"])]
+        about = [devices[node.device], *([] if node.gateway else ["forwards nothing"])]
         about += [f"at {node.address}" if node.port is None else f"at {node.address}:{node.port}"] * bool(node.address)
         about += [node.site] * bool(node.site)  # type: ignore[list-item]
         about += _message_words(node)
@@ -157,7 +189,7 @@ def _route_lines(topology: Topology) -> list[str]:
     if found is None:
         return lines
     if not found.exact:
-        lines.append(f"(routes between {MAX_PAIRS_OF} of the workers, evenly chosen)")
+        lines.append(f"(routes between {found.chosen} of the workers, evenly chosen)")
     hops = len(topology.route(*found.diameter))
     lines.append(f"diameter: {_count(hops, 'hop')}, {_way(topology, *found.diameter)}")
     lines.append(
@@ -170,14 +202,18 @@ def _route_lines(topology: Topology) -> list[str]:
         f"narrowest route: {format_bandwidth(narrowest_Bps)}, {_way(topology, *found.narrowest)}; "
         f"{format_size(_EXAMPLE_BYTES)} takes {format_latency(seconds)}"
     )
-    lines.append(
-        f"lower to upper half of the ranks, all at once: {format_bandwidth(halves_Bps(topology))} together each way"
+    halves = halves_Bps(topology)
+    together = (
+        "not computed for this many routes" if halves is None else f"{format_bandwidth(halves)} together each way"
     )
-    return lines
+    return [*lines, f"lower to upper half of the ranks, all at once: {together}"]
 
 
 def _way(topology: Topology, a: str, b: str) -> str:
-    return " > ".join([a, *(hop.target for hop in topology.route(a, b))])
+    names = [a, *(hop.target for hop in topology.route(a, b))]
+    if len(names) > MOST_NAMED:
+        names[MOST_NAMED // 2 : -MOST_NAMED // 2] = ["..."]
+    return " > ".join(names)
 
 
 def _count(number: int, one: str, many: str = "") -> str:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from itertools import islice
+from typing import Any, TypeAlias, get_args
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.fields import extreme
-from simcluster.topology.model import Duplex, Topology
+from simcluster.topology.model import Duplex
 from simcluster.topology.network_parts import NETWORK_KEYS
 from simcluster.units import UnitError, parse_bandwidth, parse_latency
 from simcluster.yaml_lines import Document, parse_value
+
+Maker: TypeAlias = Callable[..., dict[str, Any]]
 
 GENERATOR = "generator"
 MOST_WORKERS = 2**20
@@ -47,22 +50,21 @@ def expand(document: Document, overrides: Mapping[str, Any]) -> tuple[Document, 
     settings = {
         key: value for key, value in document.data.items() if value is not None and key not in (GENERATOR, *OF_ALL)
     }
-    made = dict(_make(document, make, settings).document)
+    made = _make(document, make, settings)
     for key in OF_ALL:
         if document.data.get(key) is not None:
             made[key] = document.data[key]
     return Document(made, document.file), rest
 
 
-def _generators() -> dict[str, Callable[..., Topology]]:
+def _generators() -> Mapping[str, Maker]:
     # Imported here, since generators are made of what reads documents.
-    from simcluster.topology import generators
+    from simcluster.topology.generators import MAKERS
 
-    names = ("chain", "complete", "ring", "star", "torus", "two_sites")
-    return {name: getattr(generators, name) for name in names}
+    return MAKERS
 
 
-def _settings(make: Callable[..., Topology]) -> dict[str, inspect.Parameter]:
+def _settings(make: Maker) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(make).parameters)
 
 
@@ -78,7 +80,7 @@ def _apply(document: Document, overrides: Mapping[str, Any], settings: set[str])
     return rest
 
 
-def _check(document: Document, make: Callable[..., Topology]) -> list[Problem]:
+def _check(document: Document, make: Maker) -> list[Problem]:
     """What is wrong with the settings, but for what only making the topology can tell."""
     settings = _settings(make)
     problems = [
@@ -113,13 +115,17 @@ def _wrong(key: str, value: Any, parameter: inspect.Parameter) -> str:
         return error.expected
 
 
-def _make(document: Document, make: Callable[..., Topology], settings: Mapping[str, Any]) -> Topology:
+def _make(document: Document, make: Maker, settings: Mapping[str, Any]) -> dict[str, Any]:
+    from simcluster.topology.read import loads
+
     try:
-        return make(**settings)
+        made = make(**settings)
+        # A wrong device is wrong at every node: the first one is read ahead, and a problem is reported once.
+        loads({"nodes": dict(islice(made["nodes"].items(), 1))})
     except UsageError as error:
-        # A device that is wrong is wrong at every node; it is told once.
         problems = dict.fromkeys(_here(document, problem) for problem in error.problems)
         raise UsageError(list(problems)) from None
+    return made
 
 
 def _here(document: Document, problem: Problem) -> Problem:

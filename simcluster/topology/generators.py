@@ -10,9 +10,10 @@ TFLOP/s"}.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from itertools import combinations, pairwise
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias
 
 from simcluster.errors import UsageError
 from simcluster.topology.generated import MOST_WORKERS
@@ -29,7 +30,27 @@ LATENCY = "50 us"
 MOST_LINKS = 2 * MOST_WORKERS
 """Checked before anything is made, as the number of workers is."""
 
+Made: TypeAlias = dict[str, Any]
+"""A document with nodes and links."""
 
+P = ParamSpec("P")
+
+MAKERS: dict[str, Callable[..., Made]] = {}
+"""Every generator by name, as the function that makes its document without reading it."""
+
+
+def _loading(make: Callable[P, Made]) -> Callable[P, Topology]:
+    """Enter *make* in MAKERS, and wrap it so that its document is read."""
+    MAKERS[make.__name__] = make
+
+    @wraps(make)
+    def load_made(*args: P.args, **kwargs: P.kwargs) -> Topology:
+        return loads(make(*args, **kwargs))
+
+    return load_made
+
+
+@_loading
 def star(
     workers: int,
     *,
@@ -37,13 +58,14 @@ def star(
     latency: str | float = LATENCY,
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
-) -> Topology:
+) -> Made:
     """*workers* around one switch: a message crosses two links."""
     names = _names(workers, at_least=1)
     nodes = _workers(names, device) | {"sw": {"kind": "switch"}}
-    return _topology(f"star-{workers}", nodes, _links(((name, "sw") for name in names), bandwidth, latency, duplex))
+    return _document(f"star-{workers}", nodes, _links(((name, "sw") for name in names), bandwidth, latency, duplex))
 
 
+@_loading
 def ring(
     workers: int,
     *,
@@ -51,13 +73,14 @@ def ring(
     latency: str | float = LATENCY,
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
-) -> Topology:
+) -> Made:
     """*workers* (3 at least), each with a link to the next and the last to the first."""
     names = _names(workers, at_least=3)
     links = _links([*pairwise(names), (names[-1], names[0])], bandwidth, latency, duplex)
-    return _topology(f"ring-{workers}", _workers(names, device), links)
+    return _document(f"ring-{workers}", _workers(names, device), links)
 
 
+@_loading
 def chain(
     workers: int,
     *,
@@ -65,13 +88,14 @@ def chain(
     latency: str | float = LATENCY,
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
-) -> Topology:
+) -> Made:
     """*workers*, each with a link to the next."""
     names = _names(workers, at_least=1)
     links = _links(pairwise(names), bandwidth, latency, duplex)
-    return _topology(f"chain-{workers}", _workers(names, device), links)
+    return _document(f"chain-{workers}", _workers(names, device), links)
 
 
+@_loading
 def complete(
     workers: int,
     *,
@@ -79,15 +103,16 @@ def complete(
     latency: str | float = LATENCY,
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
-) -> Topology:
+) -> Made:
     """*workers*, each with a link to every other."""
     if workers * (workers - 1) // 2 > MOST_LINKS:
         raise UsageError(f"{workers} workers, each with a link to every other: at most {MOST_LINKS} links")
     names = _names(workers, at_least=1)
     links = _links(combinations(names, 2), bandwidth, latency, duplex)
-    return _topology(f"complete-{workers}", _workers(names, device), links)
+    return _document(f"complete-{workers}", _workers(names, device), links)
 
 
+@_loading
 def torus(
     rows: int,
     columns: int,
@@ -96,7 +121,7 @@ def torus(
     latency: str | float = LATENCY,
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
-) -> Topology:
+) -> Made:
     """A grid whose rows and columns are rings. A row or column of two has one link, of one none."""
     if rows < 1 or columns < 1:
         raise UsageError(f"a torus of {rows} x {columns}: at least 1 x 1")
@@ -105,9 +130,10 @@ def torus(
     names = [[f"n{row}_{column}" for column in range(columns)] for row in range(rows)]
     pairs = [pair for line in [*names, *zip(*names, strict=True)] for pair in _closed(line)]
     nodes = _workers([name for row in names for name in row], device)
-    return _topology(f"torus-{rows}x{columns}", nodes, _links(pairs, bandwidth, latency, duplex))
+    return _document(f"torus-{rows}x{columns}", nodes, _links(pairs, bandwidth, latency, duplex))
 
 
+@_loading
 def two_sites(
     workers_a: int,
     workers_b: int,
@@ -118,7 +144,7 @@ def two_sites(
     wan_latency: str | float = "20 ms",
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
-) -> Topology:
+) -> Made:
     """Two stars, around sw0 and sw1, whose switches are joined by one slow link."""
     if workers_a < 1 or workers_b < 0:
         raise UsageError(f"{workers_a} and {workers_b} workers: at least 1 and 0")
@@ -130,7 +156,7 @@ def two_sites(
     nodes |= {f"sw{site}": {"kind": "switch", "site": f"site {site}"} for site in (0, 1)}
     links = _links(((name, f"sw{site}") for name, site in sites.items()), bandwidth, latency, duplex)
     links += _links([("sw0", "sw1")], wan_bandwidth, wan_latency, duplex)
-    return _topology(f"two-sites-{workers_a}-{workers_b}", nodes, links)
+    return _document(f"two-sites-{workers_a}-{workers_b}", nodes, links)
 
 
 def _closed(line: Sequence[str]) -> list[tuple[str, str]]:
@@ -160,5 +186,5 @@ def _links(
     return [{"between": list(pair), **keys} for pair in pairs]
 
 
-def _topology(name: str, nodes: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> Topology:
-    return loads({"name": name, "nodes": nodes, "links": links})
+def _document(name: str, nodes: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> Made:
+    return {"name": name, "nodes": nodes, "links": links}

@@ -10,12 +10,13 @@ import copy
 import difflib
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import networkx
 
-from simcluster.errors import MOST_PROBLEMS, Problem, UsageError, nearest
+from simcluster.errors import MOST_CHARACTERS, MOST_COMPARED, MOST_PROBLEMS, Problem, UsageError, nearest
 from simcluster.shipped import find
 from simcluster.topology import foreign, reach
 from simcluster.topology.fields import Fields
@@ -33,6 +34,8 @@ from simcluster.yaml_lines import load as load_yaml
 from simcluster.yaml_lines import loads as loads_yaml
 
 Source: TypeAlias = "str | Path | Mapping[str, Any] | networkx.Graph[Any] | Topology"
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 TOP_KEYS = ("name", "description", "launch", *NETWORK_KEYS, "nodes", "links")
 
@@ -76,7 +79,9 @@ def _open(path: Path) -> Document:
 
 
 def _plain(data: Any) -> Any:
-    """A copy with dicts and lists only, so that nobody's later change reaches the topology, nor ours them."""
+    """Copy *data* with dicts and lists only, so that no later change of either reaches the other."""
+    if type(data) in _SCALARS:
+        return data
     if isinstance(data, Mapping):
         return {str(key): _plain(value) for key, value in data.items()}
     return [_plain(value) for value in data] if isinstance(data, (list, tuple)) else copy.copy(data)
@@ -131,7 +136,7 @@ def _build(document: Document, default_name: str, problems: list[Problem]) -> To
         tuple(_sound(read.link) for read in links),
         str(document.data.get("description") or ""),
         *network,
-        copy.deepcopy(document.data),
+        _plain(document.data),
     )
 
 
@@ -165,6 +170,8 @@ def _with_launch(nodes: dict[str, ReadNode], launch: Launch) -> dict[str, ReadNo
         processes = node.processes if node.processes is not None else launch.nproc_per_node
         return replace(node, command=node.command or launch.command, processes=processes)
 
+    if launch == Launch():
+        return nodes
     return {name: read._replace(node=completed(read.node)) for name, read in nodes.items()}
 
 
@@ -260,7 +267,8 @@ def _check_reach(
 def _meant(end: str | None, nodes: Mapping[str, ReadNode]) -> str | None:
     if end is None or end in nodes:
         return end
-    return next(iter(difflib.get_close_matches(end, nodes, n=1, cutoff=0.5)), None)
+    options = list(islice(nodes, MOST_COMPARED))
+    return next(iter(difflib.get_close_matches(end[:MOST_CHARACTERS], options, n=1, cutoff=0.5)), None)
 
 
 def _some(names: list[str]) -> str:
