@@ -1,0 +1,153 @@
+"""The command as a shell starts it: the leader of a process group, on a terminal or not, and all that it starts.
+
+This file knows processes, terminals and signals. It must not know what is run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.socket_runs import ROOT
+
+MARK = "SIMCLUSTER_TRIAL"
+"""In the environment of a trial's processes, which every process that they start has too."""
+
+CONTROL_C = b"\x03"
+LOAD = "while True: pass"
+
+
+class Command:
+    """A `simcluster` with *arguments* in *folder*. With a *terminal* that is where its errors go."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path, *, terminal: bool = False) -> None:
+        self._mark = f"{os.getpid()}-{time.monotonic_ns()}"
+        self._master: int | None = None
+        self._said = bytearray()
+        self._err = folder / "err.txt"
+        with (folder / "out.txt").open("ab") as out, self._err.open("wb") as err:
+            slave = err.fileno()
+            if terminal:
+                self._master, slave = pty.openpty()
+                _without_echo(slave)
+
+            def become() -> None:
+                # A job that a shell started in the background ignores SIGINT, and so would its children.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                if terminal:
+                    fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+
+            script = Path(sys.executable).with_name("simcluster")
+            command = [str(script)] if script.exists() else [sys.executable, "-m", "simcluster"]
+            self._process = subprocess.Popen(
+                [*command, *arguments], cwd=folder, stdin=slave if terminal else subprocess.DEVNULL, stdout=out,
+                stderr=slave, start_new_session=True, preexec_fn=become,
+                env={**os.environ, MARK: self._mark, "PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+        if terminal:
+            os.close(slave)
+            self._reader = threading.Thread(target=self._read, daemon=True)
+            self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of CPU that the command's own process has taken."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def press(self) -> None:
+        """Send what Ctrl-C at the terminal sends: SIGINT to the foreground process group."""
+        if self._master is not None:
+            os.write(self._master, CONTROL_C)
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGINT)
+
+    def code(self, within_s: float) -> int | None:
+        """Return the exit code, None if the command does not end."""
+        try:
+            return self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def said(self) -> str:
+        """Return what the command, which has ended, wrote to standard error."""
+        if self._master is not None:
+            self._reader.join(5.0)
+            return self._said.decode(errors="replace")
+        return self._err.read_text(errors="replace")
+
+    def left(self, within_s: float = 0.0) -> dict[int, str]:
+        """Return the processes of this trial that still live after *within_s*: process id -> command line."""
+        until_s = time.monotonic() + within_s
+        while (found := marked(self._mark)) and time.monotonic() < until_s:
+            time.sleep(0.05)
+        return found
+
+    def close(self) -> None:
+        """Kill whatever is left."""
+        for pid in [self.pid, *self.left()]:
+            if pid != self.pid or not self.has_ended:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        if self._master is not None:
+            self._reader.join(5.0)
+            os.close(self._master)
+
+    def _read(self) -> None:
+        assert self._master is not None
+        with suppress(OSError):  # how Linux says that the other end is closed
+            while data := os.read(self._master, 4096):
+                self._said += data
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Return the processes that carry *mark*: process id -> command line."""
+    wanted, found = f"{MARK}={mark}".encode(), {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    line = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(folder.name)] = line.decode(errors="replace").strip()
+    return found
+
+
+@contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """Keep *loops* processes busy meanwhile."""
+    running = [subprocess.Popen([sys.executable, "-c", LOAD]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def _without_echo(terminal: int) -> None:
+    settings = termios.tcgetattr(terminal)
+    settings[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, settings)
