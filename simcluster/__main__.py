@@ -3,16 +3,28 @@
 This file knows nothing but how to get to the command, and what a Ctrl-C means on the way there and back.
 """
 
+import os
 import signal
 import sys
+from types import FrameType
 
-from simcluster.exits import INTERRUPTED, Command, any_stuck, leave
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """The answer to a Ctrl-C as long as nothing has been imported that has a better one."""
+    os.write(2, b"interrupted\n")
+    os._exit(128 + number)
+
+
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, say in a shell's background
+    signal.signal(signal.SIGINT, _end)
+
+from simcluster.exits import INTERRUPTED, Command, any_stuck, leave  # noqa: E402
 
 
 def main() -> None:
     """The console script."""
     answer = Command()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, say in a shell's background
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
         signal.signal(signal.SIGINT, answer)
     code: object = 0
     try:

@@ -77,7 +77,7 @@ class Command(Answer):
     def count(self) -> None:
         now_s = time.monotonic()
         if self._pressed_s is not None and now_s - self._pressed_s > SAME_S:
-            self._end_at_once()
+            self.end_at_once()
         if self._pressed_s is None:
             self._pressed_s = now_s
 
@@ -85,11 +85,11 @@ class Command(Answer):
         before = self._pressed_s
         self.count()
         if not self._raises:
-            self._end_at_once()
+            self.end_at_once()
         if before is None:
             raise KeyboardInterrupt
 
-    def _end_at_once(self) -> NoReturn:
+    def end_at_once(self) -> NoReturn:
         with suppress(OSError):
             os.write(2, b"interrupted\n")
         os._exit(INTERRUPTED)

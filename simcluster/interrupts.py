@@ -13,26 +13,37 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine
 from types import FrameType, TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
 
 PATIENCE_S = 1.0
 """How long work may take to reach a point where it can stop."""
 
+TRIES = 3
+"""How often KeyboardInterrupt is raised in the middle of work, which may swallow it."""
+
+LAST_S = 10.0
+"""How long the end of work that has heard of the Ctrl-C may take."""
+
+_innermost: CtrlC | None = None
+
 
 class CtrlC:
     """While entered, a Ctrl-C calls *stop*, from a signal handler; KeyboardInterrupt is raised at the end of the block.
 
-    With *patience_s* it is raised in the middle of the block if `heard` has not been called by then. Outside the main
-    thread, and where the process has a handler of its own, nothing changes.
+    With *patience_s* it is raised in the middle of the block if `heard` has not been called by then, and again if the
+    work swallows it. A command whose work does not end even so is ended. Outside the main thread, and where the process
+    has a handler of its own, nothing changes.
     """
 
     def __init__(self, stop: Callable[[], object], patience_s: float | None = None) -> None:
         self._stop, self._patience_s = stop, patience_s
         self._before: Any = None
+        self._outer: CtrlC | None = None
         self._waits: Any = None  # held until the Ctrl-C is heard
-        self._overdue = self.pressed = False
+        self._stays: Any = None  # held until the block is left
+        self._overdue = self._entered = self.pressed = False
 
     def heard(self) -> None:
         """The work stops now."""
@@ -41,8 +52,10 @@ class CtrlC:
             waits.release()
 
     def __enter__(self) -> CtrlC:
+        global _innermost
         if threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
+            self._outer, _innermost, self._entered = _innermost, self, True
             if before is signal.default_int_handler or isinstance(before, CtrlC | Answer):
                 self._before = before
                 signal.signal(signal.SIGINT, self)
@@ -53,29 +66,62 @@ class CtrlC:
         if self._overdue:
             self._overdue = False
             raise KeyboardInterrupt
-        if number == signal.SIGINT and isinstance(self._before, Answer):
-            self._before.count()
+        if number == signal.SIGINT and self._answer is not None:
+            self._answer.count()
         self.pressed = True
         self._stop()
-        if self._patience_s is not None and self._waits is None:
-            self._waits = _thread.allocate_lock()
+        if self._patience_s is not None and self._stays is None:
+            self._waits, self._stays = _thread.allocate_lock(), _thread.allocate_lock()
             self._waits.acquire()
+            self._stays.acquire()
             # Not threading's: the thread that is interrupted may hold the lock with which that starts threads.
-            _thread.start_new_thread(self._watch, (self._waits, self._patience_s))
+            _thread.start_new_thread(self._watch, (self._waits, self._stays, self._patience_s, number))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if self._before is None:
+        global _innermost
+        if not self._entered:
             return
-        signal.signal(signal.SIGINT, self._before)
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+        _innermost, self._entered = self._outer, False
         self.heard()
+        if self._stays is not None:
+            self._stays.release()
         if self.pressed and not isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt from None
 
-    def _watch(self, waits: Any, patience_s: float) -> None:
-        if not waits.acquire(timeout=patience_s):
+    @property
+    def _answer(self) -> Answer | None:
+        """The command's answer, behind blocks around this one."""
+        before = self._before
+        while isinstance(before, CtrlC):
+            before = before._before
+        return before if isinstance(before, Answer) else None
+
+    def _watch(self, waits: Any, stays: Any, patience_s: float, number: int) -> None:
+        has_heard = waits.acquire(timeout=patience_s)
+        for _ in range(TRIES):
+            if has_heard:
+                break
             self._overdue = True
-            self._waits = None
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            again = signal.SIGINT if self._before is not None else number
+            signal.pthread_kill(threading.main_thread().ident or 0, again)
+            has_heard = waits.acquire(timeout=patience_s)
+        if number != signal.SIGINT or self._answer is None:
+            return
+        if not (has_heard and stays.acquire(timeout=LAST_S)):
+            self._answer.end_at_once()
+
+
+def stop_innermost(number: int, frame: FrameType | None) -> bool:
+    """Ask the work of the innermost block that listens to stop, as a Ctrl-C does, from the handler of signal *number*.
+
+    Return False if there is no such block.
+    """
+    if _innermost is None:
+        return False
+    _innermost(number, frame)
+    return True
 
 
 class Answer:
@@ -83,6 +129,10 @@ class Answer:
 
     def count(self) -> None:
         """There was a Ctrl-C, which another handler deals with."""
+        raise NotImplementedError
+
+    def end_at_once(self) -> NoReturn:
+        """End the process; its children end with it."""
         raise NotImplementedError
 
 

@@ -24,6 +24,7 @@ from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.interrupts import stop_innermost
 from simcluster.results.record import NodeRecord, RunRecord
 from simcluster.verify import faults
 from simcluster.verify.cluster import Shape, cluster
@@ -207,18 +208,31 @@ def as_json(settings: Mapping[str, Any]) -> str:
 
 @contextmanager
 def wall_limit(seconds: float) -> Iterator[None]:
-    """Interrupts the block after so long, where a process can: in its main thread, on systems that have alarms."""
+    """Interrupt the block after *seconds*, where a process can: in its main thread, on systems that have alarms.
+
+    A simulator or a node's loop that runs by then is asked to stop, as by a Ctrl-C: an exception in the middle of a
+    loop would lose a callback.
+    """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
 
+    rang = False
+
     def ring(number: int, frame: FrameType | None) -> None:
-        raise TimeIsUp
+        nonlocal rang
+        rang = True
+        if not stop_innermost(number, frame):
+            raise TimeIsUp
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except KeyboardInterrupt:
+        if rang:
+            raise TimeIsUp from None
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
