@@ -67,7 +67,7 @@ def stage(place: int, name: str, content: Content) -> None:
             os.fsync(number)
         finally:
             os.close(number)
-    except OSError:
+    except BaseException:
         remove_from(place, partial)
         raise
 

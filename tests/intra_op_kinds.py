@@ -8,7 +8,6 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import simcluster
 from backends.sim import run_cluster
 from backends.sim.workers import Workers
 from backends.sockets import generate_key, write_key
-from backends.torch.device import Device
+from simcluster.device_thread import DeviceThread
 from simcluster.experiment.job import ClusterJob
 from simcluster.intra_op import one_thread, use_one_thread
 from simcluster.replaying.replay import replay
@@ -55,10 +54,8 @@ def workers() -> int:
 
 @one_thread()
 def device() -> int:
-    found: Future[int] = Future()
-    one = Device("device")
-    one.submit(lambda: found.set_result(most_threads()))
-    seen = found.result(60.0)
+    one = DeviceThread("device")
+    seen = one.submit(most_threads).result(60.0)
     one.close(60.0)
     return seen
 

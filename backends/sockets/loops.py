@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from backends.sockets.counting import counting_loop
 from simcluster.errors import Problem, UsageError
-from simcluster.interrupts import CtrlC
+from simcluster.interrupts import PATIENCE_S, CtrlC
 from simcluster.keeper import finished
 
 T = TypeVar("T")
@@ -24,14 +24,23 @@ def run_to_its_end(main: Coroutine[Any, Any, T], uvloop: bool | None = None, *, 
 
     asyncio stops the whole loop there; a node would end without a word about what happened.
     """
-    with asyncio.Runner(loop_factory=loop_factory(uvloop, counts=counts)) as runner:
-        loop = runner.get_loop()
-        task = loop.create_task(main)
-        with CtrlC(lambda: loop.call_soon_threadsafe(task.cancel, "interrupted")):
-            while not task.done():
-                with contextlib.suppress(SystemExit):
-                    runner.run(finished(task))
-            return task.result()
+    runner = asyncio.Runner(loop_factory=loop_factory(uvloop, counts=counts))
+    loop = runner.get_loop()
+    task = loop.create_task(main)
+
+    def stop() -> None:
+        ctrl_c.heard()
+        task.cancel("interrupted")
+
+    def ask() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop)
+
+    with CtrlC(ask, PATIENCE_S) as ctrl_c, runner:
+        while not task.done():
+            with contextlib.suppress(SystemExit):
+                runner.run(finished(task))
+        return task.result()
 
 
 def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:

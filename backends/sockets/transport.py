@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -19,10 +19,10 @@ from torch import Tensor
 from backends.sockets.frame import BODY_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, Frame, Kind, Outgoing, data_frame
 from backends.sockets.leaving import Leaving
 from backends.sockets.returning import Returning
+from simcluster.device_thread import DeviceThread
 from simcluster.errors import ENDED, PeerLost, ProtocolError
 from simcluster.experiment.fault_kinds import GIVEN_UP, Factors, stretched
 from simcluster.inbox import Inbox
-from simcluster.intra_op import use_one_thread
 from simcluster.misuse import check_work, name_of
 from simcluster.payload import Lent, Message, Payload, Sendable, as_payload
 from simcluster.replaying.order import Kind as Event
@@ -38,10 +38,14 @@ T = TypeVar("T")
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 """What a piece of work returned, or raised."""
 
+log = logging.getLogger("simcluster.sockets")
+
 INBOX_BYTES = 64 * 1024**2
 REASON_LIMIT = 200
 LAST_WORDS_S = 1.0
 """How long what a lost peer had sent may still come out of its connection."""
+WORK_S = 5.0
+"""How long the piece of work that runs when all is over may take to end."""
 
 
 class SocketTransport:
@@ -85,7 +89,7 @@ class SocketTransport:
         self._closed = False
         self.putting: Left | None = None  # whose frame the program is putting on its stream just now
         self._sends = self._received = self._pieces = 0
-        self._device = ThreadPoolExecutor(1, f"device of {self.name}", initializer=use_one_thread)
+        self._device = DeviceThread(f"device of {self.name}")
 
     @property
     def peers(self) -> list[int]:
@@ -178,7 +182,7 @@ class SocketTransport:
 
     async def aside(self, work: Callable[[], T]) -> T:
         """Does *work* where no work of the algorithm runs beside it; none of this is noted."""
-        return await self._loop.run_in_executor(self._device, work)
+        return await asyncio.wrap_future(self._device.submit(work))
 
     def record(self, *, step: int, **metrics: float) -> None:
         self.done += 1
@@ -255,7 +259,7 @@ class SocketTransport:
         self._stop_receiving()
 
     async def close(self, *, crash: bool = False) -> None:
-        """Ends all connections, and waits for the piece of work that may still run. Nothing may follow."""
+        """Ends all connections, and waits a while for the piece of work that may still run. Nothing may follow."""
         self._closed = True
         self._stop_receiving()
         links = [*self._links.values(), *self._returning.links()]
@@ -263,7 +267,8 @@ class SocketTransport:
             for link in links:
                 link.abort("this node crashed")
         await asyncio.gather(*(link.end() for link in links))
-        await self._loop.run_in_executor(None, lambda: self._device.shutdown(wait=True, cancel_futures=True))
+        if not await self._loop.run_in_executor(None, self._device.close, WORK_S):
+            log.warning("%s: a piece of its work has not ended after %g s; it is left behind", self.name, WORK_S)
 
     @property
     def links(self) -> list[Connection]:

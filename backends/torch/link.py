@@ -22,6 +22,7 @@ import torch
 from backends.torch.frame import LEAD_NUMBERS, Frame, Kind, content_of, parts_of, read_lead
 from backends.torch.group import CONTROL_TAG, Group, first_line
 from simcluster.errors import ProtocolError
+from simcluster.exits import left_behind
 
 NEWS_BYTES = 512
 
@@ -111,9 +112,11 @@ class Link:
             self._group.send(self.rank, news, CONTROL_TAG)
 
     def join(self, until_s: float) -> None:
-        """Waits for the threads, until the monotonic clock says *until_s*."""
+        """Wait for the threads until the monotonic clock says *until_s*; those that gloo has forgotten stay behind."""
         for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
+            if thread.is_alive():
+                left_behind(thread)
 
     # the threads
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
-from simcluster.interrupts import CtrlC
+from simcluster.interrupts import PATIENCE_S, CtrlC
 from simcluster.keeper import finished
 
 T = TypeVar("T")
@@ -27,12 +27,28 @@ def run_to_its_end(main: Coroutine[Any, Any, T]) -> T:
     runner = asyncio.Runner()
     loop = runner.get_loop()
     task = loop.create_task(main)
+
+    def stop() -> None:
+        ctrl_c.heard()
+        task.cancel("interrupted")
+
+    def ask() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop)
+
+    with CtrlC(ask, PATIENCE_S) as ctrl_c, _closing(runner):
+        while not task.done():
+            with contextlib.suppress(SystemExit):
+                runner.run(finished(task))
+        return task.result()
+
+
+@contextlib.contextmanager
+def _closing(runner: asyncio.Runner) -> Iterator[None]:
+    """Close *runner* at the end, even if some task does not end."""
+    loop = runner.get_loop()
     try:
-        with CtrlC(lambda: loop.call_soon_threadsafe(task.cancel, "interrupted")):
-            while not task.done():
-                with contextlib.suppress(SystemExit):
-                    runner.run(finished(task))
-            return task.result()
+        yield
     finally:
         stubborn = _cancel_all(loop)
         if stubborn:  # a runner would wait for them for ever

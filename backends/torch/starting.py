@@ -51,7 +51,13 @@ def start_others(
             job.log_folder.mkdir(parents=True, exist_ok=True)
             log = files.enter_context(_log(job.log_folder, name))
         command = [sys.executable, "-m", "backends.torch"]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)  # noqa: S603
+        process = subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # a Ctrl-C at the terminal is rank 0's to handle
+        )
         processes.append(process)
         order = Order(rank, port, job.names, job.config_json, job.seed, job.program, asdict(options))
         assert process.stdin is not None

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from backends.torch.device import Device
 from backends.torch.frame import Frame, Kind, content_of, control_frame, data_frame, read_message
 from backends.torch.group import Group
 from backends.torch.link import Link
+from simcluster.device_thread import DeviceThread
 from simcluster.errors import ENDED, ProtocolError
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work
@@ -62,7 +62,7 @@ class TorchTransport:
         self._inbox_bytes, self._group = inbox_bytes, group
         self._loop = asyncio.get_running_loop()
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
-        self._device = Device(f"device of {self.name}")
+        self._device = DeviceThread(f"device of {self.name}")
         self._over: set[int] = set()  # peers of whom nothing more comes
         self._all_over = asyncio.Event()
         self._links = {

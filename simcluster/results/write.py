@@ -21,6 +21,7 @@ import yaml
 from simcluster import inside
 from simcluster.errors import NodeFailed, RunError
 from simcluster.inside import PARTIAL
+from simcluster.interrupts import CtrlC
 from simcluster.results.copies import consensus_metrics
 from simcluster.results.folder import (
     CHECKPOINTS,
@@ -109,17 +110,22 @@ def write_report(run: Run, topology: Topology) -> Path:
 
 
 def _replace(folder: Path, writers: Mapping[str, Callable[[BinaryIO], object]]) -> None:
-    """Let each writer write under another name, then rename all of them; on an error, none."""
+    """Let each writer write under another name, then rename all of them; on an error, none.
+
+    Whatever ends the process between two renames leaves a folder without a summary, which reads as no run.
+    """
     name = ""
     try:
         with inside.opened(folder, make=True) as place:
             try:
                 for name, write in writers.items():
                     inside.stage(place, Path(name).name, write)
-                with inside.opened(folder, CHECKPOINTS, make=True) as inner:
+                with inside.opened(folder, CHECKPOINTS, make=True) as inner, CtrlC(lambda: None):
+                    if SUMMARY in writers:
+                        inside.remove_from(place, SUMMARY)
                     for name in writers:
                         inside.put(place, Path(name).name, inner if name.startswith(f"{CHECKPOINTS}/") else place)
-            except OSError:
+            except (OSError, KeyboardInterrupt):
                 for staged in writers:
                     inside.remove_from(place, PARTIAL + Path(staged).name)
                 raise

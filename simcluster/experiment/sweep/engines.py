@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from simcluster.experiment.sweep.work import run_point, warm_up
 Call: TypeAlias = tuple[Any, ...]
 """The arguments of `run_point`."""
 
-Outcomes: TypeAlias = Iterator[tuple[int, str | None]]
+Outcomes: TypeAlias = Generator[tuple[int, str | None], None, None]
 Engine: TypeAlias = Callable[[Sequence[Call]], Outcomes]
 
 DIED = "its process died"
@@ -83,7 +84,7 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
             while waiting or under_way:
                 while waiting and len(under_way) < jobs:
                     number, call = waiting.pop()
-                    with _main_hidden():
+                    with _main_hidden(), _out_of_reach():
                         under_way[pool.submit(run_point, *call)] = number
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in sorted(done, key=lambda future: under_way[future]):
@@ -96,6 +97,10 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
         except BrokenProcessPool:
             for number in sorted(under_way.values()):
                 yield number, DIED
+        except (KeyboardInterrupt, GeneratorExit):
+            for process in list((pool._processes or {}).values()):
+                process.kill()  # its point would be waited for, and is run again by the next sweep
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -110,6 +115,16 @@ def _main_hidden() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextmanager
+def _out_of_reach() -> Iterator[None]:
+    """While workers are started: a Ctrl-C at the terminal is the parent's to handle, and comes after this block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,13 +115,14 @@ def run_missing(done: Sweep, jobs: int, engine_name: str, options: dict[str, Any
         return
     with engine(engine_name, jobs, done.folder / LOGS) as run_all:
         calls = [(wanted[digest].document, str(folders[digest]), options) for digest in missing]
-        for number, error in run_all(calls):
-            folder = folders[missing[number]]
-            if error is not None and not is_complete(folder):
-                note(folder, DIED, error)
-            count += 1
-            if progress is not None:
-                progress(count, len(wanted), before)
+        with closing(run_all(calls)) as outcomes:
+            for number, error in outcomes:
+                folder = folders[missing[number]]
+                if error is not None and not is_complete(folder):
+                    note(folder, DIED, error)
+                count += 1
+                if progress is not None:
+                    progress(count, len(wanted), before)
 
 
 def _given(values: Mapping[str, Any]) -> list[Axis]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.errors import RunError, UsageError
-from simcluster.inside import write_whole
+from simcluster.inside import remove, write_whole
 
 ERROR, DIED = "error.txt", "died.txt"
 """Why a point has no run: what was wrong with it could be told only when it was to run; or its process died, which the
@@ -23,9 +23,13 @@ def run_point(document: Mapping[str, Any], folder: str, options: Mapping[str, An
     from simcluster.experiment.read import read_experiment
     from simcluster.experiment.run import run_plan
     from simcluster.kernels import heed_portable
+    from simcluster.results.folder import OURS
 
     heed_portable(options)
     target = Path(folder)
+    if not is_complete(target):
+        for name in OURS:  # what a worker that was killed between two of them has written
+            remove(target, name)
     try:
         run_plan(read_experiment(document), out=target, options=dict(options), report=False)
     except RunError as error:
