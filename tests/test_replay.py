@@ -96,6 +96,31 @@ def test_messages_in_another_order_are_found_out(copied: Run, tmp_path: Path) ->
     assert not (tmp_path / "again").exists()
 
 
+def test_of_nodes_that_wait_for_each_other_the_one_with_the_changed_record_is_named(copied: Run, tmp_path: Path) -> None:
+    named = []
+    for index in range(3, len(read_orders(copied)[1].events.counts)):
+        # Where the event now comes before the callback that sent what rank 0 waits for, the two wait for each other.
+        def sooner(orders: list[Order], index: int = index) -> None:
+            counts = orders[1].events.counts
+            counts[index:] = [count - 1 for count in counts[index:]]
+
+        changed = Run(shutil.copytree(copied.folder, tmp_path / str(index)))
+        try:
+            replay(rewrite(changed, sooner), report=False)
+        except ReplayDiverged as parted:  # one callback less before some events changes nothing
+            named.append(parted.name)
+    assert set(named) == {"n1"}
+
+
+def test_a_message_from_a_rank_that_no_run_has_never_comes(copied: Run, tmp_path: Path) -> None:
+    def tamper(orders: list[Order]) -> None:
+        events = orders[1].events
+        events.numbers[events.kinds.index(Kind.MESSAGE)] = 99
+
+    with pytest.raises(ReplayDiverged, match=r"rank 1 \(n1\), .*a message from rank 99, which never comes"):
+        replay(rewrite(copied, tamper), out=tmp_path / "again")
+
+
 @pytest.mark.parametrize("change", ["later", "sooner", "without", "short"])
 def test_a_record_that_does_not_fit_ends_in_an_error_that_names_node_and_event(
     change: str, copied: Run, tmp_path: Path

@@ -77,9 +77,23 @@ def _node(scripts: Sequence[Script], rank: int) -> ReplayedNode:
 
 
 def _check_all_ended(scripts: Sequence[Script]) -> None:
-    for script in scripts:
-        if script.open:
-            raise script.parted(f"the record has {script.awaited}, which never comes")
+    stuck = next((script for script in scripts if script.open), None)
+    if stuck is not None:
+        script = _culprit(stuck, scripts)
+        raise script.parted(f"the record has {script.awaited}, which never comes")
+
+
+def _culprit(script: Script, scripts: Sequence[Script]) -> Script:
+    """Return the node whose record holds up *script*: one of the circle of nodes that wait for each other.
+
+    A node that keeps to its record has sent all that was received from it before the event that it waits for. So the
+    culprit is the one that waits for the latest event. Clocks may differ a little: nodes with callbacks left go first.
+    """
+    chain, held_up = [script], {script.rank: script for script in scripts if script.open}
+    while (source := held_up.get(chain[-1].source)) is not None and source not in chain:
+        chain.append(source)
+    circle = chain[chain.index(source) :] if source is not None else chain[-1:]
+    return max(circle, key=lambda script: (bool(script.ready), script.due_s))
 
 
 def _error(scripts: Sequence[Script]) -> RunError | None:

@@ -107,6 +107,16 @@ class Script:
             return "nothing more"
         return WORDS[Kind(events.kinds[self._position])].format(events.numbers[self._position])
 
+    @property
+    def source(self) -> int:
+        """The rank whose message the node waits for; nothing else stops one that is still open."""
+        return self._order.events.numbers[self._position]
+
+    @property
+    def due_s(self) -> float:
+        """When the next event took effect in the real run."""
+        return self._order.events.times_s[self._position]
+
     def parted(self, how: str) -> ReplayDiverged:
         step = self.node.recorder.record.steps
         return ReplayDiverged(self.rank, self.name, f"event {self._position + 1}, step {step}", how)
