@@ -26,7 +26,6 @@ def chromium(url: str, profile: Path, width: int) -> subprocess.CompletedProcess
         ],
         capture_output=True,
         text=True,
-        timeout=100,
         check=True,
     )
 

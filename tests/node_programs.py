@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,9 @@ async def busy_forever(node: Any, recorder: Recorder, config: str) -> NodeRecord
 
 
 async def tolerant(node: Any, recorder: Recorder, config: str) -> NodeRecord:
-    """Rank 0 collects from whoever lives; the others send until they have sent enough."""
+    """Rank 0 collects from whoever lives; rank 1 sends 40 times, the others until they are killed."""
     if node.rank:
-        for step in range(40):
+        for step in range(40) if node.rank == 1 else count():
             await node.send(0, "x", step)
             node.record(step=step, alive=1.0)
             await asyncio.sleep(0.02)
@@ -181,8 +182,10 @@ async def exits(node: Any, recorder: Recorder, config: str) -> NodeRecord:
 
 
 async def waits_for_the_dead(node: Any, recorder: Recorder, config: str) -> NodeRecord:
-    """The test kills rank 2; ranks 0 and 1 do not mind, and wait for each other in vain."""
+    """The test kills rank 2; ranks 0 and 1 do not mind, and then wait for each other in vain."""
     say_where(node, config)
+    while node.rank < 2 and 2 in node.peers:
+        await asyncio.sleep(0.02)
     await node.recv(1 - node.rank if node.rank < 2 else 0, "never")
     raise AssertionError("unreachable")
 

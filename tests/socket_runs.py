@@ -20,6 +20,8 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.results.record import RunRecord
 
 ROOT = Path(__file__).parent.parent
+GUARD_S = 300.0
+"""Guards against hangs: no machine is so busy that what is waited for takes longer. No claim depends on it."""
 
 
 def job(program: str, names: str = "abc", folder: Path | None = None, **settings: Any) -> ClusterJob:
@@ -27,9 +29,9 @@ def job(program: str, names: str = "abc", folder: Path | None = None, **settings
     return ClusterJob(list(names), config, program=f"tests.node_programs:{program}", **settings)
 
 
-def wait_for(what: Callable[[], Any], limit_s: float = 90.0) -> Any:
+def wait_for(what: Callable[[], Any]) -> Any:
     """The first true value of *what*."""
-    end_s = time.monotonic() + limit_s
+    end_s = time.monotonic() + GUARD_S
     while not (value := what()):
         assert time.monotonic() < end_s, "waited for too long"
         time.sleep(0.02)
@@ -69,8 +71,8 @@ class Running:
         except BaseException as error:
             self.error = error
 
-    def result(self, limit_s: float = 30.0) -> RunRecord:
-        self._thread.join(limit_s)
+    def result(self) -> RunRecord:
+        self._thread.join(GUARD_S)
         assert not self._thread.is_alive(), "the run hangs"
         if self.error is not None:
             raise self.error

@@ -35,9 +35,7 @@ def test_a_shell_completes_names_and_files(words: str, found: list[str], tmp_pat
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split()) - 1),
     }
-    done = subprocess.run(
-        [COMMAND], env={**os.environ, **asked}, cwd=tmp_path, capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run([COMMAND], env={**os.environ, **asked}, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == found
 

@@ -19,7 +19,7 @@ SHORT = ("--set", "stop.steps=3", "--no-report")
 def in_a_shell(words: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command as *words*, a line of sh in which "$@" stands for it."""
     full = ["sh", "-c", words, "sh", sys.executable, "-m", "simcluster", *arguments]
-    return subprocess.run(full, capture_output=True, text=True, timeout=100)
+    return subprocess.run(full, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("backend", ["sim", "sockets"])

@@ -275,7 +275,7 @@ def test_sockets_give_the_bits_of_the_simulator(op: str) -> None:
     async def all_of_them(node: Transport) -> list[list[Tensor]]:
         return [await work(schedule)(node) for schedule in pairs(op)]
 
-    real = run_bodies([all_of_them] * 3, timeout_s=20.0)
+    real = run_bodies([all_of_them] * 3)
     simulated = on_all(3, all_of_them)
     for ours, theirs in zip(simulated, real, strict=True):
         assert not isinstance(theirs, BaseException), theirs

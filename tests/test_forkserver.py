@@ -48,8 +48,8 @@ def test_when_the_launcher_is_killed_its_nodes_end(program: str, how: signal.Sig
         family = [child.pid for child in psutil.Process(launcher.pid).children(recursive=True)]
         assert set(pids.values()) <= set(family)
         launcher.send_signal(how)
-        launcher.wait(20)
-    wait_for(lambda: all(gone(pid) for pid in family), limit_s=10.0)
+        launcher.wait()
+    wait_for(lambda: all(gone(pid) for pid in family))
 
 
 def test_nodes_end_when_their_launcher_is_gone_even_without_the_fork_server(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_nodes_end_when_their_launcher_is_gone_even_without_the_fork_server(tmp_
         pids_in(tmp_path, "a")
         launcher.kill()
         # Its loop never runs again, so its control lane's thread has to end it.
-        assert node.wait(20) == 1
+        assert node.wait() == 1
 
 
 def test_a_run_outlives_the_process_that_started_its_nodes(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_run_outlives_the_process_that_started_its_nodes(tmp_path: Path) -> No
     record = running.result()
     assert record.error is None
     assert [node.weights_sha256 for node in record.nodes] == ["whole", "whole"]
-    wait_for(lambda: all(gone(pid) for pid in pids.values()), limit_s=10.0)
+    wait_for(lambda: all(gone(pid) for pid in pids.values()))
     assert Running(job("ring", "ab")).result().error is None, "the next run has a new one"
 
 
@@ -93,7 +93,7 @@ def test_nodes_without_their_fork_server_are_killed_all_the_same(tmp_path: Path)
     os.kill(psutil.Process(pids["a"]).ppid(), signal.SIGKILL)
     assert "limit_s" in str(running.result().error)
     # They never let go of their loop and nobody reaps them: the launcher itself has to end them.
-    wait_for(lambda: all(gone(pid) for pid in pids.values()), limit_s=10.0)
+    wait_for(lambda: all(gone(pid) for pid in pids.values()))
 
 
 def test_when_launcher_and_fork_server_are_killed_the_nodes_end_themselves(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_when_launcher_and_fork_server_are_killed_the_nodes_end_themselves(tmp_p
         server = psutil.Process(pids["a"]).ppid()
         os.kill(server, signal.SIGKILL)
         launcher.kill()
-        launcher.wait(20)
-    wait_for(lambda: all(gone(pid) for pid in [server, *pids.values()]), limit_s=20.0)
+        launcher.wait()
+    wait_for(lambda: all(gone(pid) for pid in [server, *pids.values()]))
 
 
 def test_the_key_is_in_no_command_line_environment_or_log(tmp_path: Path) -> None:

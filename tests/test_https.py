@@ -66,7 +66,7 @@ def test_a_client_that_knows_the_authority_is_answered_over_tls_1_3(service: Ser
     assert service.url.startswith("https://127.0.0.1:")
     assert Client(service.url, TOKEN, tls=str(folder)).get("/status")["workers"] == []
     _, port = parse_endpoint(service.endpoint, "coordinator")
-    connection = http.client.HTTPSConnection("localhost", port, context=browser(folder), timeout=20.0)
+    connection = http.client.HTTPSConnection("localhost", port, context=browser(folder))
     for _ in range(3):
         connection.request("GET", "/status", headers={"Authorization": f"Bearer {TOKEN}"})
         assert connection.getresponse().read().startswith(b"{")
@@ -166,7 +166,7 @@ def test_strangers_that_never_end_the_handshake_of_tls_are_limited_and_dropped(
     service = Service("127.0.0.1:0", TOKEN, Desk(5.0, time.monotonic), secure=tls_of_coordinator(folder))
     service.start()
     where = parse_endpoint(service.endpoint, "coordinator")
-    crowd = [socket.create_connection(where, timeout=20.0) for _ in range(ASKING_LIMIT + 20)]
+    crowd = [socket.create_connection(where) for _ in range(ASKING_LIMIT + 20)]
     try:
         assert Client(service.url, TOKEN, tls=str(folder)).get("/status")["workers"] == []
         for visitor in crowd[:20]:
@@ -187,7 +187,7 @@ def test_a_stranger_has_no_longer_for_tls_than_for_a_request(folder: Path, monke
     service.start()
     try:
         where = parse_endpoint(service.endpoint, "coordinator")
-        with socket.create_connection(where, timeout=20.0) as visitor, suppress(ConnectionError):
+        with socket.create_connection(where) as visitor, suppress(ConnectionError):
             assert visitor.recv(1) == b""
     finally:
         service.close()
@@ -269,7 +269,7 @@ def test_a_node_whose_coordinator_shows_another_authority_gives_up_at_once(
 
 def test_the_page_and_its_policy_are_the_same_over_https(service: Service, folder: Path) -> None:
     _, port = parse_endpoint(service.endpoint, "coordinator")
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=browser(folder), timeout=20.0)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=browser(folder))
     connection.request("GET", "/")
     answer = connection.getresponse()
     assert answer.status == 200

@@ -173,7 +173,7 @@ def test_an_error_of_own_code_does_not_colour_a_terminal(tmp_path: Path) -> None
         "workload: quadratic\nstop: {steps: 2}\n"
     )
     command = [COMMAND, "run", "x.yaml", "--no-report", "--out", "out"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=100)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True)
     assert done.returncode == 1
     assert rb"red \x1b[31m text" in done.stderr
     assert rb"printed \x1b[32m" in done.stdout

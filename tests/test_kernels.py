@@ -40,7 +40,7 @@ def runs(folder: Path, options: dict[str, Any], environment: dict[str, str], *ba
     own = {name: value for name, value in os.environ.items() if name not in PORTABLE}
     words = [json.dumps(word) for word in (EXPERIMENT, options, str(folder), *backends)]
     command = [sys.executable, "-c", RUNS, *words]
-    done = subprocess.run(command, cwd=ROOT, env=own | environment, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, cwd=ROOT, env=own | environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -85,7 +85,7 @@ def test_a_product_that_only_mkl_has_computed_is_noticed_too() -> None:
         "import numpy, torch; a = torch.from_numpy(numpy.ones((64, 64), 'f')); a @ a\n"
         "from simcluster.kernels import heed_portable; heed_portable({'portable': True})"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     if "MKL" in numerics()["blas"]:
         assert "torch has computed already" in done.stderr
 
@@ -108,5 +108,5 @@ def test_what_computes_nothing_has_no_kernels(tmp_path: Path) -> None:
     assert all("numerics" not in node for node in run.summary["nodes"].values())
     code = RUNS.replace("report=False", "report=False, overrides={'numerics': 'none'}")
     words = [json.dumps(word) for word in (EXPERIMENT, {"portable": True}, str(tmp_path / "none"), "sim")]
-    done = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True)
     assert "portable: found true with numerics: none" in done.stderr

@@ -149,7 +149,7 @@ def test_lent_tensors_are_the_senders_again_once_it_has_given_up(uvloop: bool | 
         await node.recv(0, "first")
         return torch.equal((await node.recv(0, "w")).tensor, ones)
 
-    assert run_bodies([sender, receiver], inbox_bytes=1, timeout_s=60.0, uvloop=uvloop) == [None, True]
+    assert run_bodies([sender, receiver], inbox_bytes=1, uvloop=uvloop) == [None, True]
 
 
 # rings over real sockets
@@ -170,7 +170,7 @@ def test_a_ring_of_long_chunks_has_the_bits_of_the_simulator_under_one_tag_again
     async def thrice(node: Transport) -> list[Tensor]:
         return [await _sum(node, numbers + extra) for extra in (0, 1, 0)]
 
-    real = run_bodies([thrice] * size, timeout_s=60.0)
+    real = run_bodies([thrice] * size)
     simulated = run(star(size), *[thrice] * size)
     for mine, theirs in zip(simulated, real, strict=True):
         assert not isinstance(theirs, BaseException), theirs
@@ -191,7 +191,7 @@ def test_a_ring_lands_its_chunks_in_the_result() -> None:
             node.land = noted  # type: ignore[attr-defined]
         return await _sum(node, 2 * LONG)
 
-    totals = run_bodies([body] * 2, timeout_s=60.0)
+    totals = run_bodies([body] * 2)
     assert places == [totals[0].untyped_storage().data_ptr()] * 2
 
 
@@ -216,7 +216,7 @@ def test_after_a_ring_that_was_cancelled_nothing_is_lost_and_nothing_written() -
         assert torch.equal(own, torch.full((numbers,), -1.0))
         return message.tensor
 
-    got = run_bodies([impatient, patient], timeout_s=60.0)[0]
+    got = run_bodies([impatient, patient])[0]
     assert isinstance(got, Tensor), got
     assert torch.equal(got, torch.full((LONG,), 7.0))
 
@@ -241,4 +241,4 @@ def test_short_chunks_are_not_worth_a_place() -> None:
             landings.add("long", torch.zeros(LEAST_BYTES // 4))
         return asked == ["long"]
 
-    assert run_bodies([body] * 2, timeout_s=20.0) == [True, True]
+    assert run_bodies([body] * 2) == [True, True]

@@ -34,7 +34,6 @@ def test_an_order_that_would_write_elsewhere_is_refused_and_nothing_is_left(tmp_
         cwd=ROOT,
         input=b"not an order\n" + order,
         capture_output=True,
-        timeout=100,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert done.returncode == 1

@@ -32,7 +32,7 @@ def test_a_node_of_a_real_run_leaves_when_the_coordinator_is_asked(tmp_path: Pat
     pids_in(tmp_path, ["n0", "n1", "n2"])  # type: ignore[arg-type]
 
     def call(path: str) -> tuple[int, Any]:
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
             connection.request("POST", path, headers={"Authorization": f"Bearer {token}"})
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
@@ -48,7 +48,7 @@ def test_a_node_of_a_real_run_leaves_when_the_coordinator_is_asked(tmp_path: Pat
     assert call("/workers/n9/leave")[0] == 404
     code, answer = call("/workers/n2/leave")
     assert (code, answer["left"], answer["leaving"]) == (200, False, True)
-    record = running.result(60.0)
+    record = running.result()
     assert [2, "left"] in seen_by_0(record)
     assert record.nodes[2].weights_sha256 == "left in life 0"
     assert record.extra["lost"] == {"n2": f"left at step {record.nodes[2].steps}"}

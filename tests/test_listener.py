@@ -44,7 +44,7 @@ class Door:
             self.listener.port,
             lambda: Handshake(key, Identity("data", "b", 1), accepts=False, **identity),
             on_open=lambda connection: None,
-            timeout_s=2.0,
+            timeout_s=60.0,
         )
 
     async def throw(self, data: bytes) -> bytes:
@@ -52,8 +52,7 @@ class Door:
         reader, writer = await asyncio.open_connection(self.listener.host, self.listener.port)
         try:
             writer.write(data)
-            async with asyncio.timeout(5.0):
-                return await reader.read()
+            return await reader.read()
         except ConnectionResetError:
             return b""
         finally:

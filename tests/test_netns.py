@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ from tests.netns.fidelity import compare_all
 from tests.netns.hosts import LAUNCHER, LAUNCHER_ADDRESS, hosts_of, missing
 from tests.netns.report import covered, summary, swapped, table
 from tests.netns.scenarios import NETWORKS, Network, Size
+from tests.socket_runs import wait_for
 
 REASON = missing()
 needs_hosts = pytest.mark.skipif(REASON is not None, reason=REASON or "")
@@ -30,7 +30,7 @@ PAIR = Network("pair", {"n0": 0.0, "n1": 0.0}, (("n0", "n1", "40 Mbps", "1 ms"),
 
 def ping(hosts: Any, source: str, address: str) -> str:
     command = [sys.executable, "-c", PING, address]
-    done = subprocess.run(hosts.command(source, *command), capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(hosts.command(source, *command), capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
@@ -79,7 +79,7 @@ def test_nothing_stays_however_the_builder_ends(way: signal.Signals) -> None:
         "from tests.test_netns import PAIR\n"
         "with hosts_of(load(PAIR.document())) as hosts:\n"
         "    print(*hosts.pids.values(), flush=True)\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(3600)\n"
     )
     builder = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -92,16 +92,12 @@ def test_nothing_stays_however_the_builder_ends(way: signal.Signals) -> None:
     relays = [child for child in psutil.Process(builder.pid).children(recursive=True) if child.pid not in pids]
     assert relays  # the link with latency
     builder.send_signal(way)
-    builder.wait(timeout=20)
+    builder.wait()
     builder.stdout.close()
-    end_s = time.monotonic() + 20
-    while any(psutil.pid_exists(pid) for pid in [*pids, *(relay.pid for relay in relays)]):
-        assert time.monotonic() < end_s, "a process of the hosts is still there"
-        time.sleep(0.05)
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in [*pids, *(relay.pid for relay in relays)]))
 
 
 @needs_hosts
-@pytest.mark.timeout(400)
 def test_a_scenario_is_calibrated_run_and_predicted(tmp_path: Path) -> None:
     asked = (tmp_path, [PAIR], ["sync_ps", "all_reduce_dp"], [Size(20_000, 6)], 1)
     outcomes = list(compare_all(*asked))

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.socket_runs import GUARD_S
+
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 PLOTLY = "application/vnd.plotly.v1+json"
 
-pytestmark = [
-    pytest.mark.timeout(180),
-    pytest.mark.filterwarnings("ignore"),  # the kernel client's own
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # the kernel client's own
 
 
 def read(path: Path) -> Any:
@@ -32,7 +31,7 @@ def read(path: Path) -> Any:
 def kernel() -> Iterator[Any]:
     from nbclient import NotebookClient
 
-    client = NotebookClient(read(NOTEBOOKS[0]), timeout=150)
+    client = NotebookClient(read(NOTEBOOKS[0]), timeout=GUARD_S)
     with client.setup_kernel():
         yield client
 

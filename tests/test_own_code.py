@@ -171,13 +171,13 @@ def test_a_script_that_runs_itself_whenever_it_is_read_is_told_so(tmp_path: Path
         "simcluster.run(topology='smolcluster', algorithm=mine, workload='quadratic', stop={'steps': 1},\n"
         f"               out={str(tmp_path / 'run')!r}, report=False)\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.returncode == 1
     assert "a run that starts whenever this file is read" in done.stderr
     assert "below `if __name__ == '__main__':`" in done.stderr
     assert not (tmp_path / "run").exists()
     text = script.read_text().replace("simcluster.run(", "if __name__ == '__main__': simcluster.run(")
     script.write_text(text)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "run" / "summary.json").exists()

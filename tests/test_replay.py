@@ -96,7 +96,7 @@ def test_messages_in_another_order_are_found_out(copied: Run, tmp_path: Path) ->
     assert not (tmp_path / "again").exists()
 
 
-def test_of_nodes_that_wait_for_each_other_the_one_with_the_changed_record_is_named(copied: Run, tmp_path: Path) -> None:
+def test_of_nodes_that_wait_for_each_other_the_one_with_a_changed_record_is_named(copied: Run, tmp_path: Path) -> None:
     named = []
     for index in range(3, len(read_orders(copied)[1].events.counts)):
         # Where the event now comes before the callback that sent what rank 0 waits for, the two wait for each other.

@@ -241,11 +241,10 @@ def test_a_new_run_does_not_replace_what_could_be_resumed(tmp_path: Path) -> Non
     assert resume(tmp_path / "x", report=False).summary["resumed"]["step"] == 4
 
 
-@pytest.mark.timeout(300)
 def test_killed_runs_leave_complete_checkpoints_on_both_backends_and_go_on_with_the_same_bits() -> None:
     """The short form of `make kill-checkpoints`: five simulations, and one run of real processes behind its middle."""
     command = [sys.executable, "-m", "tests.kill_checkpoints", "--kills", "5", "--sockets", "0", "--steps", "20"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "5 kills, 5 complete checkpoints found" in done.stdout
     assert "1 of 1 resumed runs end with the same bits" in done.stdout

@@ -24,7 +24,7 @@ KEY = b"k" * 32
 
 
 def run(*bodies: Any, **settings: Any) -> list[Any]:
-    results = run_bodies(bodies, timeout_s=20.0, **settings)
+    results = run_bodies(bodies, **settings)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, Crash):
             raise result

@@ -30,7 +30,6 @@ CASES = sorted((Path(__file__).parent / "swarm" / "kept").glob("*.yaml"))
 CLOCK = Clock(0.1, (0.02, 0.04, 0.06, 0.1))
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(0, SEED_COUNT, AT_ONCE))
 def test_what_is_promised_is_held(first: int, tmp_path: Path) -> None:
     lines = []
@@ -41,7 +40,6 @@ def test_what_is_promised_is_held(first: int, tmp_path: Path) -> None:
     assert not lines, "\n".join(lines)
 
 
-@pytest.mark.timeout(300)
 def test_every_tenth_seed_is_the_same_in_another_process(tmp_path: Path) -> None:
     assert not list(apart({seed: fingerprint(try_seed(seed, tmp_path)) for seed in range(0, 100, EVERY)}))
 

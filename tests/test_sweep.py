@@ -162,7 +162,7 @@ def test_a_script_that_sweeps_whenever_it_is_read_does_so_once(tmp_path: Path) -
         "jobs=2, report=False)\n"
         "print(list(swept.table['status']))\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("read\n['done', 'done']\n", "")
 
 
@@ -180,7 +180,7 @@ def test_dask_gives_the_same_table(tmp_path: Path) -> None:
         "if __name__ == '__main__':\n"
         f"    simcluster.sweep({SMALL!r}, {VALUES!r}, out='dask', engine_name='dask', jobs=2)\n"
     )
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     alone = simcluster.sweep(SMALL, VALUES, out=tmp_path / "alone", jobs=1)
     assert files(tmp_path / "dask") == files(alone.folder)

@@ -37,7 +37,7 @@ def test_every_node_has_a_pane_that_follows_its_log_until_the_end(tmp_path: Path
         assert ask("list-panes", "-t", panes.session, "-F", "#{pane_title}").split() == ["mini1", "mini2", "pi5"]
         with open(files["mini2"], "a") as log:
             log.write("step 7\n")
-        wait_for(lambda: "step 7" in ask("capture-pane", "-p", "-t", f"{panes.session}.1"), limit_s=20)
+        wait_for(lambda: "step 7" in ask("capture-pane", "-p", "-t", f"{panes.session}.1"))
     finally:
         asyncio.run(panes.close())
     assert ask("list-sessions") == ""

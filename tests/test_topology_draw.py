@@ -191,7 +191,6 @@ def test_a_browser_draws_the_page(tmp_path: Path) -> None:
         [chromium, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()],
         capture_output=True,
         text=True,
-        timeout=100,
         check=True,
     )
     assert done.stdout.count('<g class="worker">') == 5

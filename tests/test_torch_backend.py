@@ -47,7 +47,7 @@ from simcluster.testing import CHECKS, RunBodies
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "docs" / "torch"
-QUICK = Options(heartbeat_s=0.05, dead_s=2.0, start_s=20.0, stuck_s=0.5)
+QUICK = Options(heartbeat_s=0.05)
 
 
 def job(program: str, names: str = "abc", folder: Path | None = None, **settings: Any) -> ClusterJob:
@@ -96,7 +96,7 @@ def test_a_tensor_of_many_parts_arrives_whole_and_counts_as_one_message(monkeypa
 def test_torchrun_gives_the_weights_of_the_simulator(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
     script = [str(EXAMPLES / "two_runs.py"), str(EXAMPLES / "three.yaml"), str(tmp_path)]
-    done = subprocess.run([*command, *script], capture_output=True, text=True, timeout=100, cwd=ROOT)
+    done = subprocess.run([*command, *script], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all_reduce_dp", "sync_ps"]  # by rank 0 alone
     for algorithm in ("sync_ps", "all_reduce_dp"):
@@ -121,13 +121,13 @@ def test_a_run_of_its_own_loses_one_that_is_killed_and_one_that_hangs(tmp_path: 
             os.kill(int((tmp_path / "b.pid").read_text()), signal.SIGKILL)
             os.kill(int((tmp_path / "c.pid").read_text()), signal.SIGSTOP)
 
-    options = {"heartbeat_s": 0.1, "dead_s": 1.0}
+    options = {"heartbeat_s": 0.1, "dead_s": 3.0}
     record = run_cluster(
         job("bears_losses", names, tmp_path, on_progress=harm, options=options, log_folder=tmp_path / "logs")
     )
     assert record.nodes[0].weights_sha256 == "survived"
     assert sorted(record.extra["lost"]) == ["b", "c"]
-    assert record.extra["lost"]["c"] == "silent for 1 s"
+    assert record.extra["lost"]["c"] == "silent for 3 s"
     assert isinstance(record.error, PeerLost)
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["b.log", "c.log"]
     for name in "bc":
@@ -162,7 +162,7 @@ def test_what_one_rank_raises_is_the_runs_error(program: str) -> None:
 
 
 def test_a_deadlock_ends_and_says_who_waits_for_what() -> None:
-    first, second = in_threads(job("waits_for_nothing", "ab"))
+    first, second = in_threads(job("waits_for_nothing", "ab"), replace(QUICK, stuck_s=0.5))
     error = record_of(first).error
     assert isinstance(error, NeverFinished)
     assert error.waits == [f"rank {r} ({n}) waits for recv(source={1 - r}, tag='never')" for r, n in enumerate("ab")]
