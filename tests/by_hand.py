@@ -17,10 +17,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.socket_runs import free_port
+from backends.sockets import generate_key, write_key
+from tests.socket_runs import GUARD_S, free_port
 
 ROOT = Path(__file__).parent.parent
-LIMIT_S = 300.0
 ALGORITHMS = ("sync_ps", "all_reduce_dp", "zero", "pipeline")
 SIZES = ((64, 32), (512, 256), (1024, 512))
 """Hidden units and batch: of the last two, OpenMP parts the products among all the threads that it has."""
@@ -52,7 +52,7 @@ def both(folder: Path, algorithm: str, hidden: int, batch: int, *, portable: boo
     file, key, meeting = folder / "experiment.json", folder / "key", f"127.0.0.1:{free_port()}"
     file.write_text(json.dumps(experiment(algorithm, hidden, batch)))  # which is YAML, too
     run = ["run", str(file), "--no-report", *(["--option", "portable=true"] if portable else [])]
-    _wait(_begin("key", str(key)))
+    write_key(key, generate_key())
     _wait(_begin(*run, "--out", str(folder / "sim")))
     at = ["--key-file", str(key)]
     with ExitStack() as running:
@@ -78,7 +78,7 @@ def _begin(*words: str) -> subprocess.Popen[str]:
 
 
 def _wait(process: subprocess.Popen[str]) -> None:
-    said, _ = process.communicate(timeout=LIMIT_S)
+    said, _ = process.communicate(timeout=GUARD_S)
     assert process.returncode == 0, said
 
 

@@ -36,10 +36,8 @@ def launched(program: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize(
     ("program", "how"),
     [
-        ("forever", signal.SIGKILL),
-        ("forever", signal.SIGTERM),
-        ("forever", signal.SIGINT),
         ("busy_forever", signal.SIGKILL),
+        ("forever", signal.SIGINT),
     ],
 )
 def test_when_the_launcher_is_killed_its_nodes_end(program: str, how: signal.Signals, tmp_path: Path) -> None:

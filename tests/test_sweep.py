@@ -132,24 +132,43 @@ def test_a_worker_that_dies_takes_only_its_own_point_with_it(tmp_path: Path, mon
     assert (tmp_path / "2").read_text() == "done"
 
 
+WAITS = """
+import os, select
+from pathlib import Path
+
+GO, PARENT = Path(__file__).with_name("go"), os.getppid()
+
+
+async def waits(node, replica, *, k: int = 0):
+    while k == 4 and not GO.exists():
+        if os.getppid() != PARENT:
+            os._exit(1)
+        select.select([], [], [], 0.02)
+    node.record(step=1, k=k)
+"""
+
+
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(yaml.safe_dump(SMALL))
-    command = [sys.executable, "-m", "simcluster", "sweep", "small.yaml", "--set", "stop.steps=100"]
-    command += ["--set", "algorithm.pull_interval=range(1,25)", "--jobs", "2", "--out", "killed"]
+    (tmp_path / "own.py").write_text(WAITS)
+    experiment = SMALL | {"topology": "thunderbolt-mesh-4", "algorithm": {"path": str(tmp_path / "own.py:waits")}}
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(experiment))
+    command = [sys.executable, "-m", "simcluster", "sweep", "small.yaml", "--set", "algorithm.k=range(1,5)"]
+    command += ["--jobs", "2", "--out", "killed"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     points = tmp_path / "killed" / "points"
-    while len(list(points.glob("*/summary.json"))) < 2:
+    while len(list(points.glob("*/summary.json"))) < 3:  # the last of the four waits
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.kill()
     process.communicate()
     before = {path: path.stat().st_mtime_ns for path in points.glob("*/summary.json")}
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert len(before) == 3
+    (tmp_path / "go").touch()
+    values = {"algorithm.k": range(1, 5)}
+    simcluster.sweep(experiment, values, out=tmp_path / "killed", jobs=1, report=False)
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert len(before) < 24, "it was over before it was killed"
-    whole = simcluster.sweep(
-        SMALL, {"algorithm.pull_interval": range(1, 25)}, sets=["stop.steps=100"], out=tmp_path / "whole", jobs=1
-    )
+    whole = simcluster.sweep(experiment, values, out=tmp_path / "whole", jobs=1, report=False)
+    assert (whole.table["status"] == "done").all()
     assert files(tmp_path / "killed") == files(whole.folder)
 
 
