@@ -27,7 +27,7 @@ def check_folder(played: Played) -> Found:
         yield "nothing is half-written", f"{partial}"
     try:
         run = load_run(folder)
-        if len(run.metrics) != sum(len(node.metrics) for node in played.record.nodes if node):  # type: ignore[union-attr]
+        if played.record is not None and len(run.metrics) != sum(len(node.metrics) for node in played.record.nodes):
             yield "the folder is whole", "metrics.parquet has other rows than the run noted"
         run.trace  # noqa: B018  # it is read, or raises
         if played.case.seed % CONFIGS_READ == 0 and run.config["seed"] != played.case.document.get("seed", 0):

@@ -31,14 +31,14 @@ def check_weights(played: Played, before: Played, hits: Hits) -> Found:
     if not by_time:
         yield from _agreement(played, before, hits)
         found, expected = (run.summary["weights_sha256"] for run in (played, before))
-        if _same_bits(played, hits) and found != expected:
+        if same_bits(played, hits) and found != expected:
             yield "the bits of the undisturbed run", f"{found}, not {expected}"
         elif played.case.is_sloped and _same_slope(played, hits):
             yield from _slope(played, before)
     loss, expected = played.summary["loss"], before.summary["loss"]
     if expected is not None and math.isfinite(expected) and (loss is None or not math.isfinite(loss)):
         yield "the loss is finite", f"{loss}, and {expected} undisturbed"
-    yield from _judged(played, hits)
+    yield from check_judged(played, hits)
     yield from _staleness(played)
     assert before.record is not None
     took_s, expected_s = played.record.elapsed_s, before.record.elapsed_s
@@ -70,7 +70,7 @@ def _digests(played: Played, nodes: list[NodeRecord]) -> Iterator[str]:
     return (played.summary["nodes"][node.name]["weights_sha256"] for node in nodes)
 
 
-def _same_bits(played: Played, hits: Hits) -> bool:
+def same_bits(played: Played, hits: Hits) -> bool:
     """Whether the weights are promised to be those of the undisturbed run."""
     if not is_exact(played.case):
         return not hits.happened and "restarts" not in played.summary
@@ -102,7 +102,7 @@ def _final(played: Played) -> dict[str, torch.Tensor]:
     return simcluster.load_run(played.folder).weights()
 
 
-def _judged(played: Played, hits: Hits) -> Found:
+def check_judged(played: Played, hits: Hits) -> Found:
     """The loss is that of the weights: both are of the node that stands for the run."""
     summary = played.summary
     replica = hits.plan.workload.replica(0, len(summary["nodes"]), hits.plan.seed, steps=1)

@@ -1,0 +1,1 @@
+"""A swarm on real processes: see docs/swarm.md."""

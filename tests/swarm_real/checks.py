@@ -1,0 +1,119 @@
+"""What must hold of every run on real processes: how it ends, what it leaves, what its weights and samples are.
+
+This file knows promises, as tests.swarm computes them, and what a run has left. It must not know how it came about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simcluster.errors import PeerLost
+from simcluster.experiment.fault_kinds import Crash, Hang, Join, Restart
+from simcluster.results.folder import load_run
+from tests.swarm.checks_folder import check_folder
+from tests.swarm.checks_outcome import Found, check_outcome
+from tests.swarm.checks_samples import COUNTED
+from tests.swarm.checks_weights import agrees, check_judged, same_bits
+from tests.swarm.hits import Hits
+from tests.swarm.play import Played
+from tests.swarm.promise import is_exact
+from tests.swarm_real.play import Lived, read
+
+CODES = {"done": 0, "failed": 1}
+
+
+def check_run(lived: Lived, played: Played, before: Played, hits: Hits) -> Found:
+    """All that is broken. *before* is the undisturbed run, simulated."""
+    yield from check_end(lived)
+    if lived.code is None:
+        return
+    told = read(lived.folder)
+    if told.get("status") == "done" and (unplanned := set(lost_outside(played))) and "restarts" not in told:
+        yield "an unplanned loss is the run's failure", f"done, without {sorted(unplanned)}"
+    if not _died_early(lived, played):
+        yield from check_outcome(played, hits)
+    if not played.summary:
+        return
+    yield from check_folder(played)
+    yield from _samples(lived, played, hits)
+    if played.is_done:
+        yield from _weights(played, before, hits)
+
+
+def check_end(lived: Lived) -> Found:
+    """The command ends, says so, and leaves nothing behind."""
+    if lived.code is None:
+        yield "a run ends", "it was still there long after all that happened to it"
+        return
+    if lived.left:
+        yield "nothing is left behind", ", ".join(lived.left)
+    expected = CODES.get(read(lived.folder).get("status", ""))
+    if lived.code != expected:
+        yield "the exit code is that of the outcome", f"{lived.code}, not {expected}: {lived.said[-300:]}"
+    logs = [path for path in sorted((lived.folder / "logs").glob("*.log")) if "Traceback" in path.read_text()]
+    for words in [lived.said, *(path.read_text() for path in logs)]:
+        if "Traceback (most recent call last)" in words:
+            yield "nothing is only logged", words[words.index("Traceback") :][-600:]
+
+
+def lost_outside(played: Played) -> Iterator[str]:
+    """Nodes that are lost by what was done to them from outside, other than by a leave."""
+    for row in played.happened:
+        name = row["plan"].get("node")
+        if row.get("outside") and row["kind"] in ("crash", "hang") and name in played.lost:
+            yield name
+
+
+def _died_early(lived: Lived, played: Played) -> bool:
+    """A node that is killed before the run began ends it, whatever the algorithm: nobody could go on without it."""
+    early = {act.node for act in lived.early if act.kind == "kill"}
+    return isinstance(played.error, PeerLost) and played.error.name in early
+
+
+def _samples(lived: Lived, played: Played, hits: Hits) -> Found:
+    samples = played.summary.get("samples")
+    if samples is None:
+        return
+    batch = played.case.document["workload"]["batch_size"]
+    counted, drawn = samples["used"] + samples["lost"], sum(lived.drawn.values()) * batch
+    if min(samples.values()) < 0 or samples["repeated"] > samples["used"]:
+        yield "samples", f"{samples}"
+    if "restarts" in played.summary or "resumed" in played.summary or _shares_batches(played):
+        return
+    killed = hits.of(Crash, Restart, Hang) or played.lost
+    if counted > drawn or (counted < drawn and not killed):
+        yield "drawn = used + lost", f"{drawn} drawn, {samples}"
+    if played.case.algorithm in COUNTED and played.is_done and played.case.workers[0] not in hits.gone:
+        metrics = load_run(played.folder).metrics
+        applied = metrics[metrics.name == "applied"].value.max()
+        if samples["used"] != applied * batch:
+            yield "used = applied", f"{applied:g} batches of {batch} applied, {samples}"
+
+
+def _shares_batches(played: Played) -> bool:
+    """Whether every rank draws the batches of all."""
+    return played.case.algorithm == "tensor_parallel" or played.case.algorithm == "pipeline"
+
+
+def _weights(played: Played, before: Played, hits: Hits) -> Found:
+    yield from check_judged(played, hits)
+    if hits.plan.time_s is not None:
+        return
+    found, expected = (run.summary["weights_sha256"] for run in (played, before))
+    if is_exact(played.case) and same_bits(played, hits) and found != expected:
+        yield "the bits of the undisturbed run", f"{found}, not {expected}"
+    if not agrees(played.case.algorithm) or len(_digests(before)) > 1:
+        return
+    if played.case.algorithm in ("k_async", "ssp") and hits.of(Restart, Join):
+        return  # a late comer has batches left when the others have none
+    if len(digests := _digests(played)) > 1:
+        yield "survivors agree", f"{digests}"
+
+
+def _digests(played: Played) -> set[str]:
+    """Of those that ended in the last group."""
+    regroups = played.summary.get("regroups", ())
+    members = regroups[-1]["members"] if regroups else list(played.summary["nodes"])
+    since_s = regroups[-1]["time_s"] if regroups else 0.0
+    nodes = [node for name, node in played.summary["nodes"].items() if name in members and name not in played.lost]
+    return {node["weights_sha256"] for node in nodes if (node["finished_s"] or 0.0) > since_s}

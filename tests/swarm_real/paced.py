@@ -1,0 +1,75 @@
+"""The workloads of the real swarm: shipped ones that take their time, and note in a file how far their node is.
+
+This file knows losses and ledgers. It must not know what is done to a node. Without PLACE in the environment, as in the
+simulator, it neither waits nor notes anything.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from simcluster import Workload
+from simcluster.workloads.ledger import Ledger
+from simcluster.workloads.mnist import mnist_mlp
+from simcluster.workloads.quadratic import quadratic
+
+PLACE: Final = "SWARM_REAL_PLACE"
+"""The folder with a file for each life of a node, `NAME.PID`: a letter for each batch drawn and each gradient taken."""
+PACE: Final = "SWARM_REAL_PACE"
+"""Seconds that a gradient takes."""
+DRAWN, TAKEN = b"d", b"g"
+
+
+def paced_quadratic(*, batch_size: int = 4, samples: int = 64) -> Workload:
+    return _paced(quadratic(batch_size=batch_size, samples=samples))
+
+
+def paced_digits(*, batch_size: int = 4, hidden: int = 8) -> Workload:
+    return _paced(mnist_mlp(batch_size=batch_size, hidden=hidden))
+
+
+def _paced(made: Workload) -> Workload:
+    _note(b"")
+    loss = made.loss
+
+    def slowly(outputs: Tensor, targets: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and type(outputs) is Tensor and _note(TAKEN):
+            time.sleep(float(os.environ[PACE]))
+        return loss(outputs, targets)
+
+    return replace(made, loss=slowly)
+
+
+def _note(letter: bytes) -> bool:
+    """Append *letter* to the file of this life, if this process is a node: it prints into a log that has its name."""
+    place = os.environ.get(PLACE)
+    log = Path(os.readlink("/proc/self/fd/1")) if place else Path()
+    if place is None or log.suffix != ".log":
+        return False
+    with open(Path(place) / f"{log.stem}.{os.getpid()}", "ab", buffering=0) as file:
+        file.write(letter)
+    return True
+
+
+def _listen() -> None:
+    draw, rehearses = Ledger.draw, True
+
+    def drawn(self: Ledger, number: int) -> None:
+        nonlocal rehearses
+        if not rehearses:
+            _note(DRAWN)
+        rehearses = False  # the first batch is drawn before the run begins, to count what work costs
+        draw(self, number)
+
+    Ledger.draw = drawn  # type: ignore[method-assign]
+
+
+if PLACE in os.environ:
+    _listen()
