@@ -5,7 +5,9 @@ This file knows promises, as tests.swarm computes them, and what a run has left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from simcluster.errors import PeerLost
 from simcluster.experiment.fault_kinds import Crash, Hang, Join, Restart
@@ -19,7 +21,9 @@ from tests.swarm.play import Played
 from tests.swarm.promise import is_exact
 from tests.swarm_real.play import Lived, read
 
-CODES = {"done": 0, "failed": 1}
+CODES: Final = {"done": 0, "failed": 1}
+EXPECTED: Final = ("simcluster.errors.", "ExceptionGroup: unhandled errors in a TaskGroup")
+"""What a node's log may show a traceback of; all that is in a group has one of its own."""
 
 
 def check_run(lived: Lived, played: Played, before: Played, hits: Hits) -> Found:
@@ -50,10 +54,17 @@ def check_end(lived: Lived) -> Found:
     expected = CODES.get(read(lived.folder).get("status", ""))
     if lived.code != expected:
         yield "the exit code is that of the outcome", f"{lived.code}, not {expected}: {lived.said[-300:]}"
-    logs = [path for path in sorted((lived.folder / "logs").glob("*.log")) if "Traceback" in path.read_text()]
-    for words in [lived.said, *(path.read_text() for path in logs)]:
-        if "Traceback (most recent call last)" in words:
-            yield "nothing is only logged", words[words.index("Traceback") :][-600:]
+    for words in [lived.said, *(path.read_text() for path in sorted((lived.folder / "logs").glob("*.log")))]:
+        for raised in _raised(words):
+            if not raised.startswith(EXPECTED):
+                yield "nothing is only logged", raised
+
+
+def _raised(words: str) -> Iterator[str]:
+    """The line at the end of each traceback in *words*: what was raised."""
+    for block in words.split("Traceback (most recent call last):")[1:]:
+        lines = [re.sub(r"^[ |]*\| ", "", line) for line in block.splitlines()[1:]]
+        yield next((line for line in lines if line and line[0] not in " +|"), "")
 
 
 def lost_outside(played: Played) -> Iterator[str]:

@@ -16,6 +16,7 @@ from simcluster.experiment import read_experiment
 from tests.swarm.case import Case
 from tests.swarm.hits import Hits, hits_of
 from tests.swarm.play import Counted, Played
+from tests.swarm.promise import must_be_done
 from tests.swarm_real.draw import Drawn
 from tests.swarm_real.play import Lived, read
 
@@ -34,7 +35,7 @@ def as_played(drawn: Drawn, lived: Lived) -> tuple[Played, Hits]:
     summary["faults"] = rows
     played = Played(case, lived.folder, _error(summary, lived), None, plan, Counted(), summary)
     hits = hits_of(case, plan, rows)
-    if unplanned_loss(played) and _others_ended(played):
+    if unplanned_loss(played) and must_be_done(case, hits):
         # Judged like a run that is done: that it tells of the loss by its exit code is checked elsewhere.
         played = replace(played, error=None, summary=summary | {"status": "done"})
     return played, hits
@@ -71,12 +72,6 @@ def _too_late(row: dict[str, Any], summary: dict[str, Any]) -> bool:
     missed = any(name in regroup["lost"] for regroup in summary.get("regroups", ()))
     lived = node.get("finished_s") is not None and not node.get("incarnation") and not missed
     return row["kind"] == "crash" and lived and name not in summary.get("lost", {}) and "restarts" not in summary
-
-
-def _others_ended(played: Played) -> bool:
-    return all(
-        node["finished_s"] is not None for name, node in played.summary["nodes"].items() if name not in played.lost
-    )
 
 
 def _error(summary: dict[str, Any], lived: Lived) -> BaseException | None:

@@ -64,7 +64,8 @@ def summary(verdicts: Sequence[Verdict], took_s: float) -> Iterator[str]:
     algorithms = len({verdict.drawn.case.algorithm for verdict in verdicts})
     yield (
         f"{len(verdicts)} seeds of {algorithms} algorithms, {refused} refused, {again} played again on "
-        f"a machine that was too busy, {len(broken)} break an invariant; {took_s:.0f} s, {took_s / len(verdicts):.1f} s a seed"
+        f"a machine that was too busy, {len(broken)} break an invariant; "
+        f"{took_s:.0f} s, {took_s / len(verdicts):.1f} s a seed"
     )
 
 
