@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from backends.sockets.control import PeerGone
 from backends.sockets.logs import Logs
+from backends.sockets.node import _Node
 from simcluster.errors import RunError
 
 
@@ -35,3 +38,12 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot make the log folder"):
         Logs(tmp_path / "file" / "logs").make()
+
+
+def test_what_a_launcher_says_after_a_nodes_life_is_not_an_error() -> None:
+    node = object.__new__(_Node)
+    node._loop = asyncio.new_event_loop()
+    node._loop.close()
+    node._leave = asyncio.Event()
+    node._from_lane(PeerGone(1, "ended", 0))
+    node._launcher_lost("it has ended, too")

@@ -11,6 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -250,11 +251,16 @@ class _Node:
     def _from_lane(self, message: FromLauncher) -> None:
         if isinstance(message, Crash):
             os.kill(os.getpid(), signal.SIGKILL)
-        self._loop.call_soon_threadsafe(self._receive, message)
+        self._soon(self._receive, message)
 
     def _launcher_lost(self, reason: str) -> None:
-        self._loop.call_soon_threadsafe(self._receive, Stop(f"the launcher is gone: {reason}"))
-        self._loop.call_soon_threadsafe(self._leave.set)
+        self._soon(self._receive, Stop(f"the launcher is gone: {reason}"))
+        self._soon(self._leave.set)
+
+    def _soon(self, action: Callable[..., object], *given: object) -> None:
+        """Call *action* in the node's loop, unless the node's life is over: the lane lasts a little longer."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(action, *given)
 
     def _report(self) -> list[FromNode]:
         """How far this node is, and what it noted since the last report."""

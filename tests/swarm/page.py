@@ -15,13 +15,13 @@ FILE: Final = ROOT / "docs" / "swarm.md"
 HEADING: Final = "## Planted defects\n"
 
 
-def write_table(planted: Sequence[Planted], found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write what was *found* of each defect, by number, below the heading; what comes after the table stays."""
-    before, _, rest = FILE.read_text(encoding="utf-8").partition(HEADING)
+def write_table(planted: Sequence[Planted], found: Mapping[str, Mapping[str, Any]], heading: str = HEADING) -> None:
+    """Write what was *found* of each defect, by number, below the *heading*; what comes after the table stays."""
+    before, _, rest = FILE.read_text(encoding="utf-8").partition(heading)
     words, _, after = rest.partition("\n| no. |")
     tail = after.partition("\n\n")[2]
     FILE.write_text(
-        f"{before}{HEADING}{words}\n{table(planted, found)}" + (f"\n{tail}" if tail else ""), encoding="utf-8"
+        f"{before}{heading}{words}\n{table(planted, found)}" + (f"\n{tail}" if tail else ""), encoding="utf-8"
     )
 
 

@@ -24,10 +24,12 @@ from tests.swarm_real.play import Lived, read
 CODES: Final = {"done": 0, "failed": 1}
 EXPECTED: Final = ("simcluster.errors.", "ExceptionGroup: unhandled errors in a TaskGroup")
 """What a node's log may show a traceback of; all that is in a group has one of its own."""
+LEAVES_S: Final = 1.2
+"""Gradients of so many seconds after a request to leave are too many: it comes with the next heartbeat, of 0.5 s."""
 
 
-def check_run(lived: Lived, played: Played, before: Played, hits: Hits) -> Found:
-    """All that is broken. *before* is the undisturbed run, simulated."""
+def check_run(lived: Lived, played: Played, before: Played, hits: Hits, pace_s: float) -> Found:
+    """All that is broken. *before* is the undisturbed run, simulated; a gradient takes *pace_s*."""
     yield from check_end(lived)
     if lived.code is None:
         return
@@ -38,6 +40,7 @@ def check_run(lived: Lived, played: Played, before: Played, hits: Hits) -> Found
         yield from check_outcome(played, hits)
     if not played.summary:
         return
+    yield from _check_leaves(lived, played, pace_s)
     yield from check_folder(played)
     yield from _samples(lived, played, hits)
     if played.is_done:
@@ -65,6 +68,15 @@ def _raised(words: str) -> Iterator[str]:
     for block in words.split("Traceback (most recent call last):")[1:]:
         lines = [re.sub(r"^[ |]*\| ", "", line) for line in block.splitlines()[1:]]
         yield next((line for line in lines if line and line[0] not in " +|"), "")
+
+
+def _check_leaves(lived: Lived, played: Played, pace_s: float) -> Found:
+    """A node that is asked to leave does so at its next step: it does not train for long after that."""
+    for act in lived.done:
+        after = max((count for life, count in lived.taken.items() if life.split(".")[0] == act.node), default=0)
+        late_s = (after - act.gradients) * pace_s
+        if act.kind in ("post", "term") and act.node not in played.lost and late_s > LEAVES_S:
+            yield "a node that is asked to leave leaves", f"{act}, and it trained for {late_s:.1f} s more"
 
 
 def lost_outside(played: Played) -> Iterator[str]:

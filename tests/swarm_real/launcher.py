@@ -26,11 +26,11 @@ MARK: Final = "SWARM_REAL_MARK"
 
 
 class Launcher:
-    """Runs commands. With *stays* their process is kept for the next one."""
+    """Runs commands of the simcluster in *library*. With *stays* their process is kept for the next one."""
 
-    def __init__(self, *, stays: bool) -> None:
+    def __init__(self, *, stays: bool, library: Path = ROOT) -> None:
         self.mark = secrets.token_hex(8)
-        self._stays = stays
+        self._stays, self._library = stays, library
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, words: Sequence[str], said: Path, environment: Mapping[str, str]) -> None:
@@ -85,7 +85,7 @@ class Launcher:
     def _start(self, command: Sequence[str], environment: Mapping[str, str], out: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=self._library,
             env={**os.environ, **environment, MARK: self.mark},
             stdin=subprocess.PIPE if self._stays else subprocess.DEVNULL,
             stdout=out,

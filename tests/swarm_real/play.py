@@ -32,8 +32,8 @@ GRACE_S: Final = 2.0
 @dataclass
 class Lived:
     """What a command left. *code* is None if it had to be killed; *done* are the acts that met a process that lived,
-    *early* those of them before any batch was drawn. *drawn* counts batches, by life. *held_up_s* is for how long the
-    machine did not let this process, and maybe others, go on.
+    *early* those of them before any batch was drawn. *drawn* counts batches and *taken* gradients, by life.
+    *held_up_s* is for how long the machine did not let this process, and maybe others, go on.
     """
 
     folder: Path
@@ -41,6 +41,7 @@ class Lived:
     said: str = ""
     done: list[Act] = field(default_factory=list)
     early: list[Act] = field(default_factory=list)
+    taken: dict[str, int] = field(default_factory=dict)
     drawn: dict[str, int] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
     held_up_s: float = 0.0
@@ -70,7 +71,8 @@ def command(words: list[str], place: Path, launcher: Launcher, drawn: Drawn, por
     launcher.begin(words, said, {PLACE: str(nodes), PACE: str(drawn.pace_s)})
     _Watch(drawn.acts, nodes, place / "token", port, lived).until_it_ends(launcher)
     lived.said = said.read_text(errors="replace")
-    lived.drawn = {path.name: path.read_bytes().count(DRAWN) for path in nodes.iterdir()}
+    for letter, counts in ((DRAWN, lived.drawn), (TAKEN, lived.taken)):
+        counts.update((path.name, path.read_bytes().count(letter)) for path in nodes.iterdir())
     until_s = time.monotonic() + GRACE_S
     while lived.code is not None and (left := launcher.left()) and time.monotonic() < until_s:
         time.sleep(LOOK_S)

@@ -21,7 +21,7 @@ from tests.swarm.promise import restores_bits
 from tests.swarm_real.checks import check_end, check_run
 from tests.swarm_real.draw import Drawn, draw
 from tests.swarm_real.happened import as_played
-from tests.swarm_real.launcher import Launcher
+from tests.swarm_real.launcher import ROOT, Launcher
 from tests.swarm_real.play import Lived, command, live, read
 
 HELD_UP: Final = 0.25
@@ -46,13 +46,14 @@ class Verdict:
 
 
 class Launchers:
-    """One that stays, and for some seeds one of their own."""
+    """One that stays, and for some seeds one of their own, of the simcluster in *library*."""
 
-    def __init__(self) -> None:
-        self._staying = Launcher(stays=True)
+    def __init__(self, library: Path = ROOT) -> None:
+        self._library = library
+        self._staying = Launcher(stays=True, library=library)
 
     def of(self, drawn: Drawn) -> Launcher:
-        return Launcher(stays=False) if drawn.alone else self._staying
+        return Launcher(stays=False, library=self._library) if drawn.alone else self._staying
 
     def close(self) -> None:
         self._staying.close()
@@ -79,15 +80,15 @@ def try_seed(seed: int, place: Path, launchers: Launchers) -> Verdict:
         verdict.again += 1
     verdict.happened = [f"{row['kind']}{' from outside' * row.get('outside', False)}" for row in played.happened]
     verdict.ways.append(_way(played))
-    verdict.broken += _judged(lived, played, before, hits)
+    verdict.broken += _judged(drawn, lived, played, before, hits)
     if isinstance(played.error, (PeerLost, NobodyLeft)):
         verdict.broken += _resumed(drawn, played, before, hits, place, launchers, verdict)
     return verdict
 
 
-def _judged(lived: Lived, played: Played, before: Played, hits: Hits) -> Iterator[tuple[str, str]]:
+def _judged(drawn: Drawn, lived: Lived, played: Played, before: Played, hits: Hits) -> Iterator[tuple[str, str]]:
     try:
-        yield from check_run(lived, played, before, hits)
+        yield from check_run(lived, played, before, hits, drawn.pace_s)
     except Exception as error:  # it looked for something that a run leaves, and did not find it
         yield "what a run leaves can be read", f"{type(error).__name__}: {error}"
 

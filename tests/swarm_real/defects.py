@@ -1,0 +1,69 @@
+"""Defects of the sockets backend that the real swarm must find: silence about a loss, processes and ports left behind.
+
+This file knows texts of the library. It must not know how a defect is found.
+"""
+
+from __future__ import annotations
+
+from tests.mutants.planted import plant
+
+SOCKETS = "backends/sockets/"
+LAUNCH = SOCKETS + "launch.py"
+
+PLANTED = [
+    plant(
+        1,
+        "a lost peer is not reported to the algorithm",
+        SOCKETS + "transport.py",
+        "connection.on_lost = lambda reason: self.lose(rank, GIVEN_UP if rank in self._unheard else reason)",
+        "connection.on_lost = lambda reason: None",
+        kinds=("kill", "crash"),
+    ),
+    plant(
+        2,
+        "orphan: a node that was given up is not killed",
+        SOCKETS + "forkserver.py",
+        '            self._write({"kill": pid})\n',
+        "            pass\n",
+        kinds=("stop",),
+    ),
+    plant(
+        3,
+        "a node that hangs is never let go on",
+        SOCKETS + "faults.py",
+        "            self._let_go(fault.rank)\n",
+        "",
+        kinds=("hang",),
+    ),
+    plant(
+        4,
+        "a cut never ends",
+        SOCKETS + "holds.py",
+        "self._change, order, -1",
+        "self._change, order, +1",
+        kinds=("cut", "flap", "partition"),
+    ),
+    plant(
+        5,
+        "the launcher's port stays open",
+        LAUNCH,
+        "            await self._listener.close()\n",
+        "",
+    ),
+    plant(
+        6,
+        "a loss that no plan knows of does not fail the run",
+        LAUNCH,
+        "        self.verdict.died(member.rank, reason)\n",
+        "",
+        kinds=("kill", "stop"),
+    ),
+    plant(
+        7,
+        "a request to leave is not passed on",
+        LAUNCH,
+        "                member.tell(Leave(NOTICE_S))\n",
+        "                pass\n",
+        kinds=("post",),
+    ),
+]
