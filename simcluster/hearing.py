@@ -19,6 +19,14 @@ TURNS: Final = 4
 """Of the loop, within which a recv returns what is here, or raises."""
 
 
+async def arrival(node: Transport, source: int | Any_, tag: str) -> Message | PeerLost:
+    """Wait for the next message from *source* under *tag*, or for the next loss."""
+    try:
+        return await node.recv(source, tag)
+    except PeerLost as lost:
+        return lost
+
+
 async def heard(node: Transport, source: int | Any_, tag: str = NEVER_SENT) -> Message | PeerLost | None:
     """The next message from *source* under *tag*, or the next loss, if it is here.
 

@@ -91,6 +91,18 @@ def clocked(time_s: float) -> dict[str, Any]:
     return {"topology": {**STAR, "workers": 3}, "workload": BOWL, "algorithm": {"name": "k_sync", "k": 1}, "stop": stop}
 
 
+def test_a_gradient_that_a_restarted_worker_pushes_again_before_the_barrier_ends_is_used_once() -> None:
+    """n2 takes 50 times as long, so n1 pushes step 1, restarts and pushes it again while the server waits for n2."""
+    keys = small("sync_ps")
+    step_s = lasts_s("sync_ps") / STEPS
+    keys["topology"]["nodes"]["n2"]["straggler"] = {"factor": 50}
+    keys["faults"] = [{"kind": "restart", "node": "n1", "at": f"{2 * step_s:.9f} s", "after": f"{0.1 * step_s:.9f} s"}]
+    found = counted(keys)
+    # 4 ranks, 6 steps, 8 samples a batch; the batch of n1 that it pushed twice is drawn twice.
+    assert (found.drawn, found.applied) == (25 * 8, 24 * 8)
+    assert not list(found.wrong())
+
+
 def test_one_that_restarts_before_it_has_begun_loses_nothing() -> None:
     restart = {"kind": "restart", "node": "n2", "at": "0 s", "after": "200 ns"}
     assert run({"name": "k_sync"}, {"steps": 1}, restart) == {"used": 12, "lost": 0, "repeated": 0}

@@ -4,8 +4,6 @@ Lian et al. 2018 (ICML), algorithm 1: a rank computes a gradient at weights x^ t
 with a random neighbour's meanwhile, both of the pair taking the mean, and applies the gradient to what its weights are
 by then. As in the paper (section 3), neighbours are of two sides: some ask, the others answer, also while they compute.
 Who waits for an answer is never asked, so no circle of waiting can close, on any graph.
-
-This file knows pairs, weights and gradients. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from simcluster.algorithms.serving import Listener
+from simcluster.algorithms.serving import Requests
 from simcluster.errors import PeerLost
 from simcluster.overlays import (
     StaticOverlay,
@@ -91,7 +89,10 @@ async def ad_psgd(
             group.create_task(train())
         else:
             requests.train(group, train())
-            await requests.answer(mine, gone)
+            while (request := await requests.next_request(gone)) is not None:
+                # Atomic: nothing waits between reading x and writing it.
+                mean = mine.take(_mean(mine.x, request.tensors))
+                group.create_task(_send(node, request.source, "mean", mean))
 
     # Phase 3, end: whoever answers may stop waiting for this rank.
     async with asyncio.TaskGroup() as group:
@@ -122,35 +123,6 @@ async def _ask(
             gone[partner] = lost
             told.add(partner)
     check_not_left_behind(gone, partners)
-
-
-class Requests(Listener):
-    """Those of *partners* that may still ask for an average, beside this rank's own training."""
-
-    def __init__(self, node: Transport, partners: Sequence[int]) -> None:
-        self._to_end, self._ended = set(partners), set[int]()
-        super().__init__(node, self._may_come, tag="average")
-        self._partners = partners
-
-    def _may_come(self) -> bool:
-        there = self._node.peers
-        return bool(self._to_end) or any(rank in there and rank not in self._ended for rank in self._partners)
-
-    async def answer(self, mine: Model, gone: dict[int, PeerLost]) -> None:
-        """Average with each that asks, until all have ended, or are *gone* and not back before this rank has ended."""
-        async with asyncio.TaskGroup() as replies:
-            while (request := await self.next()) is not None:
-                if isinstance(request, PeerLost):
-                    gone[request.rank] = request
-                    self._to_end.intersection_update(self._node.peers)
-                elif not request.tensors:
-                    self._to_end.discard(request.source)
-                    self._ended.add(request.source)
-                else:
-                    self._to_end.add(request.source)  # also one that was lost and has come back
-                    # Atomic: nothing waits between reading x and writing it.
-                    mean = mine.take(_mean(mine.x, request.tensors))
-                    replies.create_task(_send(self._node, request.source, "mean", mean))
 
 
 def _mean(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> list[Tensor]:

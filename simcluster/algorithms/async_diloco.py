@@ -5,9 +5,6 @@ updates. Momentum at every arrival makes stale changes worse; so its buffer is b
 every N arrivals, with their mean. A worker that is k times as slow as the fastest makes a k-th of the steps a round,
 rounded (the paper rounds down, which a clock that is not quite exact would make a step less for the fastest).
 Rank 0 serves, and trains as well unless told not to.
-
-This file knows the server's and the workers' halves of one protocol. It must not know a backend or a file; the loop's
-clock tells a worker how fast it is.
 """
 
 from __future__ import annotations
@@ -22,15 +19,14 @@ from torch import Tensor
 
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, delayed_nesterov, outer_gradient
-from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, reply_to, trainers
 from simcluster.algorithms.serving import Rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
 from simcluster.payload import pack
 from simcluster.transport import Transport
-from simcluster.workloads import Replica
-from simcluster.workloads.ledger import Group
+from simcluster.workloads import Group, Replica
 
 
 async def async_diloco(
@@ -108,8 +104,7 @@ async def _serve(
                 await keep(done)
             rounds.look()
 
-    training = {rank for rank in range(node.size) if rank != SERVER and done_by(replica, rank) < replica.steps}
-    rounds = Rounds(node, training)
+    rounds = Rounds(node, replica)
     async with asyncio.TaskGroup() as tasks:
         if server_trains:
             rounds.train(tasks, train())

@@ -3,8 +3,6 @@
 Zhang, Choromanska and LeCun 2015: the synchronous form and the asynchronous one (section 3, algorithm 1), and the
 round-robin scheme of their analysis (section 4), in which the ranks meet the centre one after another. On
 f = |x|^2/2 that is stable, for many ranks, iff 0 <= eta <= 2 and 0 <= alpha <= (4 - 2 eta) / (4 - eta).
-
-This file knows ranks, a centre and one spring. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.outer import adopt, pulled_by_all, spring
-from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, reply_to, trainers
 from simcluster.algorithms.serving import Rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, ring_all_reduce
@@ -141,8 +139,7 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
     def kept() -> dict[str, Any]:
         return {"centre": centre, "version": version, "met_at": met_at}
 
-    training = {rank for rank in range(node.size) if rank != SERVER and done_by(replica, rank) < replica.steps}
-    rounds = Rounds(node, training)
+    rounds = Rounds(node, replica)
     async with asyncio.TaskGroup() as tasks:
         if trains:
             rounds.train(tasks, _train(node, replica, interval, meet, kept, loose=True))

@@ -3,8 +3,6 @@
 Downpour SGD (Dean et al. 2012, section 4.1), which SmolCluster calls EDP, elastic distributed parallelism. Staleness
 is the number of updates that the server made between a worker's download of the weights and the arrival of the gradient
 taken there (Zhang, Gupta, Lian and Liu 2016, section 2). Rank 0 serves, and trains as well unless told not to.
-
-This file knows both halves of one protocol. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations
@@ -16,13 +14,12 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, Expected, blended, check_push, done_by, keep, trainers
+from simcluster.algorithms.parameter_server import SERVER, Expected, blended, check_push, keep, trainers
 from simcluster.compression import Codec, Compression
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import Transport
-from simcluster.workloads import Replica
-from simcluster.workloads.ledger import Group
+from simcluster.workloads import Group, Replica
 
 
 async def edp(
@@ -99,7 +96,7 @@ async def _serve(
             expected.look()
 
     pushes = -(-replica.steps // a_push)
-    left = {rank: pushes - -(-done_by(replica, rank) // a_push) for rank in range(node.size) if rank != SERVER}
+    left = {rank: pushes - -(-replica.done_by(rank) // a_push) for rank in range(node.size) if rank != SERVER}
     expected = Expected(node, left, pushes)
     async with asyncio.TaskGroup() as tasks:
         if ranks == node.size:

@@ -3,8 +3,6 @@
 Nguyen et al. 2022, algorithm 1, without secure aggregation. Staleness is the number of steps that the server made
 between a worker's download and the arrival of what it made of it; changes are scaled down by 1 / sqrt(1 + staleness).
 Rank 0 serves, and trains as well unless told not to.
-
-This file knows the server's and the workers' halves of one protocol. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations
@@ -18,15 +16,14 @@ from torch import Tensor
 
 from simcluster.algorithms.inner_steps import inner_steps
 from simcluster.algorithms.outer import adopt, outer_gradient
-from simcluster.algorithms.parameter_server import SERVER, done_by, reply_to, trainers
+from simcluster.algorithms.parameter_server import SERVER, reply_to, trainers
 from simcluster.algorithms.serving import Rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
 from simcluster.payload import pack
 from simcluster.transport import Transport
-from simcluster.workloads import Replica
-from simcluster.workloads.ledger import Group
+from simcluster.workloads import Group, Replica
 
 
 async def fedbuff(
@@ -68,11 +65,10 @@ async def _serve(
         """One change: judged, scaled, put into the buffer, unless it is too stale."""
         nonlocal gathered, held, rejected
         staleness = max(version - taken_at, 0)  # below 0 only of a worker that was kept later than the server
-        taken = max_staleness is None or staleness <= max_staleness
-        rejected += not taken
-        if taken:
-            scale = (1 + staleness) ** -0.5 if damping == "root" else 1.0
-            gathered = await timed(node, _gather, gathered, delta, scale)
+        if max_staleness is not None and staleness > max_staleness:
+            rejected += 1
+        else:
+            gathered = await timed(node, _gather, gathered, delta, staleness if damping == "root" else 0)
             held += 1
             replica.ledger.hold(group)
             if held == K:
@@ -110,8 +106,7 @@ async def _serve(
                 await keep(done)
             rounds.look()
 
-    training = {rank for rank in range(node.size) if rank != SERVER and done_by(replica, rank) < replica.steps}
-    rounds = Rounds(node, training)
+    rounds = Rounds(node, replica)
     async with asyncio.TaskGroup() as tasks:
         if server_trains:
             rounds.train(tasks, train())
@@ -149,8 +144,8 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         await replica.checkpoint(done, loose=True, w=w, version=version, codec=codec)
 
 
-def _gather(gathered: Tensor, delta: Tensor, scale: float) -> Tensor:
-    return gathered + scale * delta
+def _gather(gathered: Tensor, delta: Tensor, staleness: int) -> Tensor:
+    return gathered + delta * (1 + staleness) ** -0.5
 
 
 def _step(w: Tensor, gathered: Tensor, eta: float, number: int) -> Tensor:

@@ -4,8 +4,6 @@ Dutta et al. 2018 (AISTATS), section 2. K-async gathers from K different ranks; 
 go on with what they had, so their gradients are stale when they come. K-batch-async gathers any K gradients, and every
 rank goes on at once with the weights as they are. K = 1 is the asynchronous parameter server; K-async with K = P, all
 that train, is the synchronous one. Rank 0 serves, and trains as well unless told not to.
-
-This file knows the server's and the workers' halves of one protocol. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations
@@ -18,12 +16,11 @@ from typing import NamedTuple
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, Expected, done_by, keep, mean, most_of, trainers
+from simcluster.algorithms.parameter_server import SERVER, Expected, keep, mean, most_of, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import Transport
-from simcluster.workloads import Replica
-from simcluster.workloads.ledger import Group
+from simcluster.workloads import Group, Replica
 
 
 class Gradient(NamedTuple):
@@ -59,7 +56,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], k: int
     version, applied = replica.restored(version=0, applied=0)
     loose, updating = batch or k < len(ranks), asyncio.Lock()  # loose: ranks may be at different steps
     pending: list[Gradient] = []
-    left = {rank: replica.steps - done_by(replica, rank) for rank in ranks}
+    left = {rank: replica.steps - replica.done_by(rank) for rank in ranks}
     expected = Expected(node, left, replica.steps)
 
     async def update() -> None:

@@ -4,36 +4,22 @@ Dutta et al. 2018 (AISTATS), section 2. In K-sync every rank computes one gradie
 of P make the step; in K-batch-sync a rank that is done computes another one, and the first K gradients make the step,
 whosever they are. Either way all begin the next step together, with its weights. K-sync with K = P is the synchronous
 parameter server. Rank 0 serves, and trains as well unless told not to.
-
-This file knows both halves of one protocol. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from pydantic import PositiveInt
-from torch import Tensor
 
+from simcluster.algorithms.gradient import Gradient
 from simcluster.algorithms.parameter_server import SERVER, Replies, endless, mean, most_of, trainers, unless_told
 from simcluster.algorithms.serving import Listener
 from simcluster.errors import PeerLost
 from simcluster.payload import Message, pack
 from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
-from simcluster.workloads.ledger import Group
-
-
-class Push(NamedTuple):
-    """One rank's gradient of a *step*, and its batch in the ledger."""
-
-    rank: int
-    step: int
-    tensors: Sequence[Tensor]
-    loss: float
-    group: Group
 
 
 async def k_sync(
@@ -61,7 +47,7 @@ async def _serve(
     node: Transport, replica: Replica, group: asyncio.TaskGroup, replies: Replies, k: int, batch: bool,
     server_trains: bool, loose: bool,
 ) -> None:  # fmt: skip
-    arrived: asyncio.Queue[Push | PeerLost] = asyncio.Queue()
+    arrived: asyncio.Queue[Gradient | PeerLost] = asyncio.Queue()
     applied, rejected, pushed = replica.restored(applied=0, rejected=0, pushed=0)
     batches = endless(replica)
 
@@ -71,34 +57,34 @@ async def _serve(
         for data in batches:
             loss, own = await node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
             pushed += 1
-            arrived.put_nowait(Push(SERVER, step, own, loss, replica.ledger.hand_in(replica.ledger.drawn)))
+            arrived.put_nowait(Gradient(SERVER, own, step, loss, replica.ledger.hand_in(replica.ledger.drawn)))
             if not batch:
                 return
 
-    def left(first: Sequence[Push]) -> set[int]:
+    def left(first: Sequence[Gradient]) -> set[int]:
         """Who has pushed already, or still can."""
         return {*node.peers, *(push.rank for push in first), *([SERVER] if server_trains else [])}
 
-    async def collect(step: int) -> list[Push]:
+    async def collect(step: int) -> list[Gradient]:
         """The first K gradients of *step*, or as many as there can be; those of earlier ones are rejected."""
         nonlocal rejected
-        first: list[Push] = []
+        first: list[Gradient] = []
         while len(first) < (k if batch else min(k, len(left(first)))) or not first:
             listener.look()
             push = await arrived.get()
             if isinstance(push, PeerLost):
                 replies.lost(push, enough=bool(left(first)))
-            elif push.step == step:
+            elif push.taken_at == step:
                 first.append(push)
             else:
                 rejected += 1
-                if push.rank != SERVER and not replies.newer_than(push.step, push.rank):
+                if push.rank != SERVER and not replies.newer_than(push.taken_at, push.rank):
                     replies.send(push.rank, step, replica.snapshot())
         return first
 
     # A server that trains need not wait for a worker; one that does not has nothing else to do.
     listener = Listener(node, lambda: bool(node.peers) or not server_trains, lambda: True)
-    listening = group.create_task(_listen(node, listener, replica, arrived))
+    listening = group.create_task(listener.into(arrived, replica))
     for step in range(1 + replica.at, replica.steps + 1):
         # Phase 1, compute: everybody, at the weights of this step; the first K gradients are enough.
         own = group.create_task(train(step)) if server_trains else None
@@ -124,24 +110,9 @@ async def _serve(
     # What was pushed too late for the last step is rejected, too.
     listening.cancel()
     while not arrived.empty():
-        rejected += isinstance(arrived.get_nowait(), Push)
+        rejected += isinstance(arrived.get_nowait(), Gradient)
     rejected += await replies.see_off("push", replica)
     node.record(step=replica.steps, rejected=rejected, pushed=pushed)
-
-
-async def _listen(
-    node: Transport, listener: Listener, replica: Replica, arrived: asyncio.Queue[Push | PeerLost]
-) -> None:
-    """Pushes in order of arrival, and news of losses; without a worker, again when the server looks for one."""
-    while True:
-        push = await listener.next()
-        if isinstance(push, Message):
-            group = replica.ledger.receive(push)
-            arrived.put_nowait(Push(push.source, push["step"], push.tensors, push["loss"], group))
-        elif push is not None:
-            arrived.put_nowait(push)
-            if not node.peers:
-                await listener.looked()
 
 
 async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> None:

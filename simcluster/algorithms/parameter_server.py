@@ -68,11 +68,6 @@ def endless(replica: Replica) -> Iterator[Batch]:
         yield from replica.batches(0)
 
 
-def done_by(replica: Replica, rank: int) -> int:
-    """The batches of *rank* that the run begins with: 0, unless it goes on from a checkpoint."""
-    return replica.everybodys[rank] if replica.everybodys else 0
-
-
 async def keep(replica: Replica, dealt_with: int, training: int, *, at: int | None = None, **kept: Any) -> None:
     """A server's checkpoint: *at* that step if ranks go in step, else loosely: a step is as many batches *dealt_with*
     as ranks are *training*.

@@ -6,14 +6,16 @@ This file knows which workers are there, which have ended, and a server's own tr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
+from simcluster.algorithms.gradient import Gradient
 from simcluster.errors import ENDED, PeerLost
 from simcluster.experiment.fault_kinds import ABSENT
 from simcluster.hearing import heard
 from simcluster.payload import Message
 from simcluster.transport import ANY, Transport
+from simcluster.workloads import Replica
 
 PUSH: Final = "push"
 
@@ -74,6 +76,16 @@ class Listener:
             self.is_through = self.is_through or bool(found.payload.values.get("last"))
         return found
 
+    async def into(self, arrived: asyncio.Queue[Gradient | PeerLost], replica: Replica) -> None:
+        """Put each gradient of a step, and each loss, into *arrived*; without workers, go on at the next `look`."""
+        while (push := await self.next()) is not None:
+            if isinstance(push, Message):
+                arrived.put_nowait(Gradient.received(push, push["step"], replica))
+                continue
+            arrived.put_nowait(push)
+            if not self._node.peers:
+                await self.looked()
+
     def _is_training(self) -> bool:
         return self._own is not None and not self._own.done()
 
@@ -99,12 +111,16 @@ class Listener:
 
 
 class Rounds(Listener):
-    """Of workers that say of a push whether it is their `last`. *training* are those that have one to come."""
+    """Receives pushes of workers that say of each whether it is their `last`, until all have said so or are lost."""
 
-    def __init__(self, node: Transport, training: set[int]) -> None:
-        super().__init__(node, lambda: bool(training) or any(rank not in self._through for rank in node.peers))
-        self._training = training
-        self._through = {rank for rank in range(node.size) if rank != node.rank and rank not in training}
+    def __init__(self, node: Transport, replica: Replica) -> None:
+        workers = set(range(node.size)) - {node.rank}
+        self._training = {rank for rank in workers if replica.done_by(rank) < replica.steps}
+        self._through = workers - self._training
+        super().__init__(node, self._may_come)
+
+    def _may_come(self) -> bool:
+        return bool(self._training) or any(rank not in self._through for rank in self._node.peers)
 
     async def next_push(self) -> Message | None:
         """The next push, in order of arrival; None when no worker is left to send one.
@@ -120,4 +136,30 @@ class Rounds(Listener):
             (self._training.discard if push["last"] else self._training.add)(push.source)
             (self._through.add if push["last"] else self._through.discard)(push.source)
             return push
+        return None
+
+
+class Requests(Listener):
+    """Receives *partners*' requests for an average, until each has ended, or is lost and not back in time."""
+
+    def __init__(self, node: Transport, partners: Sequence[int]) -> None:
+        self._partners, self._to_end, self._ended = partners, set(partners), set[int]()
+        super().__init__(node, self._may_come, tag="average")
+
+    def _may_come(self) -> bool:
+        there = self._node.peers
+        return bool(self._to_end) or any(rank in there and rank not in self._ended for rank in self._partners)
+
+    async def next_request(self, gone: dict[int, PeerLost]) -> Message | None:
+        """The next request, in order of arrival; None when no more can come. *gone* takes the losses."""
+        while (request := await self.next()) is not None:
+            if isinstance(request, PeerLost):
+                gone[request.rank] = request
+                self._to_end.intersection_update(self._node.peers)
+            elif request.tensors:
+                self._to_end.add(request.source)  # also one that was lost and has come back
+                return request
+            else:
+                self._to_end.discard(request.source)
+                self._ended.add(request.source)
         return None

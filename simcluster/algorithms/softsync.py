@@ -4,8 +4,6 @@ Zhang, Gupta, Lian and Liu 2016 (IJCAI), section 2, with the staleness-aware lea
 ranks that train, n = 1 gathers as many gradients for an update as a synchronous server, but waits for no one in
 particular; n = lambda is the asynchronous server. With one gradient in flight on each rank the mean staleness is
 (lambda - 1)/K for K = lambda/n, which is n, nearly. Rank 0 serves, and trains as well unless told not to.
-
-This file knows the server's and the workers' halves of one protocol. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations
@@ -17,12 +15,11 @@ from typing import Literal, NamedTuple
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, Expected, done_by, keep, mean, most_of, trainers
+from simcluster.algorithms.parameter_server import SERVER, Expected, keep, mean, most_of, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import Transport
-from simcluster.workloads import Replica
-from simcluster.workloads.ledger import Group
+from simcluster.workloads import Group, Replica
 
 
 class Gradient(NamedTuple):
@@ -96,7 +93,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
                 await take(Gradient(SERVER, own, taken_at, loss, replica.ledger.hand_in(step)))
             expected.look()
 
-    left = {rank: replica.steps - done_by(replica, rank) for rank in ranks if rank != SERVER}
+    left = {rank: replica.steps - replica.done_by(rank) for rank in ranks if rank != SERVER}
     expected = Expected(node, left, replica.steps)
     async with asyncio.TaskGroup() as tasks:
         if SERVER in ranks:

@@ -4,36 +4,22 @@ Ho et al. 2013 (NIPS), section 2. A worker's clock c counts the gradients that i
 and begin the next one, while c - min c <= s; so the fastest leads the slowest by s + 1 clocks at most, always. With
 s = 0 all wait for all, which is the synchronous parameter server; with s infinite nobody waits, the asynchronous one.
 Rank 0 serves, and trains as well unless told not to.
-
-This file knows both halves of one protocol, and clocks that are counters. It must not know a backend, a file or time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from operator import itemgetter
-from typing import NamedTuple
 
 from pydantic import NonNegativeInt
-from torch import Tensor
 
-from simcluster.algorithms.parameter_server import SERVER, done_by, keep, mean, reply_to, trainers
-from simcluster.algorithms.serving import Listener
+from simcluster.algorithms.clocks import Clocks
+from simcluster.algorithms.gradient import Gradient
+from simcluster.algorithms.parameter_server import SERVER, keep, mean, reply_to, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
-from simcluster.workloads.ledger import Group
-
-
-class Update(NamedTuple):
-    """A gradient not read by any rank yet, the version of the weights that it was taken at, its batch in the ledger."""
-
-    gradients: Sequence[Tensor]
-    taken_at: int
-    loss: float
-    group: Group
 
 
 async def ssp(
@@ -54,53 +40,43 @@ async def ssp(
 
 async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int | None) -> None:
     version, applied = replica.restored(version=0, applied=0)
-    there = [rank for rank in ranks if rank in (SERVER, *node.peers)]
-    clock = {rank: done for rank in there if (done := done_by(replica, rank)) < replica.steps}  # of who has not ended
-    unread: list[tuple[int, Update]] = []
-    waiting: dict[int, bool] = {}  # who would read, and whether that is the last time
-    through = {rank for rank in ranks if done_by(replica, rank) >= replica.steps}
+    clocks = Clocks(node, replica, ranks, s)
+    unread: list[Gradient] = []
     own_turn, updating = asyncio.Event(), asyncio.Lock()
 
-    def expected() -> bool:
-        """Whether any worker has a push to come."""
-        return any(rank != SERVER for rank in clock) or any(rank not in through for rank in node.peers)
-
-    async def tick(rank: int, update: Update, last: bool) -> None:
-        """A push: the worker's clock moves on, and it waits to read."""
-        unread.append((rank, update))
-        waiting[rank] = last
-        clock[rank] = clock.get(rank, min(clock.values(), default=0)) + 1
-        node.record(step=version, lead=max(clock.values()) - min(clock.values()))
+    async def push(gradient: Gradient, last: bool) -> None:
+        """The rank's clock moves on, and it waits to read."""
+        unread.append(gradient)
+        node.record(step=version, lead=clocks.tick(gradient.rank, last=last))
         await release()
 
     async def release() -> None:
-        """Answers those whom the bound holds up no longer, all with the same weights."""
-        while free := [rank for rank in sorted(waiting) if s is None or clock[rank] - min(clock.values()) <= s]:
+        """Answer the ranks that the bound holds up no longer, all with the same weights."""
+        while free := clocks.free():
             await fold()
             await keep(replica, applied, len(ranks), at=None if s != 0 else version, version=version, applied=applied)
             for rank in free:
-                if waiting.pop(rank):
-                    del clock[rank]
-                    through.add(rank)
+                clocks.go_on(rank)
                 if rank == SERVER:
                     own_turn.set()
                 else:
                     tasks.create_task(reply_to(node, rank, "weights", pack(*replica.snapshot(), version=version)))
 
     async def fold() -> None:
-        """One step with the mean of what is unread: by rank, divided by the number really summed."""
+        """Take one step with the mean of what is unread: by rank, divided by the number really summed."""
         nonlocal version, applied
-        updates = [update for _, update in sorted(unread, key=itemgetter(0))]
-        if not updates:
+        gradients = sorted(unread, key=lambda gradient: gradient.rank)
+        if not gradients:
             return
         unread.clear()
-        total = mean([update.gradients for update in updates])
+        total = mean([gradient.tensors for gradient in gradients])
         await node.compute(replica.apply, total, cost=replica.apply_cost())
-        replica.ledger.take(update.group for update in updates)
-        applied += len(updates)
+        replica.ledger.take(gradient.group for gradient in gradients)
+        applied += len(gradients)
         version += 1
-        for update in updates:
-            node.record(step=version, loss=update.loss, staleness=version - 1 - update.taken_at, applied=applied)
+        for gradient in gradients:
+            staleness = version - 1 - gradient.taken_at
+            node.record(step=version, loss=gradient.loss, staleness=staleness, applied=applied)
 
     async def train() -> None:
         """The server's own gradients tick a clock like everyone's."""
@@ -110,28 +86,22 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
             node.record(step=version, pushed=step)
             own_turn.clear()
             async with updating:
-                group = replica.ledger.hand_in(step)
-                await tick(SERVER, Update(own, taken_at, loss, group), last=step == replica.steps)
-            listener.look()
+                gradient = Gradient(SERVER, own, taken_at, loss, replica.ledger.hand_in(step))
+                await push(gradient, last=step == replica.steps)
+            clocks.look()
             await own_turn.wait()
 
-    listener = Listener(node, expected)
     async with asyncio.TaskGroup() as tasks:
         if SERVER in ranks:
-            listener.train(tasks, train())
-        while (push := await listener.next()) is not None:
+            clocks.train(tasks, train())
+        while (arrived := await clocks.next()) is not None:
             # Push: in order of arrival.
-            if isinstance(push, PeerLost):  # it may be back already
-                through.discard(push.rank)
-                async with updating:
-                    for rank in [rank for rank in clock if rank == push.rank or rank not in (SERVER, *node.peers)]:
-                        del clock[rank]
-                        waiting.pop(rank, None)
-                    await release()
-                continue
             async with updating:
-                update = Update(push.tensors, push["version"], push["loss"], replica.ledger.receive(push))
-                await tick(push.source, update, push["last"])
+                if isinstance(arrived, PeerLost):
+                    clocks.lost(arrived)
+                    await release()
+                else:
+                    await push(Gradient.received(arrived, arrived["version"], replica), last=arrived["last"])
     await fold()  # of a worker that was lost behind its last push
 
 

@@ -3,9 +3,6 @@
 Li et al. 2014 (OSDI), section 2, with a barrier every step; the time-out for stragglers, the pull interval and the
 Polyak blend are SmolCluster's SyncPS, backup workers those of Chen et al. 2016, section 3. Rank 0 serves, and trains as
 well unless told not to, so one rank alone is ordinary training.
-
-This file knows both halves of one protocol: each push gets exactly one reply; if those who are late are to stop, so
-does each step. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations
@@ -15,15 +12,14 @@ from typing import Annotated
 
 from annotated_types import Gt, Le
 from pydantic import PositiveFloat, PositiveInt
-from torch import Tensor
 
+from simcluster.algorithms.gradient import Gradient
 from simcluster.algorithms.parameter_server import SERVER, Replies, blended, mean, most_of, trainers, unless_told
 from simcluster.errors import PeerLost
-from simcluster.hearing import heard
+from simcluster.hearing import arrival, heard
 from simcluster.payload import Message, pack
 from simcluster.transport import ANY, FREE, Transport
 from simcluster.workloads import Replica
-from simcluster.workloads.ledger import Group
 
 
 async def sync_ps(
@@ -48,13 +44,12 @@ async def sync_ps(
     for a server that only serves. Where fewer are left, a step takes what those have; who comes back takes part again.
     """
     ranks = trainers(node.size, server_trains)
-    needed = most_of(ranks, "wait_for", wait_for) - server_trains
+    needed = most_of(ranks, "wait_for", wait_for)
     loose = wait_for is not None or timeout_s is not None  # ranks may be at different steps
     if node.rank != SERVER:
         await _work(node, replica, polyak, cancel_late, loose)
         return
     async with asyncio.TaskGroup() as group:
-        # A reply leaves while the server goes on: a slow link holds up its own worker only.
         replies = Replies(node, group, "reply")
         await _serve(node, replica, replies, pull_interval, timeout_s, needed, cancel_late, server_trains, loose)
 
@@ -63,74 +58,63 @@ async def _serve(
     node: Transport, replica: Replica, replies: Replies, pull_interval: int, timeout_s: float | None, needed: int,
     cancel_late: bool, server_trains: bool, loose: bool,
 ) -> None:  # fmt: skip
-    """*needed*: the gradients of workers that make a step."""
-    on_time: dict[int, Message] = {}
-    groups: list[Group] = []
-    own: list[tuple[float, list[Tensor]]] = []
+    on_time: dict[int, Gradient] = {}
     applied, rejected = replica.restored(applied=0, rejected=0)
     batches = replica.batches()
 
-    def deal(with_: Message | PeerLost, step: int) -> None:
-        """Gradients of *step* are taken, older ones rejected; a loss is borne while any are left that train."""
+    def take(arrived: Message | PeerLost, step: int) -> None:
+        """Keep a gradient of *step*, reject an older one; bear a loss while any are left that train."""
         nonlocal rejected
-        if isinstance(with_, PeerLost):
-            replies.lost(with_, enough=bool(own or on_time or node.peers))
-            return
-        push, group = with_, replica.ledger.receive(with_)
-        if push["step"] == step:
-            on_time[push.source] = push
-            groups.append(group)
-            return
-        rejected += 1
-        if not replies.newer_than(push["step"], push.source):
-            replies.send(push.source, step, replica.snapshot())
+        if isinstance(arrived, PeerLost):
+            replies.lost(arrived, enough=bool(on_time or node.peers))
+        elif arrived["step"] == step:
+            on_time[arrived.source] = Gradient.received(arrived, step, replica)
+        else:
+            rejected += 1
+            replica.ledger.receive(arrived)
+            if not replies.newer_than(arrived["step"], arrived.source):
+                replies.send(arrived.source, step, replica.snapshot())
 
     async def collect(step: int, least: int) -> None:
-        """Receives until *least* workers, or all that are left, have pushed gradients of *step*."""
-        if not node.peers and (found := await heard(node, ANY, "gradients")) is not None:
-            deal(found, step)
-        while len(on_time) < max(min(least, len({*on_time, *node.peers})), 1 - len(own)):
-            try:
-                push = await node.recv(ANY, "gradients")
-            except PeerLost as lost:
-                deal(lost, step)
-            else:
-                deal(push, step)
+        """Receive until *least* ranks, or all that are left, have a gradient of *step*."""
+        if not node.peers and (back := await heard(node, ANY, "gradients")) is not None:
+            take(back, step)
+        while len(on_time) < max(min(least, len({*on_time, *node.peers})), 1):
+            take(await arrival(node, ANY, "gradients"), step)
 
     for step in range(1 + replica.at, replica.steps + 1):
         # Phase 1, compute: the server's own gradient, while the workers' arrive.
-        own, groups = [], []
+        on_time, before = {}, rejected
         if server_trains:
             batch = next(batches)
-            own = [await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))]
-            groups.append(replica.ledger.hand_in(step))
+            loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+            on_time[SERVER] = Gradient(SERVER, own, step, loss, replica.ledger.hand_in(step))
 
         # Phase 2, barrier: the first K gradients of this step, or those in time, of which there is one at least.
-        on_time, before = {}, rejected
         try:
             async with asyncio.timeout(timeout_s):
                 await collect(step, needed)
         except TimeoutError:
-            await collect(step, 1 - len(own))
+            await collect(step, 1)
 
         # Phase 3, reduce and apply: by rank, divided by the number really summed.
-        pushes = [on_time[rank] for rank in sorted(on_time)]
-        total = mean([gradients for _, gradients in own] + [push.tensors for push in pushes])
+        summed = [on_time[rank] for rank in sorted(on_time)]
+        total = mean([gradient.tensors for gradient in summed])
         await node.compute(replica.apply, total, cost=replica.apply_cost())
-        replica.ledger.take(groups)
+        replica.ledger.take(gradient.group for gradient in summed)
 
         # Phase 4, reply to those that waited, with weights if it is a step to pull on; tell those who are late to stop.
         pull = replica.snapshot() if step % pull_interval == 0 else ()
-        for push in pushes:
-            replies.send(push.source, step + 1, pull)
+        for rank in sorted(on_time.keys() - {SERVER}):
+            replies.send(rank, step + 1, pull)
         for rank in node.peers if cancel_late else ():
             if rank not in on_time and not replies.under_way_to(rank):
                 replies.send(rank, step + 1, pull or replica.snapshot())
 
-        losses = [*(loss for loss, _ in own), *(push["loss"] for push in pushes)]
-        applied += len(losses)
+        loss = sum(gradient.loss for gradient in summed) / len(summed)
+        applied += len(summed)
         counts = {"late": rejected - before, "applied": applied, "rejected": rejected, "pushed": step * server_trains}
-        node.record(step=step, loss=sum(losses) / len(losses), contributions=len(losses), **counts)
+        node.record(step=step, loss=loss, contributions=len(summed), **counts)
         await replica.checkpoint(step, loose=loose, applied=applied, rejected=rejected)
 
     # Whoever missed the last step is about to push, and waits for a reply; or has pushed, and was told since.
@@ -143,16 +127,16 @@ async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: b
     for batch in replica.batches():
         # Phase 1, compute, unless the next step's weights come unasked.
         work = node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        done = await unless_told(node, "reply", work) if cancel_late else await work
+        reply = await unless_told(node, "reply", work) if cancel_late else await work
 
         # Phase 2, push, and wait at the barrier.
-        if not isinstance(done, Message):
-            loss, gradients = done
+        if not isinstance(reply, Message):
+            loss, gradients = reply
             pushed += 1
             node.record(step=step, loss=loss, pushed=pushed)
             replica.ledger.hand_in(replica.ledger.drawn)
             await node.send(SERVER, "gradients", pack(*gradients, step=step, loss=loss))
-        reply = done if isinstance(done, Message) else await node.recv(SERVER, "reply")
+            reply = await node.recv(SERVER, "reply")
 
         # Phase 3, pull, or go on alone until the next pull.
         if reply.tensors:

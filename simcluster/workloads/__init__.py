@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from simcluster.workloads.gpt import gpt
+from simcluster.workloads.ledger import Group
 from simcluster.workloads.mnist import mnist_mlp
 from simcluster.workloads.optimizers import adamw, sgd
 from simcluster.workloads.partition import dirichlet, iid
@@ -26,6 +27,7 @@ WORKLOADS: Final[Mapping[str, Callable[..., Workload]]] = {
 __all__ = [
     "WORKLOADS",
     "Batch",
+    "Group",
     "Replica",
     "Samples",
     "Workload",

@@ -57,6 +57,10 @@ class Progress:
         """What the algorithm had kept under its own names."""
         return {}
 
+    def done_by(self, rank: int) -> int:
+        """Return how many batches of *rank* the run begins with: 0, unless it resumes from a checkpoint."""
+        return self.everybodys[rank] if self.everybodys else 0
+
     def restored(self, **initial: Any) -> Any:
         """The values of *initial* as the checkpoint has them that the run goes on from; as they are, if it does not.
 

@@ -115,7 +115,7 @@ AT_SERVERS = [
         "wrong divisor: a sum of fewer gradients is divided by how many workers there were",
         "simcluster/algorithms/sync_ps.py",
         "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
-        "        share = (len(own) + len(pushes)) / (needed + len(own))\n"
+        "        share = len(summed) / needed\n"
         "        total = [tensor * share for tensor in total]\n"
         "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
         algorithms=("sync_ps",),
@@ -135,9 +135,9 @@ AT_SERVERS = [
     plant(
         15,
         "the clock of a lost worker holds all others up",
-        "simcluster/algorithms/ssp.py",
-        "                        del clock[rank]\n                        waiting.pop(rank, None)\n",
-        "                        waiting.pop(rank, None)\n",
+        "simcluster/algorithms/clocks.py",
+        "            del self._clock[rank]\n            self._waiting.pop(rank, None)\n",
+        "            self._waiting.pop(rank, None)\n",
         algorithms=("ssp",),
         kinds=LOSSES,
     ),

@@ -1,0 +1,64 @@
+"""The clocks of stale-synchronous parallel: one for each rank, and a bound on how far they may be apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simcluster.algorithms.parameter_server import SERVER
+from simcluster.algorithms.serving import Listener
+from simcluster.errors import PeerLost
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+class Clocks(Listener):
+    """Counts the pushes of each of *ranks* that has any to come. A rank waits to read while its clock is more than
+    *bound* ahead of the slowest one; None is no bound.
+    """
+
+    def __init__(self, node: Transport, replica: Replica, ranks: Sequence[int], bound: int | None) -> None:
+        super().__init__(node, self._may_come)
+        done = {rank: replica.done_by(rank) for rank in ranks}
+        there = (SERVER, *node.peers)
+        self._clock = {rank: done[rank] for rank in ranks if rank in there and done[rank] < replica.steps}
+        self._through = {rank for rank in ranks if done[rank] >= replica.steps}
+        self._waiting: dict[int, bool] = {}  # to read, and whether that is the last time
+        self._bound = bound
+
+    def tick(self, rank: int, *, last: bool) -> int:
+        """Count a push of *rank*, the *last* one or not. Return how far the fastest rank leads the slowest.
+
+        A rank that comes late, or back, starts at the slowest one's clock.
+        """
+        self._clock[rank] = self._clock.get(rank, self._slowest()) + 1
+        self._waiting[rank] = last
+        return max(self._clock.values()) - self._slowest()
+
+    def free(self) -> list[int]:
+        """Return the ranks that wait and that the bound does not hold up."""
+        slowest = self._slowest()
+        return [
+            rank for rank in sorted(self._waiting) if self._bound is None or self._clock[rank] - slowest <= self._bound
+        ]
+
+    def go_on(self, rank: int) -> None:
+        """Let *rank* read; after its last push it has ended."""
+        if self._waiting.pop(rank):
+            del self._clock[rank]
+            self._through.add(rank)
+
+    def lost(self, loss: PeerLost) -> None:
+        """Drop the clock of the lost rank, which may be back already, and of all that are not there."""
+        self._through.discard(loss.rank)
+        for rank in [rank for rank in self._clock if rank == loss.rank or rank not in (SERVER, *self._node.peers)]:
+            del self._clock[rank]
+            self._waiting.pop(rank, None)
+
+    def _slowest(self) -> int:
+        return min(self._clock.values(), default=0)
+
+    def _may_come(self) -> bool:
+        """Return whether any worker has a push to come."""
+        return any(rank != SERVER for rank in self._clock) or any(
+            rank not in self._through for rank in self._node.peers
+        )
