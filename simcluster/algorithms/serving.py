@@ -63,6 +63,8 @@ class Listener:
             if not self._expected() and self._busy():
                 await self.looked()
                 found = None if self._expected() else await heard(self._node, ANY, self._tag)
+                if isinstance(found, PeerLost):
+                    await self._check_in_time()
             elif self._expected() or await self._must_wait():
                 try:
                     found = await self._node.recv(ANY, self._tag)

@@ -385,7 +385,7 @@ ONCE_THERE = [
         54,
         "a run whose every node died is done",
         SIM + "outcome.py",
-        "if cluster.gone and not anybody_well and not cluster.living():",
+        "if cluster.gone and not ends_s and not cluster.living():",
         "if not cluster.nodes:",
         kinds=LOSSES,
         was_there=True,
