@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +34,14 @@ def pair(bandwidth_Bps: float = 1e6, latency_s: float = 0.0, duplex: str = "full
     """Workers n0 and n1 with one link, of which *link* are further fields."""
     nodes = {name: Node(name, IDEAL) for name in ("n0", "n1")}
     return Topology("pair", nodes, (Link("n0", "n1", bandwidth_Bps, latency_s, duplex, **link),))  # type: ignore[arg-type]
+
+
+def complete(latencies_s: Mapping[tuple[int, int], float], bandwidth_Bps: float = 125e6) -> Topology:
+    """Workers n0, n1, ... with a link for each pair, which all between the two takes: a way round may be faster."""
+    names = [f"n{rank}" for rank in range(max(b for _, b in latencies_s) + 1)]
+    ends = {(names[a], names[b]): latency_s for (a, b), latency_s in latencies_s.items()}
+    links = tuple(Link(a, b, bandwidth_Bps, latency_s) for (a, b), latency_s in ends.items())
+    return Topology("complete", {name: Node(name, IDEAL) for name in names}, links, paths=tuple(ends))
 
 
 def with_nodes(topology: Topology, **fields: Any) -> Topology:

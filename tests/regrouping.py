@@ -13,9 +13,10 @@ from simcluster.collectives import ring_all_reduce
 from simcluster.experiment.fault_kinds import Fault
 from simcluster.regroup.memory import Capture, Memory, put_back
 from simcluster.regroup.supervisor import Regrouped, Supervisor
+from simcluster.topology import Topology
 from simcluster.transport import Transport
 from simcluster.workloads.progress import Progress
-from tests.clusters import star
+from tests.clusters import now, star
 
 STEPS = 6
 LATENCY_S = 50e-6
@@ -39,12 +40,13 @@ class Number(Progress):
 
 
 class Counting:
-    """A trainee. *ended* is (number of the group, its members, x) if it came to the end there."""
+    """A trainee. *ended* is (number of the group, its members, x) if it came to the end there, at *ended_s*."""
 
     def __init__(self, node: SimTransport) -> None:
         self.node = node
         self.changes: list[Regrouped] = []
         self.ended: tuple[int, list[int], float] | None = None
+        self.ended_s = 0.0
 
     def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:
         self._group, self._number, self.replica = node, number, Number()
@@ -65,6 +67,7 @@ class Counting:
             await replica.checkpoint(step)
         members = getattr(node, "members", list(range(node.size)))
         self.ended = self._number, list(members), float(replica.x)
+        self.ended_s = now()
 
     def regrouped(self, change: Regrouped) -> None:
         self.changes.append(change)
@@ -73,9 +76,9 @@ class Counting:
 class Outcome:
     """What became of each rank in a simulated run: its trainee of each life, and what it raised."""
 
-    def __init__(self, size: int, faults: Sequence[Fault]) -> None:
+    def __init__(self, size: int, faults: Sequence[Fault], topology: Topology | None = None) -> None:
         self.lives: list[list[Counting]] = [[] for _ in range(size)]
-        self.cluster = Cluster(star(size, latency_s=LATENCY_S / 2), faults=faults, dead_s=DEAD_S)
+        self.cluster = Cluster(topology or star(size, latency_s=LATENCY_S / 2), faults=faults, dead_s=DEAD_S)
         self.results = self.cluster.run([self._body] * size)
 
     async def _body(self, node: SimTransport) -> str:

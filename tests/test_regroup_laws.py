@@ -6,6 +6,7 @@ message of a step, of an agreement, of a way into the next group, and of the end
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -24,6 +25,7 @@ from simcluster.experiment.fault_kinds import (
     Partition,
     Restart,
 )
+from simcluster.topology import Topology
 from tests.regrouping import STEPS, Outcome, alone
 
 moments = st.integers(1, 400).map(lambda number: number * 5e-6)
@@ -77,9 +79,9 @@ def each_node_once(faults: list[Fault]) -> list[Fault]:
     return list(found.values())
 
 
-def check(size: int, faults: list[Fault]) -> Outcome:
+def check(size: int, faults: Sequence[Fault], topology: Topology | None = None) -> Outcome:
     """Nothing hangs, or this raises; whoever ended did so in one group with the weights of all who are in it."""
-    outcome = Outcome(size, faults)
+    outcome = Outcome(size, faults, topology)
     weights: dict[tuple[int, tuple[int, ...]], set[float]] = {}
     for rank, (number, members, x) in outcome.ended.items():
         assert rank in members

@@ -54,6 +54,7 @@ class Council:
         self._answers: dict[int, Propose] = {}
         self._decided: dict[int, Decision | Out] = {}  # by who decided
         self._marks: dict[int, str] = {}  # by whose stream they stand in: the last one
+        self._said: list[tuple[int, int, str, dict[str, str] | None]] = []  # (to, for which life, tag, content)
 
     # listening
 
@@ -67,6 +68,7 @@ class Council:
         rank, step = lost.rank, _step_of_leave(lost.reason)
         if self._is_past(lost):
             self._behind.add(rank)
+            self._say_again(lost)
         is_news = self.facts.lose(rank, lost.reason, lost.incarnation)
         if not is_news and not self._misses_life(lost):
             return
@@ -191,6 +193,7 @@ class Council:
         *held* names this rank's captures. Raises PeerLost if it belongs to none any more, or if a member has failed.
         """
         decision = None
+        self._said.clear()
         while decision is None:
             if self.failure is not None:
                 raise self.failure
@@ -337,7 +340,15 @@ class Council:
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
+    def _say_again(self, lost: PeerLost) -> None:
+        """Repeat what was said to a life that others had told of, and went to the one before, which is *lost*."""
+        missed = [said for said in self._said if said[0] == lost.rank and said[1] > lost.incarnation]
+        self._said = [said for said in self._said if said[0] != lost.rank]
+        for to, _, tag, content in missed:
+            self._post(to, tag, content)
+
     async def _send(self, to: int, tag: str, content: dict[str, str] | None) -> None:
+        life = self.facts.lives[to]
         while True:
             try:
                 await self._node.send(to, tag, content)
@@ -350,6 +361,7 @@ class Council:
                 if self.facts.is_lost(to):
                     return
             else:
+                self._said.append((to, life, tag, content))
                 return
 
 
