@@ -26,6 +26,12 @@ Latencies = dict[tuple[int, int], float]
 SLOW_WAYS = {(0, 1): 1e-5, (0, 2): 1e-5, (0, 3): 3e-5, (1, 2): 1e-3, (1, 3): 1e-3, (2, 3): 1e-3}
 """All hear from rank 0 of a rank that is back before they hear that it was gone."""
 
+FAR_4 = {
+    **{(0, 1): 1e-4, (0, 2): 3e-5, (0, 3): 3e-4, (0, 4): 1e-3, (1, 2): 1e-3},
+    **{(1, 3): 1e-4, (1, 4): 1e-4, (2, 3): 1e-3, (2, 4): 3e-5, (3, 4): 3e-4},
+}
+"""Rank 4 hears from rank 1, which leads after rank 0, before it hears the last that rank 0 had decided."""
+
 moments = st.integers(1, 2_000).map(lambda number: number * 5e-6)
 latencies = st.sampled_from([10e-6, 30e-6, 100e-6, 300e-6, 1e-3])
 absences = st.one_of(moments, st.sampled_from([1e-6, 20e-6]))
@@ -69,6 +75,7 @@ def comers_in_time(outcome: Outcome, faults: list[Fault], within_s: float) -> se
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(plans())
 @example((SLOW_WAYS, [Restart(rank=2, spells=((6.63e-3, 6.65e-3),))]))  # the mark for the new life goes to the old one
+@example((FAR_4, [Restart(rank=2, spells=((6.465e-3, 6.466e-3),)), Crash(rank=0, spells=((8.945e-3, inf),))]))
 def test_nodes_that_are_not_hit_or_came_in_time_end_well_whichever_message_is_first(
     plan: tuple[Latencies, list[Fault]],
 ) -> None:

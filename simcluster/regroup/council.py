@@ -303,7 +303,7 @@ class Council:
         self.unrest, self.leaves_at, self.is_done = False, None, False
         self._calling = False
         self._decided.clear()
-        self._calls.clear()
+        self._calls.pop(decision.leader, None)  # the one that leads after it may have called already
         return decision
 
     def _lost(self, rank: int) -> PeerLost:
