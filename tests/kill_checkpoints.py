@@ -24,7 +24,7 @@ from simcluster.checkpoints.store import SHARDS, Store, checkpoints, latest
 from simcluster.experiment.resume import resume
 from simcluster.intra_op import use_one_thread
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 def experiment(steps: int = 40, hidden: int = 64, **keys: Any) -> dict[str, Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from math import inf
 from pathlib import Path
@@ -77,12 +75,11 @@ def test_a_node_that_is_started_by_hand_cannot_be_made_to_hang_or_come_but_can_c
     assert all("n1, which is started by hand" in problem.found for problem in problems)
 
 
-def test_a_refused_plan_exits_2_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_refused_plan_exits_2_and_writes_nothing(command: Any, tmp_path: Path) -> None:
     fault = "faults=[{kind: loss, link: pi5-mini1, at: 1 s, probability: 0.1}]"
-    command = [sys.executable, "-m", "simcluster", "run", "quickstart", "--backend", "sockets", "--set", fault]
-    done = subprocess.run([*command, "--out", str(tmp_path / "run")], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "faults[0].kind: found loss, which sockets cannot do" in done.stderr
+    code, _, err = command("run", "quickstart", "--backend", "sockets", "--set", fault, "--out", "run")
+    assert code == 2
+    assert "faults[0].kind: found loss, which sockets cannot do" in err
     assert list(tmp_path.iterdir()) == []
 
 
