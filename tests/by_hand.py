@@ -54,10 +54,10 @@ def both(folder: Path, algorithm: str, hidden: int, batch: int, *, portable: boo
     run = ["run", str(file), "--no-report", *(["--option", "portable=true"] if portable else [])]
     write_key(key, generate_key())
     _wait(_begin(*run, "--out", str(folder / "sim")))
-    at = ["--key-file", str(key)]
+    at, patient = ["--key-file", str(key)], ["--option", f"start_s={GUARD_S:g}"]
     with ExitStack() as running:
         launcher = running.enter_context(
-            _begin(*run, "--out", str(folder / "real"), "--backend", "sockets", "--rendezvous", meeting, *at)
+            _begin(*run, "--out", str(folder / "real"), "--backend", "sockets", "--rendezvous", meeting, *at, *patient)
         )
         nodes = [running.enter_context(_begin("node", name, "--join", meeting, *at)) for name in NODES]
         try:

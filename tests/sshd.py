@@ -76,7 +76,7 @@ def sshd(folder: Path) -> Iterator[Sshd]:
         (folder / f"{name}_config").write_text(client_config(folder, "shelf", "127.0.0.1", port, folder / name))
     with subprocess.Popen(server_command(folder, "host", "127.0.0.1", port)) as server:
         try:
-            for _ in range(500):
+            while server.poll() is None:
                 with socket.socket() as probe:
                     if probe.connect_ex(("127.0.0.1", port)) == 0:
                         break

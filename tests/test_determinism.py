@@ -30,7 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
         name: {"algorithm": name, "overrides": {**STRAGGLER, "stop.steps": 10} | ({} if name == "sync_ps" else SMALL)}
         for name in ALGORITHMS
     },
-    "faults": {"algorithm": "edp", "overrides": {"faults": FAULTS, "stop.steps": 20, **SMALL}},
+    "faults": {"algorithm": "edp", "overrides": {"faults": FAULTS, "stop.steps": 20}},
 }
 
 

@@ -212,16 +212,16 @@ def test_a_model_that_is_known_to_draw_nothing_does_not_wait_for_the_generator()
         def hold() -> None:
             with borrowed(0):
                 held.set()
-                release.wait(30)
+                release.wait()
 
         held = threading.Event()
         holder.submit(hold)
-        assert held.wait(30)
+        assert held.wait()
         waiting = pool.submit(drawing.loss_and_gradients, batch)
-        assert pool.submit(plain.loss_and_gradients, batch).result(30)
+        assert pool.submit(plain.loss_and_gradients, batch).result()
         assert not waiting.done()
         release.set()
-        assert waiting.result(30)
+        assert waiting.result()
 
 
 def test_replicas_with_dropout_in_threads_draw_what_they_draw_alone():

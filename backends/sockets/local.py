@@ -81,7 +81,7 @@ class _Cluster:
         """Everybody to everybody."""
         for mesh in self._meshes:
             await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
-        await asyncio.gather(*(mesh.connect(self._addresses, timeout_s=10.0) for mesh in self._meshes))
+        await asyncio.gather(*(mesh.connect(self._addresses, timeout_s=60.0) for mesh in self._meshes))
 
     async def live(self, rank: int, body: Body) -> Any:
         """A node's lives: its body, then a goodbye, or none. What a life started and did not await ends with it."""
@@ -115,7 +115,7 @@ class _Cluster:
             await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
             self._transports[rank], self._meshes[rank] = transport, mesh
             gone = {other: reason for other, reason in self._gone.items() if other != rank}
-            await mesh.come_late(self._recorders[rank].incarnation, self._addresses, gone, timeout_s=10.0)
+            await mesh.come_late(self._recorders[rank].incarnation, self._addresses, gone, timeout_s=60.0)
             del self._gone[rank]
 
     async def _live(self, rank: int, body: Body) -> Any:

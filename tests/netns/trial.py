@@ -54,7 +54,7 @@ def _nodes(hosts: Hosts, nodes_s: Mapping[str, float], key: Path, meeting: str) 
     try:
         yield
         for process in processes:
-            process.wait(timeout=10)  # each leaves when the run is over
+            process.wait(timeout=PATIENCE_S)  # each leaves when the run is over
     finally:
         for process in processes:
             process.kill()
