@@ -18,6 +18,8 @@ import torch
 
 from simcluster.collectives import ring_all_reduce
 from simcluster.errors import Problem, UsageError
+from simcluster.limits import MOST_BYTES
+from simcluster.topology.generated import MOST_WORKERS
 from simcluster.topology.generators import star
 from simcluster.transport import Transport
 
@@ -32,9 +34,9 @@ def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
     wall_s (of the simulation, set-up included), messages, and peak_rss_mb of the whole process.
     """
     problems = [
-        Problem(key, str(value), f"at least {least}")
-        for key, value, least in (("--nodes", nodes, 1), ("--bytes", size_bytes, 0))
-        if value < least
+        Problem(key, str(value), f"at least {least}" if value < least else f"at most {most}")
+        for key, value, least, most in (("--nodes", nodes, 1, MOST_WORKERS), ("--bytes", size_bytes, 0, MOST_BYTES))
+        if not least <= value <= most
     ]
     if problems:
         raise UsageError(problems)

@@ -20,6 +20,7 @@ from simcluster.collectives import operations, subgroup
 from simcluster.collectives.schedules import find
 from simcluster.counted import Counted
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.limits import MOST_BYTES
 from simcluster.placement import far_order, near_order, sites_of, weights_of
 from simcluster.topology import Topology
 from simcluster.transport import Transport
@@ -46,8 +47,9 @@ def bench_collective(
     tensors, by all ranks together) and header_bytes beside what was asked for.
     """
     op, schedule, run = find(op, schedule)
-    problems = [] if size_bytes >= 0 else [Problem("--bytes", str(size_bytes), "at least 0")]
-    settings = _settings(run, topology, max(0, size_bytes), given, problems)
+    limit = "at least 0" if size_bytes < 0 else f"at most {MOST_BYTES}" if size_bytes > MOST_BYTES else ""
+    problems = [Problem("--bytes", str(size_bytes), limit)] if limit else []
+    settings = _settings(run, topology, 0 if limit else size_bytes, given, problems)
     if problems or settings is None:
         raise UsageError(problems)
     work = _work(op, schedule, size_bytes, settings)

@@ -35,8 +35,8 @@ def test_a_right_block_is_completed_and_reads_back_to_itself() -> None:
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     found = problems({"every": 0, "keep": "two", "best": "speed", "evry": 3}, seed=-1)
-    assert found["checkpoint.every"] == "a whole number of steps, at least 1"
-    assert found["checkpoint.keep"] == "at least 1"
+    assert found["checkpoint.every"] == "a whole number of steps, from 1 to 1000000000"
+    assert found["checkpoint.keep"] == "a whole number, from 1 to 1000000000"
     assert found["checkpoint.best"] == "accuracy or loss"
     assert "every" in found["checkpoint.evry"]
     assert "seed" in found

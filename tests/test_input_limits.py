@@ -9,15 +9,20 @@ import random
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import simcluster
+from simcluster.bench import bench_simulator
+from simcluster.bench_collective import bench_collective
 from simcluster.errors import MOST_PROBLEMS, MOST_TEXT, Problem, SimclusterError, UsageError, nearest
 from simcluster.experiment.faults import FAULTS_LIMIT, SPELLS_IN_ALL_LIMIT
 from simcluster.experiment.read import read_experiment
+from simcluster.experiment.sweep.axes import read_axes
+from simcluster.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.terminal import Visible, visible
 from simcluster.topology import generators, load
 from simcluster.yaml_lines import describe, parse_value
@@ -178,6 +183,58 @@ def test_an_error_of_own_code_does_not_colour_a_terminal(tmp_path: Path) -> None
     assert rb"red \x1b[31m text" in done.stderr
     assert rb"printed \x1b[32m" in done.stdout
     assert b"\x1b" not in done.stdout + done.stderr
+
+
+# counts
+
+
+@pytest.mark.parametrize("value", [10**20, 10**400])
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [
+        ("stop.steps", MOST_STEPS),
+        ("stop.epochs", MOST_STEPS),
+        ("evaluate_every", MOST_STEPS),
+        ("checkpoint.every", MOST_STEPS),
+        ("checkpoint.keep", MOST_STEPS),
+        ("seed", MOST_WHOLE),
+        ("algorithm.pull_interval", MOST_WHOLE),
+        ("workload.data_seed", MOST_WHOLE),
+    ],
+)
+def test_a_count_has_a_limit_that_is_named(key: str, most: int, value: int) -> None:
+    experiment = copy.deepcopy(SMALL) | {"algorithm": {"name": "edp"}, "workload": {"name": "quadratic"}}
+    experiment |= {"checkpoint": {"every": 1}, "stop": {} if "stop" in key else {"steps": 3}}
+    with pytest.raises(UsageError) as refused:
+        read_experiment(experiment, {key: value})
+    (problem,) = refused.value.problems
+    assert problem.key.startswith(key)
+    assert str(most) in problem.expected
+
+
+def test_epochs_are_limited_by_their_steps() -> None:
+    with pytest.raises(UsageError, match=rf"stop.epochs: .* steps, expected at most {MOST_STEPS} steps"):
+        read_experiment(SMALL | {"stop": {"epochs": MOST_STEPS}})
+
+
+@pytest.mark.parametrize("end", ["1000000000", "1" + "0" * 30, "-1" + "0" * 30])
+def test_a_sweep_of_too_many_values_is_refused_before_they_are_made(end: str) -> None:
+    with pytest.raises(UsageError, match="values, expected 1 to 100,000"):
+        read_axes([f"seed=range({end})"])
+
+
+@pytest.mark.parametrize("many", [0, 10**9, 10**30])
+def test_seeds_jobs_and_bytes_have_limits(many: int, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"--seeds: found {many}, expected 1 to 1000"):
+        simcluster.whatif(SMALL, "step-time", seeds=many, out=tmp_path / "a")
+    for ask in (partial(simcluster.whatif, goal="step-time"), partial(simcluster.sweep, values={"seed": [1]})):
+        with pytest.raises(UsageError, match=f"--jobs: found {many}, expected 1 to 1024"):
+            ask(SMALL, jobs=many, out=tmp_path / "a")
+    with pytest.raises(UsageError, match=r"at least 1\n--bytes: found 1.*0, expected at most"):
+        bench_simulator(0, 10**30)
+    with pytest.raises(UsageError, match=r"--bytes: found 1.*0, expected at most"):
+        bench_collective("all_reduce", "ring", generators.star(2), 10**30, {})
+    assert not list(tmp_path.iterdir())
 
 
 # everything at once, by chance

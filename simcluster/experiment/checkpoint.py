@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 from simcluster.checkpoints.store import Best
 from simcluster.errors import nearest
 from simcluster.experiment.reading import Reading
+from simcluster.limits import MOST_STEPS
 from simcluster.workloads.workload import Numerics
 
 KEYS = ("every", "keep", "best")
@@ -47,7 +48,8 @@ def read_checkpoint(reading: Reading, algorithm: Mapping[str, Any], numerics: Nu
             reading.bad(("checkpoint", key), f"a key of checkpoint: {nearest(str(key), KEYS)}", at_key=True)
     for key in ("every", "keep"):
         if (key == "every" or key in block) and not _is_count(block.get(key)):
-            reading.bad(("checkpoint", key), "a whole number of steps, at least 1" if key == "every" else "at least 1")
+            what = "a whole number of steps" if key == "every" else "a whole number"
+            reading.bad(("checkpoint", key), f"{what}, from 1 to {MOST_STEPS}")
     best = block.get("best")
     if best is not None and best not in BEST:
         reading.bad(("checkpoint", "best"), " or ".join(BEST))
@@ -60,4 +62,4 @@ def read_checkpoint(reading: Reading, algorithm: Mapping[str, Any], numerics: Nu
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_STEPS

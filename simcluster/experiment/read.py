@@ -25,6 +25,7 @@ from simcluster.experiment.placement import check_cut, put_numbers
 from simcluster.experiment.reading import Reading
 from simcluster.experiment.stop import count_steps, read_stop
 from simcluster.intra_op import one_thread
+from simcluster.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.shipped import shipped_names, shipped_path
 from simcluster.topology import Topology
 from simcluster.workloads import Workload
@@ -129,7 +130,9 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         if key not in KEYS:
             reading.bad((key,), f"a known key: {nearest(str(key), KEYS)}", at_key=True)
     name = reading.value("name", str, "a short text", default=_stem(reading))
-    seed = reading.value("seed", int, "a whole number of at least 0", default=0, least=0)
+    seed = reading.value(
+        "seed", int, f"a whole number of at least 0 and at most {MOST_WHOLE}", default=0, least=0, most=MOST_WHOLE
+    )
     backend = reading.value("backend", str, " or ".join(BACKENDS), default="sim", one_of=BACKENDS)
     numerics = _numerics(reading, backend)
     check_memory = _check_memory(reading)
@@ -140,9 +143,9 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     faults = read_faults(reading, cluster, seed)
     stop, time_s = read_stop(reading)
     steps = count_steps(reading, workload, cluster, seed, stop, numerics, backend)
-    evaluate_every = reading.value(
-        "evaluate_every", int, "a whole number of at least 1", default=max(1, -(-steps // EVALUATIONS)), least=1
-    )
+    often = max(1, -(-steps // EVALUATIONS))
+    expected = f"a whole number of at least 1 and at most {MOST_STEPS}"
+    evaluate_every = reading.value("evaluate_every", int, expected, default=often, least=1, most=MOST_STEPS)
     evaluate_consensus = _evaluate_consensus(reading, numerics)
     checkpoint = read_checkpoint(reading, algorithm_block, numerics)
     gradient_norms = read_observe(reading, algorithm_block, numerics)

@@ -14,6 +14,8 @@ from typing import Any, get_type_hints
 import pydantic
 
 from simcluster.errors import UsageError, nearest
+from simcluster.limits import MOST_WHOLE
+from simcluster.yaml_lines import describe
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,10 @@ def validate(
                 values[name] = adapter.validate_json(json.dumps(given[name]), strict=True, context=context)
             except pydantic.ValidationError as error:
                 problems += _problems(name, given[name], error)
+            else:
+                if isinstance(values[name], int) and abs(values[name]) > MOST_WHOLE:
+                    expected = f"a whole number from -{MOST_WHOLE} to {MOST_WHOLE}"
+                    problems.append(SettingProblem(name, describe(given[name]), expected))
         elif parameter.default is parameter.empty:
             problems.append(SettingProblem(name, "nothing", "a value: this setting has no default"))
         else:

@@ -5,13 +5,13 @@ This file knows the keys of `stop` and what an epoch is. It must not know backen
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from simcluster.errors import nearest
 from simcluster.experiment.host import check_host
 from simcluster.experiment.own_code import calling
 from simcluster.experiment.reading import Reading
+from simcluster.limits import MOST_STEPS
 from simcluster.topology import Topology
 from simcluster.units import UnitError, parse_latency, write_latency
 from simcluster.workloads import Replica, Workload
@@ -36,9 +36,9 @@ def read_stop(reading: Reading) -> tuple[dict[str, Any], float | None]:
     if ("steps" in stop) == ("epochs" in stop):
         reading.bad(("stop",), "either steps or epochs")
     if "steps" in stop and not _is_number(stop["steps"], int):
-        reading.bad(("stop", "steps"), "a whole number of at least 1")
+        reading.bad(("stop", "steps"), f"a whole number of at least 1 and at most {MOST_STEPS}")
     if "epochs" in stop and not _is_number(stop["epochs"], (int, float)):
-        reading.bad(("stop", "epochs"), "a finite number above 0")
+        reading.bad(("stop", "epochs"), f"a number above 0 and at most {MOST_STEPS}")
     time_s = _time_s(reading, stop)
     resolved = {key: stop[key] for key in ("steps", "epochs") if key in stop}
     return resolved | ({"time": write_latency(time_s)} if time_s else {}), time_s
@@ -73,7 +73,11 @@ def count_steps(
         return replica
 
     replica = reading.collect(lambda: calling(workload.model, try_one, "a model that works"))
-    return replica.steps if replica is not None else 1
+    if replica is None:
+        return 1
+    if replica.steps > MOST_STEPS:
+        reading.bad(("stop", "epochs"), f"at most {MOST_STEPS} steps", f"{epochs}, which is {replica.steps} steps")
+    return replica.steps
 
 
 def _time_s(reading: Reading, stop: dict[str, Any]) -> float | None:
@@ -90,4 +94,4 @@ def _time_s(reading: Reading, stop: dict[str, Any]) -> float | None:
 
 
 def _is_number(value: Any, kinds: type | tuple[type, ...]) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool) and 0 < value < math.inf  # type: ignore[operator]
+    return isinstance(value, kinds) and not isinstance(value, bool) and 0 < value <= MOST_STEPS  # type: ignore[operator]

@@ -136,8 +136,9 @@ def _range(arguments: Sequence[str]) -> list[Any]:
             Problem("", f"range({', '.join(arguments)})", "range(END), range(START,END[,STEP]) of integers")
         )
     found = range(*numbers)
-    if not 1 <= len(found) <= MOST_POINTS:
-        raise UsageError(Problem("", f"{len(found)} values", f"1 to {MOST_POINTS:,}"))
+    count = max(0, -((found.start - found.stop) // found.step))  # len() raises from 2**63 on
+    if not 1 <= count <= MOST_POINTS:
+        raise UsageError(Problem("", f"{count} values", f"1 to {MOST_POINTS:,}"))
     return list(found)
 
 

@@ -31,6 +31,7 @@ Outcomes: TypeAlias = Generator[tuple[int, str | None], None, None]
 Engine: TypeAlias = Callable[[Sequence[Call]], Outcomes]
 
 DIED = "its process died"
+MOST_JOBS = 1024
 TRIES = 2
 """How often a call is made whose process died: whoever died beside it took it down with it."""
 
@@ -53,6 +54,12 @@ def engine(name: str, jobs: int, logs: Path) -> Iterator[Engine]:
 def default_jobs() -> int:
     """As many as this process may use cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_jobs(jobs: int | None) -> None:
+    """Raise UsageError if *jobs* is no number of processes."""
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise UsageError(Problem("--jobs", str(jobs), f"1 to {MOST_JOBS}"))
 
 
 def _local(calls: Sequence[Call], jobs: int) -> Outcomes:
@@ -79,7 +86,7 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
     context.set_forkserver_preload(["simcluster.experiment.node", "simcluster.experiment.run"])
     waiting = list(reversed(calls))
     under_way: dict[Future[None], int] = {}
-    with ProcessPoolExecutor(jobs, context, initializer=_begin) as pool:
+    with ProcessPoolExecutor(min(jobs, len(calls)), context, initializer=_begin) as pool:
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < jobs:

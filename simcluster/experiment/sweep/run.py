@@ -19,7 +19,7 @@ import yaml
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.own_code import refuse_while_loading
 from simcluster.experiment.sweep.axes import Axis, read_axes
-from simcluster.experiment.sweep.engines import default_jobs, engine
+from simcluster.experiment.sweep.engines import check_jobs, default_jobs, engine
 from simcluster.experiment.sweep.points import Point, Source, read_points
 from simcluster.experiment.sweep.table import table, write_table
 from simcluster.experiment.sweep.work import DIED, is_complete, note
@@ -89,8 +89,7 @@ def sweep(
     fixed, axes = read_axes(sets, pairs, seed or 0)
     axes = [*_given(values or {}), *axes]
     points = read_points(experiment, axes, fixed, seeds=seeds, seed=seed, **replaced)
-    if jobs is not None and jobs < 1:
-        raise UsageError(Problem("--jobs", str(jobs), "at least 1"))
+    check_jobs(jobs)
     _check_target(target)
     folder = given_path(out, "--out") if out is not None else Path("runs") / f"{points[0].document['name']}-sweep"
     _check_folder(folder)

@@ -20,7 +20,7 @@ from simcluster.experiment.own_code import refuse_while_loading
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.sweep.axes import read_axes
 from simcluster.experiment.sweep.digest import digest_of
-from simcluster.experiment.sweep.engines import default_jobs
+from simcluster.experiment.sweep.engines import check_jobs, default_jobs
 from simcluster.experiment.sweep.points import Point, Source
 from simcluster.experiment.sweep.run import Sweep, run_missing
 from simcluster.experiment.whatif.critical_path import CriticalPath, critical_path
@@ -36,6 +36,8 @@ from simcluster.results.sweep_folder import POINTS
 
 Progress = Callable[[int, int, int], None]
 """Called with (runs done, runs in all as far as they are known, runs that had been made before)."""
+
+MOST_SEEDS = 1000
 
 MOST_UPGRADED, LEAST_OF_PATH = 4, 0.1
 """Purchases are tried for so many parts that gain most, and for those with such a share of the critical path."""
@@ -74,8 +76,9 @@ def whatif(
     fixed, axes = read_axes(sets)
     if axes:
         raise UsageError([Problem(f"--set {key}", "several values", "one value") for axis in axes for key in axis.keys])
-    if seeds < 1 or (jobs is not None and jobs < 1):
-        raise UsageError(Problem("--seeds" if seeds < 1 else "--jobs", str(min(seeds, jobs or 1)), "at least 1"))
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise UsageError(Problem("--seeds", str(seeds), f"1 to {MOST_SEEDS}"))
+    check_jobs(jobs)
     fixed = {**fixed, **(overrides or {}), "numerics": "real" if wanted.learns else "none"}
     read = partial(read_experiment, experiment, topology=topology, algorithm=algorithm, backend="sim")
     plan = _read_first(lambda overrides: read(overrides, seed=seed), fixed)

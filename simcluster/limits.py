@@ -1,0 +1,13 @@
+"""The largest counts that a request may state: more could not be counted on the wire, or would never end.
+
+This file knows numbers. It must not know what is counted.
+"""
+
+MOST_STEPS = 10**9
+"""Steps of a run, and intervals in steps."""
+
+MOST_BYTES = 10**15
+"""A petabyte: of a vector that is only timed."""
+
+MOST_WHOLE = 2**63 - 1
+"""Seeds, and whole numbers among settings: what a message between nodes and a column of a table can hold."""
