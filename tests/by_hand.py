@@ -28,7 +28,7 @@ NODES = ("a", "b")
 
 
 class Ended(NamedTuple):
-    """What every node of the simulator, and of the hand-started run, ended with."""
+    """Weights of every node of the simulator, and of the hand-started run."""
 
     simulated: dict[str, str]
     real: dict[str, str]

@@ -1,4 +1,4 @@
-"""What became of every batch, counted beside the ledgers: draws as they happen, and what the servers say they applied.
+"""An account of every batch, independent of the ledgers: draws as they happen, and updates that servers report.
 
 This file knows simulated runs and algorithms with a server. It must not know notes of ledgers, nor how they are read.
 """

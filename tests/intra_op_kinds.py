@@ -30,7 +30,7 @@ from tests.thread_counts import experiment, most_threads, program
 
 
 def elsewhere(work: Callable[[], Any]) -> Any:
-    """What *work* returns in a new thread."""
+    """Return the result of *work* in a new thread."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()

@@ -117,7 +117,7 @@ def test_one_that_joins_when_its_server_has_ended_trains_for_no_one() -> None:
 
 def test_a_rank_that_was_let_by_in_a_round_has_not_trained_in_it() -> None:
     """One of two ranks trains in a round. Rank 0 dies: whichever rounds it was in, a round has four samples, not eight,
-    and those of the steps that rank 1 makes alone, of which it has all.
+    and those of the steps that rank 1 makes alone, all of them.
     """
     two = {**STAR, "workers": 2}
     algorithm = {"name": "local_sgd", "interval": 1, "participation": 0.5}

@@ -59,7 +59,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Path]:
-    """A folder of somebody else, with names that a store and the logs have, too; it stays as it is."""
+    """Another user's folder, with names that a store and the logs have, too; it stays as it is."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     for name in ("thesis.tex", f"{'a' * 64}.safetensors", "step-00000002.json", "n0.log", ".partial-summary.json"):
@@ -163,7 +163,7 @@ def changed(run: Path, name: str, change: dict[str, Any]) -> None:
 
 
 def look(run: Path) -> None:
-    """What report, compare, figure and export read of a run."""
+    """Read a run as report, compare, figure and export do."""
     found = load_run(run)
     render(found, read_experiment(found.config).topology)
     compare(found, found)

@@ -36,7 +36,7 @@ AS_OLD = {"ATEN_CPU_CAPABILITY": "default", "GLIBC_TUNABLES": "glibc.cpu.hwcaps=
 
 
 def runs(folder: Path, options: dict[str, Any], environment: dict[str, str], *backends: str) -> list[dict[str, Any]]:
-    """What a new process with *environment* finds on each of *backends*."""
+    """Return the findings of a new process with *environment*, on each of *backends*."""
     own = {name: value for name, value in os.environ.items() if name not in PORTABLE}
     words = [json.dumps(word) for word in (EXPERIMENT, options, str(folder), *backends)]
     command = [sys.executable, "-c", RUNS, *words]

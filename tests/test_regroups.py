@@ -47,7 +47,7 @@ def test_a_dead_or_untrained_rank_does_not_stand_for_the_run() -> None:
     assert standing([dead, untrained, third, fourth]) is third
     dead.group_number, dead.group_rank = 1, 0  # it died in a group that all others had ended before
     assert standing([dead, untrained, third, fourth]) is third
-    assert standing([dead, untrained]) is dead, "nobody ended well: the last group says how far the run came"
+    assert standing([dead, untrained]) is dead, "no node ended well: the last group says how far the run came"
 
 
 def test_a_run_that_went_on_in_another_group_is_not_begun_again() -> None:

@@ -121,7 +121,7 @@ def test_no_checkpoint_mixes_steps_where_a_rank_dies_just_before_it_hands_in(tmp
 
 
 def test_a_checkpoint_that_mixes_steps_is_passed_over(tmp_path: Path) -> None:
-    """An earlier version wrote such checkpoints, as it would have for ranks that the others go on without."""
+    """An earlier version wrote such checkpoints, as it would have for ranks that the others continue without."""
     plan = read_experiment(experiment("zero"))
     store = Store(tmp_path, "a")
     for step, mixed in ((2, False), (4, True)):
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_mixes_steps_is_passed_over(tmp_path: Path) -> None:
                 config_sha256=config_sha256(plan.document),
             )
         )
-    with pytest.warns(CheckpointWarning, match="does not go on without rank 0"):
+    with pytest.warns(CheckpointWarning, match="does not continue without rank 0"):
         assert last_complete(tmp_path).step == 2
     with pytest.warns(CheckpointWarning), pytest.raises(CheckpointError):
         last_complete(tmp_path, 4)

@@ -91,7 +91,7 @@ def test_who_comes_between_two_rounds_is_not_waited_for_by_those_that_had_not_mi
 def test_who_hears_from_nobody_any_more_is_told_so_rather_than_give_all_it_has_away() -> None:
     one_way = {"kind": "edges", "edges": [[0, 1], [1, 2], [2, 3], [3, 0]], "directed": True}
     ran = run("sgp", 4, overlay=one_way, faults=("kind: crash, node: n2, at: 1 ms",), fails=True, steps=400)
-    # n3 is told of n2, n0 of n3; then n1 has nobody either to hear from or to send to, and goes on alone.
+    # n3 learns of n2, n0 of n3; then n1 has no node to hear from or to send to, and continues alone.
     assert [isinstance(result, PeerLost) for result in ran.results] == [True, False, False, True]
     assert ran.records[1].steps == 400
 

@@ -99,7 +99,7 @@ def attend(
 
 
 def _next_run(name: str, client: Client, listen: str, known: bool) -> dict[str, Any] | None:
-    """The run that goes on and wants *name*, if one does. A worker that is not known registers."""
+    """Return the active run that wants *name*, or None. Register a worker that is not known."""
     if not known:
         client.post("/workers", {"name": name, "address": listen})
     answer = client.get("/training/ready", min_workers=1)

@@ -48,7 +48,7 @@ _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 
 @dataclass(slots=True)
 class Limits:
-    """What a reader accepts: only short handshake frames until *open* is set, then all kinds up to these sizes.
+    """Frames that a reader accepts: short handshake frames until *open* is set, then all kinds up to these sizes.
 
     A frame has *body_bytes* at most, a message in parts *message_bytes*.
     """

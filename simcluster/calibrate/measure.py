@@ -51,7 +51,7 @@ ROUND_S = 0.25
 """Sizes whose round would take longer than this are left out: on slow links the smaller ones tell enough."""
 
 TRIES = 2
-"""A size is judged by the quicker of so many rounds: one that the machine held up must not decide."""
+"""Rounds per size. The quicker one counts: a round that the machine delayed must not decide."""
 
 ROUNDS = 20
 """19 undisturbed ones make an interval of 90 %: see simcluster.experiment.interval."""

@@ -21,7 +21,7 @@ LATE_S, STOLEN_S = 0.02, 0.05
 """Less than this disturbs no round: some switches between processes; a few ticks of the kernel's clock."""
 
 DEVIATIONS, LEAST_SHARE = 6.0, 0.05
-"""A sample is disturbed if it lies so many robust deviations above the median, and above it by this share at least."""
+"""A sample is disturbed if it exceeds the median by this many robust deviations, and by this share at least."""
 
 MOST_OF_ROUNDS, MOST_OF_A_ROUND = 1 / 3, 1 / 4
 ENOUGH = 5

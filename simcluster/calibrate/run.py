@@ -65,9 +65,9 @@ class NodeFit:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured of *topology*. Links that no two workers talk over are left out.
+    """Measurements of *topology*. Links that no two workers talk over are left out.
 
-    *rounds* are the undisturbed ones; each was measured like the whole, and tells how far such numbers spread.
+    *rounds* are the undisturbed ones; each was measured like the whole, and shows how far such numbers spread.
     """
 
     topology: Topology

@@ -24,10 +24,10 @@ OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 - stream: STREAM_MESSAGES messages of so many bytes there, the last one answered by an empty one.
 - burst: BURST_MESSAGES empty messages there, the last one answered by an empty one.
 - sends: how long the sends of such a burst took, all together.
-- fill: how long the sends of FILL_MESSAGES messages of so many bytes took, all together.
-- both: a message of so many bytes there, and one back at the same time.
-- work: a piece of work of this kind and so many FLOPs.
-- step: a rehearsed step of this pattern, with messages of so many bytes.
+- fill: how long the sends of FILL_MESSAGES messages of N bytes took, all together.
+- both: a message of N bytes there, and one back at the same time.
+- work: a piece of work of this kind and N FLOPs.
+- step: a rehearsed step of this pattern, with messages of N bytes.
 - swap: only its messages, over connections that have been idle.
 - late: the longest time by which the node's loop woke up too late in a round.
 - stolen: CPU time that the host of a virtual machine kept from it in a round.
@@ -36,7 +36,7 @@ OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 STREAM_MESSAGES = 3
 FILL_MESSAGES = 6
 SWAP_MESSAGES = 2
-"""A rehearsed message is as large as so many of the largest single ones at most: buffers are known to hold that."""
+"""A rehearsed message is at most this many times the largest single one: buffers are known to hold that."""
 BURST_MESSAGES = 50
 
 

@@ -83,7 +83,7 @@ def _duplex(given: str, both_ways: float) -> dict[str, Any]:
 
 
 def _ack_share(both_ways: float, half: bool | None = None) -> float:
-    """What acknowledgements take of the way back. *half*: of a half-duplex link; None where the share itself tells."""
+    """Return the share of the way back that acknowledgements take. *half*: the link is half duplex; None infers it."""
     half = both_ways < HALF if half is None else half
     return min(MOST_ACK_SHARE, (0.5 if half else 1.0) / both_ways - 1)
 

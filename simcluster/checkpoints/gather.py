@@ -19,7 +19,7 @@ from simcluster.errors import CheckpointWarning
 class Gather:
     """The checkpoints of a run of *size* ranks with the resolved experiment *config*, into *store*.
 
-    The others go on without those in *spared*. *happened_s*: see `Manifest`.
+    The others continue without those in *spared*. *happened_s*: see `Manifest`.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Gather:
         return found
 
     def _together(self, step: int, entry: RankEntry, lost: Container[int]) -> None:
-        """Commit *step* when every rank is there, or all but those that the others go on without."""
+        """Commit *step* when every rank is there, or all except those that the others continue without."""
         entries = self._steps.setdefault(step, {})
         entries[entry.rank] = entry
         self._without.pop(entry.rank, None)

@@ -20,7 +20,7 @@ TRAINING = ("algorithm", "workload", "seed", "numerics")
 
 
 Cut = Literal["step", "filled", "loose"]
-"""Every rank at one step; or, where the others go on without them, lost ones at the last that they handed in; or, where
+"""Every rank at one step; or, where the others continue without them, lost ones at their last handed-in step; or, where
 ranks do not go in step, rank 0 at this step and the others where they were last.
 """
 

@@ -18,7 +18,7 @@ DEAD_S = 5.0
 """A node that has not been heard of for so long is dead, and so is one that cannot be reached, to whoever cannot."""
 
 LIMITS_S = (1e-6, 1e9)
-"""What an option that is a time may be: a node dead after nothing at all is never lost, for no spell is shorter."""
+"""Limits of options in seconds. A node that is dead after no time is never lost, since no spell is shorter."""
 
 CRASHED = "crashed by the fault plan"
 ABSENT = "has not joined yet"

@@ -74,7 +74,9 @@ def check_cut(manifest: Manifest) -> None:
     behind = [rank for rank in manifest.behind if rank not in spare]
     if behind:
         steps = sorted({entry.step for entry in manifest.ranks})
-        expected = f"every rank at step {manifest.step}, since this algorithm does not go on without rank {behind[0]}"
+        expected = (
+            f"every rank at step {manifest.step}, since this algorithm does not continue without rank {behind[0]}"
+        )
         raise CheckpointError("cut", f"ranks at steps {', '.join(map(str, steps))}", expected)
 
 

@@ -60,7 +60,7 @@ def resume(
 
 
 def _plans_faults(overrides: Mapping[str, Any]) -> bool:
-    """Return whether *overrides* state a new fault plan, of which nothing has happened."""
+    """Return whether *overrides* state a new fault plan, none of it past."""
     return any(key.split(".")[0] == "faults" for key in overrides)
 
 

@@ -39,7 +39,7 @@ class Council:
         self.members = sorted(members)
         self.number, self.leader_of_group = 0, -1
         self._lives = [0] * node.size  # which life of each rank belongs to the present group
-        self._behind: set[int] = set()  # ranks of which the transport still has an earlier life; only asked for members
+        self._behind: set[int] = set()  # ranks whose earlier life the transport still has; only asked for members
         self.unrest = False
         self.is_done = False  # this rank's algorithm has ended in the present group
         self.failure: PeerLost | None = None  # of a member whose own code raised: the run has failed

@@ -159,7 +159,7 @@ Parts = Meta(min_length=PARTS, max_length=PARTS)
 
 
 class RestRow(Struct, forbid_unknown_fields=True):
-    """What is not in a node's spans: see `simcluster.results.rest.Rest`."""
+    """Parts of a trace outside its spans: see `simcluster.results.rest.Rest`."""
 
     spans: Count
     compute_s: Seconds
@@ -170,7 +170,7 @@ class RestRow(Struct, forbid_unknown_fields=True):
 
 
 class Trace(Struct):
-    """What is read of trace.json."""
+    """The part of trace.json that is read."""
 
     traceEvents: list[Row]
     rest: dict[str, RestRow] = {}

@@ -22,7 +22,7 @@ KEYS = ("torch", "blas", "cpu_capability")
 
 
 class Unlike(NamedTuple):
-    """What *node* says of its kernels in the one run and in the other."""
+    """Kernels of *node* in the one run and in the other."""
 
     node: str
     key: str

@@ -1,4 +1,4 @@
-"""What became of the batches that one rank has drawn, noted where it happens: in the weights, lost, handed to a server.
+"""Fates of the batches that one rank has drawn, noted where they are decided: in the weights, lost, with a server.
 
 This file knows numbers of batches. It must not know samples, messages or time. Which samples a batch has follows from
 its number: see `simcluster.results.samples`. What the ledgers of all ranks say together: `simcluster.workloads.books`.
@@ -18,7 +18,7 @@ OWN: Final = -1
 
 
 class Fate(IntEnum):
-    """What became of a group of batches: lost, used in the weights, handed in to a server that judges it, or in hand
+    """The end of a group of batches: lost, used in the weights, handed in to a server that judges it, or in hand
     when its rank ended.
     """
 
@@ -137,7 +137,7 @@ class Ledger:
         self.place, self.earlier, self.runs = place, [*own.pop("earlier", []), own], []
 
     def load(self, notes: dict[str, Any]) -> None:
-        """Goes on from *notes*, in which everything is judged: see `simcluster.workloads.books.closed`."""
+        """Continue from *notes*, in which everything is judged: see `simcluster.workloads.books.closed`."""
         self.runs = [list(run) for run in notes["runs"]]
         self.joined = bool(notes["joined"])
         self.place, self.earlier = list(notes.get("place", [])), list(notes.get("earlier", []))

@@ -92,7 +92,7 @@ IN_THE_SIMULATOR = [
     ),
     plant(
         11,
-        "lost wake-up: who receives from anybody is not told of a loss",
+        "lost wake-up: a receive from any rank is not notified of a loss",
         INBOX,
         "            self._untold.append(rank)\n        self._tell_any()",
         "            self._untold.append(rank)",
@@ -101,7 +101,7 @@ IN_THE_SIMULATOR = [
     ),
     plant(
         12,
-        "zombie: a node that crashed goes on",
+        "zombie: a crashed node keeps running",
         CLUSTER,
         "        for task in self._tasks_of(node):\n            task.cancel()\n        self.loop.frozen",
         "        self.loop.frozen",
@@ -184,7 +184,7 @@ AT_SERVERS += [
 AMONG_NEIGHBOURS = [
     plant(
         22,
-        "the weight of a lost neighbour is nobody's: weights sum to less than 1",
+        "the weight of a lost neighbour is dropped: weights sum to less than 1",
         "simcluster/algorithms/d_psgd.py",
         "return mix(graph.weights(me, number, absent), models)",
         "return mix({rank: w for rank, w in graph.weights(me, number).items() if rank in models}, models)",
@@ -206,7 +206,7 @@ AMONG_NEIGHBOURS = [
 IN_GROUPS = [
     plant(
         25,
-        "a group that is formed again goes on from the step before the one agreed on",
+        "a group that is formed again continues from the step before the one agreed on",
         "simcluster/regroup/memory.py",
         "    replica.done = replica.at = batches",
         "    replica.done = replica.at = max(batches - 1, 0)",

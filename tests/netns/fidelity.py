@@ -82,7 +82,7 @@ class Outcome:
 
 @dataclass
 class Kept:
-    """What is in *folder*, of one condition: run folders and calibrations by name, notes about them."""
+    """Contents of *folder*, under one condition: run folders and calibrations by name, notes about them."""
 
     folder: Path
 

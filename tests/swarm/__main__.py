@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="with --seed: make it small")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=5000)
-    parser.add_argument("--soak", type=int, help="so many seeds in all, over as many calls as it takes")
+    parser.add_argument("--soak", type=int, help="seeds in all, over as many calls as it takes")
     parser.add_argument("--as-found", action="store_true", help="many: do not make what fails small")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="swarm-", dir=in_memory()) as place:

@@ -19,7 +19,7 @@ SLOPE = Path(__file__).with_name("slope.py")
 
 @dataclass(frozen=True)
 class Case:
-    """What one seed has drawn: the *document* of an experiment, and the *options* of the simulator."""
+    """The draw of one seed: the *document* of an experiment, and the *options* of the simulator."""
 
     seed: int
     document: dict[str, Any]

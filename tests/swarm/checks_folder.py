@@ -12,7 +12,7 @@ from tests.swarm.checks_outcome import Found
 from tests.swarm.play import Played
 
 CONFIGS_READ = 8
-"""Of so many seeds one has its config.yaml read: that takes as long as half a run."""
+"""One seed in this many has its config.yaml read: that takes as long as half a run."""
 
 
 def check_folder(played: Played) -> Found:

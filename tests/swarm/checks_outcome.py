@@ -90,7 +90,7 @@ def _least_steps(case: Case, hits: Hits) -> int:
 
 
 def _stands_badly(played: Played, hits: Hits) -> str:
-    """What is wrong with the node whose weights and loss are the run's."""
+    """Return the fault of the node whose weights and loss are the run's, or nothing."""
     summary, lost = played.summary, played.lost
     left = {node["weights_sha256"] for name, node in summary["nodes"].items() if name not in lost}
     stands = summary["weights_sha256"]

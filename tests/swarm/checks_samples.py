@@ -41,7 +41,7 @@ def check_samples(played: Played, before: Played, hits: Hits) -> Found:
 
 
 def check_bytes(played: Played) -> Found:
-    """What arrived was sent; the backend's own account is held by the backend."""
+    """Check that all bytes that arrived were sent; the backend checks its own account."""
     if played.record is None:
         return
     sent = sum(node.bytes_sent for node in played.record.nodes)

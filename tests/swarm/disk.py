@@ -1,4 +1,4 @@
-"""Watches in which order checkpoints get to the disk: content before its name, and both before a manifest names them.
+"""The order in which checkpoints get to the disk: content before its name, and both before a manifest names them.
 
 A simulated run loses no power, so what a power cut would spoil is found by the order of calls. This file knows the
 system's calls and names of files. It must not know runs.

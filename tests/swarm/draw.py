@@ -18,7 +18,7 @@ FEATURES: Final = dict.fromkeys((
     "rendezvous", "send buffers", "settings", "stop by time", "epochs", "checkpoints", "regroup off", "restarts",
     "slope", "digits", "impatience", "several threads",
 ))  # fmt: skip
-"""What a case may have. Each seed omits a random part of them: with everything at once, much is never met alone."""
+"""Parts of a case. Each seed omits a random part of them: with everything at once, much is never met alone."""
 
 OMITTED: Final = 0.4
 LAYERED: Final = ("pipeline", "tensor_parallel")

@@ -18,7 +18,7 @@ OF_NODES: Final = ("crash", "restart", "join", "leave", "hang", "slow")
 OF_LINKS: Final = ("cut", "flap", "latency", "bandwidth", "loss")
 KINDS: Final = (*OF_NODES, *OF_LINKS, "partition")
 DEAD_S: Final = 5.0
-"""What *dead_s* is if no option says otherwise."""
+"""The default of *dead_s*."""
 
 MOMENTS: Final = ("anywhere", "zero", "together", "boundary", "soon after", "last step", "after the end")
 
@@ -109,7 +109,7 @@ class _Drawer:
         return _short(end_s * (dice.uniform("late", 1.0, 1.5) if after else dice.uniform("share", 0.0, 1.0)))
 
     def _rest(self, dice: Dice, kind: str) -> dict[str, Any]:
-        """What *kind* has beside a target and a moment."""
+        """Return the settings of *kind* besides a target and a moment."""
         end_s = self.clock.end_s
         if kind in ("crash", "join"):
             return {}

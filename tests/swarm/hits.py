@@ -51,7 +51,7 @@ class Hits:
 
 
 def hits_of(case: Case, plan: Experiment, rows: Sequence[dict[str, Any]]) -> Hits:
-    """What the faults of *rows*, as a summary tells of them, may have done to *case*, which reads as *plan*."""
+    """Return the damage that the faults of *rows*, of a summary, may have done to *case*, which reads as *plan*."""
     told = [row["plan"] for row in rows]
     happened = tuple(fault for fault in plan.faults if dict(fault.spec) in told)
     names = plan.topology.workers

@@ -47,7 +47,7 @@ def reached(verdict: Verdict) -> set[Mark]:
 
 
 def _ways(word: str) -> tuple[str, ...]:
-    """What is seen of a run of which the table says *word*."""
+    """Return the marks of a run for which the table says *word*."""
     return ("fails", "restored") if word == "restored" else (word,)
 
 

@@ -29,7 +29,7 @@ from tests.swarm.watchdog import Livelock, watched
 
 @dataclass
 class Counted:
-    """What a run drew and said, counted where it happens rather than where the library counts it.
+    """Draws and reports of a run, counted where they happen rather than where the library counts them.
 
     *draws*: batches taken in hand, by attempt: a run that begins again has several. *loaded*: those that a checkpoint
     told of. *said*: errors in the log, which no caller would have seen. *unsafe*: what a power cut would have spoilt.
@@ -83,7 +83,7 @@ class Played:
 
 
 def play(case: Case, folder: Path, resumed: Path | None = None, *, keeps_faults: bool = False) -> Played:
-    """Runs *case* into *folder*, which is emptied before; or goes on with the run in *resumed*.
+    """Run *case* into *folder*, which is emptied before; or resume the run in *resumed*.
 
     A resumed run is without faults, unless it *keeps_faults*.
     """
@@ -125,7 +125,7 @@ class _Ears(logging.Handler):
 
 @dataclass
 class _Made:
-    """What a backend was given, and what it made of that."""
+    """The job that a backend was given, and its result."""
 
     record: RunRecord | None = None
     plan: Experiment | None = None

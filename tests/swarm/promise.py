@@ -1,4 +1,4 @@
-"""What docs/faults.md promises of a case whose faults are known: which word of its table, and what follows from it.
+"""The promise of docs/faults.md for a case whose faults are known: a word of its table, and its consequences.
 
 This file knows the table, the pages of algorithms, and graphs. It must not know how a run ended.
 """
@@ -40,7 +40,7 @@ def is_exact(case: Case) -> bool:
 def restores_bits(case: Case, hits: Hits) -> bool:
     """Whether *case*, begun again from a checkpoint, ends with the bits of an undisturbed run.
 
-    Not where it may have gone on without a node before it was kept, as gossip does until the mean of all is needed.
+    Not where it may have continued without a node before it was kept, as gossip does until the mean of all is needed.
     """
     server = hits.plan.topology.workers[0]
     needs_all = way_of(case, hits) == "restored" and case.algorithm not in GOSSIP
@@ -89,7 +89,7 @@ def _graph_bears_losses(case: Case, hits: Hits) -> bool:
 
 
 def _needs(case: Case, hits: Hits) -> Iterator[set[str]]:
-    """For each node that nothing has touched, nodes of which it needs one: without any neighbour it goes on alone.
+    """For each node that nothing has touched, nodes, one of them needed: without any neighbour it continues alone.
 
     On an overlay of one-way edges a node may lose all that it hears from, and keep one to send to.
     """

@@ -1,4 +1,4 @@
-"""Plants known defects of fault handling into copies of the library, and says at which seed the swarm finds each.
+"""Plant known defects of fault handling in copies of the library, and report the seed that finds each.
 
 python -m tests.swarm.prove [NUMBER...] [--seeds 2000] [--json FILE]
 
@@ -36,7 +36,7 @@ LIMIT_S: Final = 900.0
 
 @dataclass
 class Found:
-    """At which seed a defect was found, by which invariant, in *took_s*; *tried* seeds could have reached it."""
+    """The seed that found a defect, the broken invariant, the time *took_s*; *tried* seeds could have reached it."""
 
     number: str
     seed: int | None = None

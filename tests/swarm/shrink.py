@@ -57,7 +57,7 @@ def nearest(failing: Verdict, one: Verdict | None, other: Verdict) -> Verdict:
 
 
 def first_difference(failing: Verdict, passing: Verdict) -> str:
-    """The first event at which the disturbed runs of two cases part, in words."""
+    """Return the first event that differs between the disturbed runs of two cases, in words."""
     for number, (one, other) in enumerate(zip_longest(*(_events(verdict) for verdict in (failing, passing)))):
         if one != other:
             return f"event {number}: {_told(one)}; in the run that passes: {_told(other)}"
@@ -73,7 +73,7 @@ Event = tuple[float, str, Span]
 
 
 def _events(verdict: Verdict) -> list[Event]:
-    """What ended when, at which node, in the last run of *verdict* that is not a resumed one."""
+    """Return the spans in order of their end, with their nodes, in the last fresh run of *verdict*."""
     record = verdict.runs[:2][-1].record if verdict.runs else None
     return sorted(_of(record), key=lambda event: (event[0], event[1], event[2])) if record is not None else []
 

@@ -1,4 +1,4 @@
-"""Many seeds, one after the other: what they break, what they reach, how fast; a soak goes on where it was stopped.
+"""Many seeds, one after the other: what they break, what they reach, how fast; a soak resumes where it was stopped.
 
 This file knows verdicts and a file of totals. It must not know what is promised.
 """
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Totals:
-    """What the seeds from *first* to *next* have come to. *marks* counts by "kind, way, algorithm"."""
+    """Results of the seeds from *first* to *next*. *marks* counts by "kind, way, algorithm"."""
 
     first: int
     next: int

@@ -1,6 +1,6 @@
 """One seed from its draw to its verdict: the undisturbed run, the disturbed one, and what is broken.
 
-This file knows the parts of the swarm. It must not know how verdicts are told or kept.
+This file knows the parts of the swarm. It must not know how verdicts are printed or kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.swarm.promise import restores_bits
 
 @dataclass
 class Verdict:
-    """What became of one seed. *broken*: (invariant, how); *refused*: why nothing was run."""
+    """The outcome of one seed. *broken*: (invariant, how); *refused*: why nothing was run."""
 
     case: Case
     broken: list[tuple[str, str]] = field(default_factory=list)

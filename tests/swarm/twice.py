@@ -22,7 +22,7 @@ from tests.swarm.play import Played
 from tests.swarm.trial import Verdict, try_seed
 
 EVERY: Final = 10
-"""One seed of so many is played twice."""
+"""One seed in this many is played twice."""
 ROOT: Final = Path(__file__).parents[2]
 SAME: Final = (
     "status",
@@ -35,7 +35,7 @@ SAME: Final = (
     "messages_sent",
     "error",
 )
-"""What a summary must say alike."""
+"""Keys of a summary that must agree."""
 
 
 def fingerprint(verdict: Verdict) -> list[str]:

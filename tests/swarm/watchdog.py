@@ -22,7 +22,7 @@ REAL_S: Final = 300.0
 
 
 class Livelock(KeyboardInterrupt):
-    """A run that goes on without end. The simulated loop lets only an interrupt through."""
+    """A run without end. The simulated loop lets only an interrupt through."""
 
 
 @contextmanager

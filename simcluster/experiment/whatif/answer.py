@@ -69,7 +69,7 @@ def sentences(
 
 
 def _uncertain(effects: Sequence[Effect], best: Effect | None) -> Iterator[str]:
-    """What the calibration cannot tell: which change gains most, and which gain anything."""
+    """Yield the limits of the calibration: the changes that may gain as much, and those that may gain nothing."""
     as_good = [e.change.label for e in by_gain(effects) if best is not None and e is not best and e.overlaps(best)]
     if as_good:
         yield f"Within the uncertainty of the calibration as good: {_some(as_good)}."

@@ -36,7 +36,7 @@ class Goal:
 
     @property
     def is_time_of_run(self) -> bool:
-        """Whether it is the time of a run, or of its steps, which is the same but for a factor."""
+        """Whether it is the time of a run, or of its steps, which is the same except for a factor."""
         return self.name in ("step-time", "run-time")
 
     @property
