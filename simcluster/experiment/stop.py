@@ -72,7 +72,7 @@ def count_steps(
             replica.apply_cost()
         return replica
 
-    replica = reading.collect(lambda: calling(workload.model, try_one, "a model that works"))
+    replica: Replica | None = reading.collect(lambda: calling(workload.model, try_one, "a model that works"))
     if replica is None:
         return 1
     if replica.steps > MOST_STEPS:
