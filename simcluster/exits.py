@@ -27,18 +27,26 @@ SAME_S = 0.5
 AGAIN_S = 0.01
 
 _stuck: list[threading.Thread] = []
+_waiting: list[threading.Thread] = []
 
 
-def left_behind(thread: threading.Thread) -> None:
-    """*thread* runs work that may never end: unless it does, the process ends without Python's own ending."""
+def left_behind(thread: threading.Thread, *, waits: bool = False) -> None:
+    """*thread* runs work that may never end: unless it does, the process ends without Python's own ending.
+
+    One that only *waits*, in a library that has forgotten it, disturbs Python's ending rarely: that is left out where
+    the exit code is known, and only there.
+    """
+    if waits:
+        _waiting.append(thread)
+        return
     if not _stuck:
         atexit.register(_leave_the_stuck)
     _stuck.append(thread)
 
 
 def any_stuck() -> bool:
-    """Whether a thread that was left behind still runs."""
-    return any(thread.is_alive() for thread in _stuck)
+    """Whether a thread that was left behind is still there."""
+    return any(thread.is_alive() for thread in (*_stuck, *_waiting))
 
 
 def leave(code: int) -> NoReturn:
@@ -112,6 +120,6 @@ def _flush() -> None:
 
 def _leave_the_stuck() -> None:
     """At the end of a process that is not the command's: its exit code is not known here, other than a failure's."""
-    if any_stuck():
+    if any(thread.is_alive() for thread in _stuck):
         print("work that does not end was left behind: leaving without waiting for it", file=sys.stderr)
         leave(INTERRUPTED if getattr(sys, "last_type", None) is KeyboardInterrupt else 1)

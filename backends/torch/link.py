@@ -116,7 +116,7 @@ class Link:
         for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
             if thread.is_alive():
-                left_behind(thread)
+                left_behind(thread, waits=True)
 
     # the threads
 

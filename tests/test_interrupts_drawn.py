@@ -1,0 +1,25 @@
+"""A few of the trials of `make interrupts`, one of each kind of moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interrupts.case import draw
+from tests.interrupts.trial import run_trial
+
+SEEDS = [
+    (7, "sim", "run", "start"),
+    (14, "sim", "run", "start"),
+    (0, "sim", "run", "import"),
+    (9, "sim", "run", "checkpoint"),
+    (6, "sim", "sweep", "workers"),
+    (11, "sockets", "run", "nodes"),
+]
+
+
+@pytest.mark.parametrize(("seed", "backend", "command", "moment"), SEEDS)
+def test_a_ctrl_c_at_a_random_moment_ends_in_order(seed: int, backend: str, command: str, moment: str) -> None:
+    case = draw(seed, backend)
+    assert (case.command, case.moment) == (command, moment), "other draws than these are meant: choose seeds again"
+    found = run_trial(seed, backend)
+    assert found.problems == []
