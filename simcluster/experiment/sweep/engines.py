@@ -16,13 +16,15 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.sweep.work import run_point, warm_up
+from simcluster.interrupts import CtrlC
 
 Call: TypeAlias = tuple[Any, ...]
 """The arguments of `run_point`."""
@@ -84,6 +86,8 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
     """Until the pool breaks or all are done; of a pool that breaks, those that were under way have died."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["simcluster.experiment.node", "simcluster.experiment.run"])
+    with _main_hidden(), _out_of_reach():
+        forkserver.ensure_running()
     waiting = list(reversed(calls))
     under_way: dict[Future[None], int] = {}
     with ProcessPoolExecutor(min(jobs, len(calls)), context, initializer=_begin) as pool:
@@ -91,7 +95,7 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
             while waiting or under_way:
                 while waiting and len(under_way) < jobs:
                     number, call = waiting.pop()
-                    with _main_hidden(), _out_of_reach():
+                    with _main_hidden(), CtrlC(_kill_fork_server):
                         under_way[pool.submit(run_point, *call)] = number
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in sorted(done, key=lambda future: under_way[future]):
@@ -126,12 +130,23 @@ def _main_hidden() -> Iterator[None]:
 
 @contextmanager
 def _out_of_reach() -> Iterator[None]:
-    """While workers are started: a Ctrl-C at the terminal is the parent's to handle, and comes after this block."""
+    """While the fork server is started: a Ctrl-C at the terminal is the parent's to handle, after this block.
+
+    The server and its workers never take one.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _kill_fork_server() -> None:
+    """A worker that is being started is not known yet and could not be killed; a fork server takes seconds to begin."""
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)  # type: ignore[attr-defined]
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _begin() -> None:
