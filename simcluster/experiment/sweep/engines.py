@@ -143,7 +143,7 @@ def _out_of_reach() -> Iterator[None]:
 
 def _kill_fork_server() -> None:
     """A worker that is being started is not known yet and could not be killed; a fork server takes seconds to begin."""
-    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)  # type: ignore[attr-defined]
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
     if pid is not None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
