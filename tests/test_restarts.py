@@ -66,6 +66,18 @@ def test_it_goes_on_from_what_was_kept_and_the_plans_faults_are_over() -> None:
     assert [entry["begins_again"] for entry in record.extra["restarts"]] == ["the start", "the checkpoint of step 7"]
 
 
+def test_a_fault_that_has_happened_is_over_also_after_an_attempt_that_ended_sooner() -> None:
+    lasts_s = iter((1.0, 0.1, 1.0))  # the crash at 0.2 s happens in the first attempt, and the second ends before that
+    seen: list[ClusterJob] = []
+
+    async def once(job: ClusterJob) -> RunRecord:
+        seen.append(job)
+        return RunRecord([], next(lasts_s), 1.0, LOST if len(seen) < 3 else None, {})
+
+    asyncio.run(run_again_if_lost(ClusterJob(["a"], "", faults=(Crash(spells=((0.2, inf),), rank=0),)), 2, once))
+    assert [len(job.faults) for job in seen] == [1, 0, 0]
+
+
 # In the simulator
 
 KEPT = {

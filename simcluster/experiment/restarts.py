@@ -23,14 +23,14 @@ log = logging.getLogger("simcluster.restarts")
 class Restarts:
     """The attempts of one job: *job* is the next one to run, the first at the beginning, then at most *most* others.
 
-    Each begins where `job.again` says, or at the start. A fault of the plan that has happened is not repeated, and one
-    that is still to come keeps its time: see `faults_to_come`.
+    Each begins where `job.again` says, or at the start. A fault of the plan that has happened in any of them is not
+    repeated, and one that is still to come keeps its time: see `faults_to_come`.
     """
 
     def __init__(self, job: ClusterJob, most: int) -> None:
         self.job = self._first = job
         self._most = most
-        self._first_began_s = self._began_s
+        self._first_began_s = self._happened_s = self._began_s
         self._earlier: list[dict[str, str]] = []
         self._faults: list[dict[str, Any]] = []
 
@@ -41,10 +41,10 @@ class Restarts:
         if not isinstance(record.error, WORTH_IT) or record.went_on or len(self._earlier) == self._most:
             return False
         starts_s = [start_s for row in rows for start_s, _ in row["spells_s"]]
-        happened_s = max([self._began_s + record.elapsed_s, *starts_s])
+        self._happened_s = max([self._happened_s, self._began_s + record.elapsed_s, *starts_s])
         if self.job.keeping is not None:
-            self.job.keeping.attempt_ended(happened_s)
-        place = self._begin_again(happened_s)
+            self.job.keeping.attempt_ended(self._happened_s)
+        place = self._begin_again()
         self._earlier.append({"error": f"{type(record.error).__name__}: {record.error}", "begins_again": place})
         log.warning("restart %d of %d, from %s: %s", len(self._earlier), self._most, place, record.error)
         return True
@@ -68,7 +68,7 @@ class Restarts:
         self._faults += rows
         return rows
 
-    def _begin_again(self, happened_s: float) -> str:
+    def _begin_again(self) -> str:
         """Make *job* the next attempt; return where it begins, in words."""
         found = self.job.again() if self.job.again is not None else None
         config_json, place = (self.job.config_json, "the start") if found is None else found
@@ -77,7 +77,7 @@ class Restarts:
             self.job,
             config_json=config_json,
             time_s=None if first.time_s is None else first.time_s - later_s,
-            faults=faults_to_come(first.faults, later_s, happened_s - self._first_began_s),
+            faults=faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s),
         )
         return place
 
