@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof interrupts
+.PHONY: demo test verify papers outcomes by-hand hostile kill-checkpoints replay install lint fidelity figures bench clean fidelity-busy swarm swarm-proof swarm-real interrupts
 
 install: $(STAMP)
 
@@ -39,6 +39,9 @@ swarm: $(STAMP)
 
 swarm-proof: $(STAMP)
 	$(BIN)/python -m tests.swarm.prove
+
+swarm-real: $(STAMP)
+	$(BIN)/python -m tests.swarm_real
 
 interrupts: $(STAMP)
 	$(BIN)/python -m tests.interrupts

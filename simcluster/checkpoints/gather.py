@@ -71,7 +71,7 @@ class Gather:
 
     def attempt_ended(self, time_s: float) -> None:
         """Note in every later manifest that faults of the plan until *time_s* have happened."""
-        self._happened_s = time_s
+        self._happened_s = max(time_s, self._happened_s or 0.0)
 
     def _forget(self, step: int) -> None:
         """What was handed in, and that anything after *step* was written."""
