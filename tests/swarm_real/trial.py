@@ -14,7 +14,6 @@ from typing import Final
 from simcluster.checkpoints.store import checkpoints
 from simcluster.errors import NobodyLeft, PeerLost
 from tests.swarm.checks_outcome import Found
-from tests.swarm.dice import Dice
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played, is_refused, play
 from tests.swarm.promise import restores_bits
@@ -27,8 +26,6 @@ from tests.swarm_real.play import Lived, command, live, read
 HELD_UP: Final = 0.25
 """Share of `dead_s` for which a machine that is busy may hold up a process: then a node may be silent for longer."""
 AGAIN_MOST: Final = 3
-RESUMED: Final = 0.5
-"""Share of the failed runs with a checkpoint that are resumed."""
 
 
 @dataclass
@@ -115,8 +112,6 @@ def _resumed(
     """A run that failed is resumed from its last checkpoint, if it has one: it ends well, with the promised bits."""
     found = checkpoints(played.folder)
     if not found or found[-1].step >= hits.plan.steps or hits.plan.time_s is not None:
-        return
-    if not Dice(drawn.case.seed, "real").chance("resumed", RESUMED):
         return
     words = ["resume", str(played.folder), "--set", "faults=[]", "--no-report"]
     lived = command(words, place, launchers.of(drawn), replace(drawn, acts=()))
