@@ -145,7 +145,7 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
 
 
 def _gather(gathered: Tensor, delta: Tensor, staleness: int) -> Tensor:
-    return gathered + delta * (1 + staleness) ** -0.5
+    return gathered + delta.mul((1 + staleness) ** -0.5)
 
 
 def _step(w: Tensor, gathered: Tensor, eta: float, number: int) -> Tensor:
