@@ -10,26 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import PositiveInt
-from torch import Tensor
 
+from simcluster.algorithms.gradient import Gradient
 from simcluster.algorithms.parameter_server import SERVER, Expected, keep, mean, most_of, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
 from simcluster.transport import Transport
-from simcluster.workloads import Group, Replica
-
-
-class Gradient(NamedTuple):
-    """One rank's gradient, the version of the weights that it was taken at, and its batches in the ledger."""
-
-    rank: int
-    tensors: Sequence[Tensor]
-    taken_at: int
-    loss: float
-    group: Group
+from simcluster.workloads import Replica
 
 
 async def softsync(
@@ -104,8 +94,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gather
                 expected.lost(push)
                 continue
             async with updating:
-                group = replica.ledger.receive(push)
-                await take(Gradient(push.source, push.tensors, push["version"], push["loss"], group))
+                await take(Gradient.received(push, push["version"], replica))
                 # Pull: the weights, if they are others than those that the gradient was taken at.
                 weights = replica.snapshot() if version > push["version"] else ()
                 tasks.create_task(expected.reply(push.source, "weights", pack(*weights, version=version)))
