@@ -42,12 +42,20 @@ def test_the_first_rank_of_the_last_group_stands_for_the_run() -> None:
 
 
 def test_a_dead_or_untrained_rank_does_not_stand_for_the_run() -> None:
-    dead, untrained = NodeRecord(0, "a", trained=True), NodeRecord(1, "b", ended_well=True, incarnation=1)
+    dead, untrained = NodeRecord(0, "a", trained=True, steps=1), NodeRecord(1, "b", ended_well=True, incarnation=1)
     third, fourth = (NodeRecord(rank, name, ended_well=True, trained=True) for rank, name in ((2, "c"), (3, "d")))
     assert standing([dead, untrained, third, fourth]) is third
     dead.group_number, dead.group_rank = 1, 0  # it died in a group that all others had ended before
     assert standing([dead, untrained, third, fourth]) is third
     assert standing([dead, untrained]) is dead, "no node ended well: the last group says how far the run came"
+    dead.steps = 0
+    assert standing([dead, untrained]) is untrained, "the time was up before any node had taken a step"
+
+
+def test_a_group_counts_once_its_first_rank_has_begun_it() -> None:
+    first, second = (NodeRecord(rank, name, ended_well=True) for rank, name in ((0, "a"), (1, "b")))
+    second.group_number, second.group_rank = 1, 1  # the time was up before the first rank had begun the new group
+    assert standing([first, second]) is first
 
 
 def test_a_run_that_went_on_in_another_group_is_not_begun_again() -> None:

@@ -82,6 +82,8 @@ class Part:
         if not self.stands_for_the_run and not self._recorder.losses_are_planned and await is_lowest(self._whole):
             self._may_stand = True
             self._look()
+        if self.stands_for_the_run and self.evaluations is None:
+            self._look()  # the time was up before any group had begun
         if self.evaluations is not None and self.stands_for_the_run:
             await self.evaluations.finish(finished_s)
 

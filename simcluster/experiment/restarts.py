@@ -12,7 +12,7 @@ from typing import Any
 from simcluster.errors import NodeFailed, PeerLost
 from simcluster.experiment.faults_to_come import faults_to_come
 from simcluster.experiment.job import ClusterJob
-from simcluster.results.record import RunRecord
+from simcluster.results.record import RunRecord, last
 
 WORTH_IT = (PeerLost, NodeFailed)
 """A node died, or its algorithm raised. What never finishes would not finish again, and what cannot start, cannot."""
@@ -83,9 +83,8 @@ class Restarts:
 
 
 def _model_lost(record: RunRecord) -> PeerLost | None:
-    """The loss of rank 0, if those that ended well hold parts of a model that it was to put together."""
-    ended = [node for node in record.nodes if node.ended_well]
-    if not ended or not all(node.holds_part for node in ended):
+    """The loss of a rank with which the run's model is gone, though others ended well."""
+    if last(record.nodes) or not any(node.ended_well for node in record.nodes):
         return None
-    first = record.nodes[0]
-    return PeerLost(first.rank, first.name, record.extra.get("lost", {}).get(first.name, "it has not ended"))
+    gone = min(record.nodes, key=lambda node: (node.ended_well, not node.trained, node.rank))
+    return PeerLost(gone.rank, gone.name, record.extra.get("lost", {}).get(gone.name, "it has not ended"))

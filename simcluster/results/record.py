@@ -291,17 +291,29 @@ class RunRecord:
 def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
     """Return the node of *nodes* that stands for the run: its weights and held-out loss are the run's.
 
-    It is the lowest rank of those that ended well and have trained, or were there from the beginning: the time may be
-    up before a first step. One that holds a part of the model never does. Where groups were formed anew, it is one of
-    the last group. If there is none, the run has failed: then it is the first rank of the last group, however that
+    It is the lowest rank of those that `last`. Where groups were formed anew, it is one of the last group that its
+    first rank has begun. If none lasts, the run has failed: then it is the first rank of the last group, however that
     ended.
     """
+    lasting = last(nodes)
+    begun = {node.group_number for node in nodes if not node.group_rank}
 
     def place(node: NodeRecord) -> tuple[bool, int, int]:
-        lasted = node.ended_well and not node.holds_part and (node.trained or not node.incarnation)
-        return not lasted, -node.group_number, node.rank if node.group_rank is None else node.group_rank
+        in_group = node.group_rank is not None and node.group_number in begun
+        return node not in lasting, -node.group_number * in_group, node.group_rank if in_group else node.rank
 
     return min(nodes, key=place)
+
+
+def last(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
+    """Return those of *nodes* whose model may be the run's: they ended well, with all of it, and have trained.
+
+    One that was there from the beginning need not have: the time may be up before a first step. Nor need any if no
+    node ever took a step.
+    """
+    idle = not any(node.steps for node in nodes)
+    well = [node for node in nodes if node.ended_well and not node.holds_part]
+    return [node for node in well if node.trained or not node.incarnation or idle]
 
 
 def regroups(nodes: Sequence[NodeRecord]) -> list[dict[str, Any]]:
