@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import sys
+import threading
 import time
 from contextlib import suppress
 from itertools import count
@@ -142,13 +143,17 @@ async def polls(node: Any, recorder: Recorder, config: str) -> NodeRecord:
             continue
 
 
+LET_GO = threading.Event()
+"""Ends the work of `computes_for_ever` in this process, so that its thread does not outlive a test."""
+
+
 async def computes_for_ever(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     """A piece of work without an end."""
     say_where(node, config)
 
     def work() -> None:
-        while True:
-            time.sleep(0.05)
+        while not LET_GO.wait(0.05):
+            pass
 
     await node.compute(work, cost=Cost(1.0))
     raise AssertionError("unreachable")

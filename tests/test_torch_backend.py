@@ -44,6 +44,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.payload import pack, sizes_of
 from simcluster.results.record import RunRecord
 from simcluster.testing import CHECKS, RunBodies
+from tests.node_programs import LET_GO
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "docs" / "torch"
@@ -174,7 +175,14 @@ def test_what_does_not_stop_is_left_behind(program: str, tmp_path: Path, monkeyp
     monkeypatch.setattr("backends.torch.node.STOP_S", 0.1)
     monkeypatch.setattr("backends.torch.loops.LEAVE_S", 0.1)
     monkeypatch.setattr("backends.torch.transport.WORK_S", 0.1)
-    (first,) = in_threads(job(program, "a", tmp_path), replace(QUICK, idle_s=0.3))
+    try:
+        (first,) = in_threads(job(program, "a", tmp_path), replace(QUICK, idle_s=0.3))
+    finally:
+        LET_GO.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("device of"):
+                thread.join()
+        LET_GO.clear()
     assert isinstance(record_of(first).error, NeverFinished)
 
 
