@@ -299,8 +299,9 @@ def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
     begun = {node.group_number for node in nodes if not node.group_rank}
 
     def place(node: NodeRecord) -> tuple[bool, int, int]:
-        in_group = node.group_rank is not None and node.group_number in begun
-        return node not in lasting, -node.group_number * in_group, node.group_rank if in_group else node.rank
+        if node.group_rank is None or node.group_number not in begun:
+            return node not in lasting, 0, node.rank
+        return node not in lasting, -node.group_number, node.group_rank
 
     return min(nodes, key=place)
 
