@@ -390,6 +390,14 @@ ONCE_THERE = [
         kinds=LOSSES,
         was_there=True,
     ),
+    plant(
+        60,
+        "a node that comes when all others have ended fails the run",
+        "simcluster/experiment/attribution.py",
+        "        return too_late(report.absence)",
+        "        return str(report.lost) if report.is_cut else None",
+        kinds=("restart", "join"),
+    ),
 ]
 
 PLANTED = [*IN_THE_SIMULATOR, *AT_SERVERS, *AMONG_NEIGHBOURS, *IN_GROUPS, *IN_CHECKPOINTS, *ONCE_THERE]
