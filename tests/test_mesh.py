@@ -103,6 +103,21 @@ def test_nobody_waits_for_a_peer_that_dies_while_it_is_being_connected_to() -> N
     assert run(main) == {2: "died meanwhile"}
 
 
+def test_a_peer_that_is_lost_before_a_late_comer_connects_is_not_waited_for_either() -> None:
+    async def main() -> tuple[list[int], dict[int, str]]:
+        a, b = await node(0), await node(1)
+        with open_socket("127.0.0.1", 0, "test") as unheard:  # of a process that is gone: connections are refused
+            dead = unheard.getsockname()[:2]
+        await a.connect([address(a), ("", 0), ("", 0)], 10.0, {1: ABSENT, 2: ABSENT})
+        b.lose(2, "died just now")
+        await b.come_late(1, [address(a), ("", 0), dead], {}, timeout_s=25.0)
+        found = b.transport.peers, dict(b.transport.inbox.lost)
+        await close(a, b)
+        return found
+
+    assert run(main) == ([0], {2: "died just now"})
+
+
 def test_whoever_comes_is_told_of_the_dead_once_and_of_those_who_have_not_come_not_at_all() -> None:
     async def main() -> tuple[list[int], bool, bool]:
         a, b = await node(0), await node(1)

@@ -44,6 +44,7 @@ class Mesh:
         self._attached: dict[int, int] = {}  # by rank: the incarnation that there is a connection to
         self._expected: set[int] | None = None  # those that begin with the run, once that is known
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
+        self._lost: dict[int, str] = {}
         self._complete = asyncio.Event()
         self.listener = Listener(self._accept_handshake, self._attach, self._limits, tls)
 
@@ -80,8 +81,9 @@ class Mesh:
     ) -> None:
         """Connects, as this *incarnation*, to all that are there: all but those that are *gone*, and why.
 
-        Raises as `connect` does. Who is lost meanwhile (see `lose`) is not waited for.
+        Raises as `connect` does. A peer that is lost meanwhile, or just before (see `lose`), is not waited for.
         """
+        gone = {**gone, **self._lost}
         self._me = replace(self._me, incarnation=incarnation)
         self._do_without(gone)
         there = [rank for rank in range(len(self.names)) if rank not in gone and rank != self.transport.rank]
@@ -94,6 +96,7 @@ class Mesh:
 
     def lose(self, rank: int, reason: str) -> None:
         """Somebody who knows says that *rank* is gone: no connection to it is waited for any more."""
+        self._lost[rank] = reason
         connecting = self._connecting.get(rank)
         if connecting is not None and not connecting.done():
             connecting.cancel()

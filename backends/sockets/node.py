@@ -305,7 +305,8 @@ class _Node:
         elif isinstance(message, Go) and not self._go.done():
             self._go.set_result(message)
         elif isinstance(message, PeerGone):
-            self.mesh.lose(message.rank, message.reason)
+            if self._addresses.done():  # which tell of all that were gone before
+                self.mesh.lose(message.rank, message.reason)
             self.transport.expect_end(message.rank, message.reason, message.incarnation)
         elif isinstance(message, Leave):
             self._notice.give(message.notice_s)

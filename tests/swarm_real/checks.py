@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from simcluster.errors import PeerLost
 from simcluster.experiment.fault_kinds import Crash, Hang, Join, Restart
 from simcluster.results.folder import load_run
 from tests.swarm.checks_folder import check_folder
@@ -19,6 +18,7 @@ from tests.swarm.checks_weights import agrees, check_judged, same_bits
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played
 from tests.swarm.promise import is_exact
+from tests.swarm_real.happened import died_early
 from tests.swarm_real.play import Lived, read
 
 CODES: Final = {"done": 0, "failed": 1}
@@ -36,7 +36,7 @@ def check_run(lived: Lived, played: Played, before: Played, hits: Hits, pace_s: 
     told = read(lived.folder)
     if told.get("status") == "done" and (unplanned := set(lost_outside(played))) and "restarts" not in told:
         yield "an unplanned loss is the run's failure", f"done, without {sorted(unplanned)}"
-    if not _died_early(lived, played):
+    if not died_early(lived, played):
         yield from check_outcome(played, hits)
     if not played.summary:
         return
@@ -80,17 +80,12 @@ def _check_leaves(lived: Lived, played: Played, pace_s: float) -> Found:
 
 
 def lost_outside(played: Played) -> Iterator[str]:
-    """Nodes that are lost by what was done to them from outside, other than by a leave."""
+    """Nodes of the run that are lost by what was done to them from outside, other than by a leave."""
     for row in played.happened:
         name = row["plan"].get("node")
-        if row.get("outside") and row["kind"] in ("crash", "hang") and name in played.lost:
+        never_came = "join" in played.lost.get(name, "")  # one that would have come late is never the run's failure
+        if row.get("outside") and row["kind"] in ("crash", "hang") and name in played.lost and not never_came:
             yield name
-
-
-def _died_early(lived: Lived, played: Played) -> bool:
-    """A node that is killed before the run began ends it, whatever the algorithm: nobody could go on without it."""
-    early = {act.node for act in lived.early if act.kind == "kill"}
-    return isinstance(played.error, PeerLost) and played.error.name in early
 
 
 def _samples(lived: Lived, played: Played, hits: Hits) -> Found:

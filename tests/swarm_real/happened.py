@@ -35,7 +35,7 @@ def as_played(drawn: Drawn, lived: Lived) -> tuple[Played, Hits]:
     summary["faults"] = rows
     played = Played(case, lived.folder, _error(summary, lived), None, plan, Counted(), summary)
     hits = hits_of(case, plan, rows)
-    if unplanned_loss(played) and must_be_done(case, hits):
+    if unplanned_loss(played) and not died_early(lived, played) and must_be_done(case, hits):
         # Judged like a run that is done: that it tells of the loss by its exit code is checked elsewhere.
         played = replace(played, error=None, summary=summary | {"status": "done"})
     return played, hits
@@ -46,6 +46,12 @@ def unplanned_loss(played: Played) -> bool:
     error = played.error
     outside = {row["plan"]["node"] for row in played.happened if row.get("outside") and row["kind"] in SUDDEN}
     return isinstance(error, PeerLost) and error.name in outside and error.name in played.lost
+
+
+def died_early(lived: Lived, played: Played) -> bool:
+    """A node that is killed or stopped before the run began ends it, whatever the algorithm: it was one to begin with."""
+    early = {act.node for act in lived.early if act.kind in ("kill", "stop")}
+    return isinstance(played.error, PeerLost) and played.error.name in early
 
 
 def _rows(drawn: Drawn, lived: Lived) -> Iterator[dict[str, Any]]:

@@ -26,6 +26,9 @@ PACE: Final = "SWARM_REAL_PACE"
 """Seconds that a gradient takes."""
 DRAWN, TAKEN = b"d", b"g"
 
+_rehearsal = [True]
+"""Empty once the run has begun: before that one batch is drawn, to count what work costs."""
+
 
 def paced_quadratic(*, batch_size: int = 4, samples: int = 64) -> Workload:
     return _paced(quadratic(batch_size=batch_size, samples=samples))
@@ -40,7 +43,7 @@ def _paced(made: Workload) -> Workload:
     loss = made.loss
 
     def slowly(outputs: Tensor, targets: Tensor) -> Tensor:
-        if torch.is_grad_enabled() and type(outputs) is Tensor and _note(TAKEN):
+        if torch.is_grad_enabled() and not _rehearsal and _note(TAKEN):
             time.sleep(float(os.environ[PACE]))
         return loss(outputs, targets)
 
@@ -59,13 +62,14 @@ def _note(letter: bytes) -> bool:
 
 
 def _listen() -> None:
-    draw, rehearses = Ledger.draw, True
+    draw = Ledger.draw
+    drawn_before: list[int] = []
 
     def drawn(self: Ledger, number: int) -> None:
-        nonlocal rehearses
-        if not rehearses:
+        if drawn_before:
+            _rehearsal.clear()
             _note(DRAWN)
-        rehearses = False  # the first batch is drawn before the run begins, to count what work costs
+        drawn_before.append(number)
         draw(self, number)
 
     Ledger.draw = drawn  # type: ignore[method-assign]
