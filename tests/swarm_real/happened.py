@@ -49,7 +49,7 @@ def unplanned_loss(played: Played) -> bool:
 
 
 def died_early(lived: Lived, played: Played) -> bool:
-    """A node that is killed or stopped before the run began ends it, whatever the algorithm: it was one to begin with."""
+    """Whether a node was killed or stopped before the run began, which ends it whatever the algorithm does."""
     early = {act.node for act in lived.early if act.kind in ("kill", "stop")}
     return isinstance(played.error, PeerLost) and played.error.name in early
 

@@ -43,7 +43,7 @@ def _paced(made: Workload) -> Workload:
     loss = made.loss
 
     def slowly(outputs: Tensor, targets: Tensor) -> Tensor:
-        if torch.is_grad_enabled() and not _rehearsal and _note(TAKEN):
+        if torch.is_grad_enabled() and type(outputs) is Tensor and not _rehearsal and _note(TAKEN):
             time.sleep(float(os.environ[PACE]))
         return loss(outputs, targets)
 
