@@ -37,6 +37,7 @@ class Launcher:
         """Run `simcluster` with *words*; what it prints goes to the file *said*."""
         if self._stays:
             if self._process is None or self._process.poll() is not None:
+                self.close()
                 self._process = self._start([sys.executable, "-m", "tests.swarm_real.launcher"], {}, subprocess.PIPE)
             order = {"words": list(words), "said": str(said), "environment": dict(environment)}
             assert self._process.stdin is not None
@@ -77,8 +78,8 @@ class Launcher:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
         if self._process is not None:
-            self._process.wait()
-        self._process = None
+            with self._process:  # which closes its pipes
+                self._process = None
 
     # inside
 
