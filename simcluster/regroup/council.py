@@ -50,7 +50,7 @@ class Council:
         self._draining: dict[int, asyncio.Task[None]] = {}
         self._round, self._calling = 0, False
         self._caller: int | None = None
-        self._calls: dict[int, int] = {}  # by who called: the round
+        self._calls: dict[int, Call] = {}  # by who called: the last one
         self._answers: dict[int, Propose] = {}
         self._decided: dict[int, Decision | Out] = {}  # by who decided
         self._marks: dict[int, str] = {}  # by whose stream they stand in: the last one
@@ -164,7 +164,7 @@ class Council:
                         heard.pop(source, None)  # of its life before
                 self.unrest = self.unrest or (self._leads and not self.is_done)
             case Call():
-                self._calls[source], self._caller = word.round, source
+                self._calls[source], self._caller = word, source
                 self._decided.pop(source, None)
                 if source == self._leader:
                     self._stir(word.leaves_at)
@@ -271,7 +271,8 @@ class Council:
             if leader is not None:
                 if self.facts.parted(self.facts.rank, leader):
                     raise self._lost(leader)  # of two that are cut off from each other the higher one leaves
-                now = self.facts.count, self._calls.get(leader, 0)
+                call = self._calls.get(leader)
+                now = self.facts.count, call.round if call is not None else 0
                 if now != said:
                     said = now
                     known = self.facts.dead, self.facts.cuts
@@ -303,7 +304,11 @@ class Council:
         self.unrest, self.leaves_at, self.is_done = False, None, False
         self._calling = False
         self._decided.clear()
-        self._calls.pop(decision.leader, None)  # the one that leads after it may have called already
+        self._calls.pop(decision.leader, None)
+        if self._leader is not None and (next_call := self._calls.get(self._leader)) is not None:
+            self._stir(
+                next_call.leaves_at
+            )  # the rank that leads now was sooner, and has called already
         return decision
 
     def _lost(self, rank: int) -> PeerLost:
