@@ -32,6 +32,13 @@ FAR_4 = {
 }
 """Rank 4 hears from rank 1, which leads after rank 0, before it hears the last that rank 0 had decided."""
 
+FAR_0_3 = {
+    **{(0, 1): 1e-5, (0, 2): 3e-5, (0, 3): 1e-3, (0, 4): 3e-4, (1, 2): 1e-3},
+    **{(1, 3): 1e-3, (1, 4): 1e-5, (2, 3): 1e-4, (2, 4): 1e-4, (3, 4): 3e-4},
+}
+"""Rank 0 joins, and leads, while rank 1 asks to be let in; it was not there when rank 1 first asked."""
+LEAVES = ((2.005e-3, 30.0),)
+
 moments = st.integers(1, 2_000).map(lambda number: number * 5e-6)
 latencies = st.sampled_from([10e-6, 30e-6, 100e-6, 300e-6, 1e-3])
 absences = st.one_of(moments, st.sampled_from([1e-6, 20e-6]))
@@ -76,6 +83,12 @@ def comers_in_time(outcome: Outcome, faults: list[Fault], within_s: float) -> se
 @given(plans())
 @example((SLOW_WAYS, [Restart(rank=2, spells=((6.63e-3, 6.65e-3),))]))  # the mark for the new life goes to the old one
 @example((FAR_4, [Restart(rank=2, spells=((6.465e-3, 6.466e-3),)), Crash(rank=0, spells=((8.945e-3, inf),))]))
+@example(
+    (
+        FAR_0_3,
+        [Join(rank=0, spells=((0.0, 1.03e-3),)), Join(rank=1, spells=((0.0, 185e-6),)), Leave(rank=4, spells=LEAVES)],
+    )
+)
 def test_nodes_that_are_not_hit_or_came_in_time_end_well_whichever_message_is_first(
     plan: tuple[Latencies, list[Fault]],
 ) -> None:

@@ -162,6 +162,8 @@ class Council:
                 if self.facts.comes(source, word.incarnation):
                     for heard in (self._calls, self._answers, self._decided, self._marks):
                         heard.pop(source, None)  # of its life before
+                    if not self.members:  # it may lead before this rank is let in, and was not there to be asked
+                        self._say(source, Join(self.facts.lives[self.facts.rank]))
                 self.unrest = self.unrest or (self._leads and not self.is_done)
             case Call():
                 self._calls[source], self._caller = word, source
