@@ -76,6 +76,8 @@ def test_a_model_that_rank_0_was_to_put_together_is_lost_with_it() -> None:
     record = RunRecord([NodeRecord(0, "a", trained=True), *ended], 1.0, 1.0, extra={"lost": {"a": "crashed"}})
     assert Restarts(ClusterJob(["a", "b", "c"], "{}"), most=1).again(record)
     assert str(record.error) == "rank 0 (a) is lost: crashed"
+    dead = RunRecord([NodeRecord(0, "a", trained=True)], 1.0, 1.0, extra={"lost": {"a": "crashed"}})
+    assert Restarts(ClusterJob(["a"], "{}"), most=1).again(dead), "a run whose every node died is not done"
     whole = RunRecord([NodeRecord(0, "a", ended_well=True), *ended], 1.0, 1.0)
     assert not Restarts(ClusterJob(["a", "b", "c"], "{}"), most=1).again(whole)
     assert whole.error is None

@@ -31,9 +31,6 @@ def outcome(cluster: Cluster) -> tuple[RunError | None, dict[str, str]]:
         lost |= {cluster.nodes[rank].name: excused[rank] for rank in sorted(excused)}
         if cluster.has_left and not ends_s:
             return NobodyLeft(lost), lost
-        if cluster.gone and not ends_s and not cluster.living():
-            first = min(cluster.gone)  # all are dead: that is no success, and the run may begin again
-            return PeerLost(first, cluster.nodes[first].name, cluster.gone[first]), lost
         return None, lost
     cut = {report.rank: report.lost for report in reports if report.is_cut}
     if cut and all(isinstance(error, PeerLost) for _, error in rest):

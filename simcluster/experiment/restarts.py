@@ -83,8 +83,9 @@ class Restarts:
 
 
 def _model_lost(record: RunRecord) -> PeerLost | None:
-    """The loss of a rank with which the run's model is gone, though others ended well."""
-    if last(record.nodes) or not any(node.ended_well for node in record.nodes):
+    """The loss of a rank, if those that are lost took the model with them."""
+    lost = record.extra.get("lost")
+    if not lost or last(record.nodes):
         return None
-    gone = min(record.nodes, key=lambda node: (node.ended_well, not node.trained, node.rank))
-    return PeerLost(gone.rank, gone.name, record.extra.get("lost", {}).get(gone.name, "it has not ended"))
+    gone = min(record.nodes, key=lambda node: (node.name not in lost, not node.trained, node.rank))
+    return PeerLost(gone.rank, gone.name, lost.get(gone.name, ""))

@@ -384,9 +384,9 @@ ONCE_THERE = [
     plant(
         54,
         "a run whose every node died is done",
-        SIM + "outcome.py",
-        "if cluster.gone and not ends_s and not cluster.living():",
-        "if not cluster.nodes:",
+        "simcluster/experiment/restarts.py",
+        "if not lost or last(record.nodes):",
+        "if not lost or record.nodes:",
         kinds=LOSSES,
         was_there=True,
     ),
