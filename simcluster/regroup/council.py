@@ -308,9 +308,7 @@ class Council:
         self._decided.clear()
         self._calls.pop(decision.leader, None)
         if self._leader is not None and (next_call := self._calls.get(self._leader)) is not None:
-            self._stir(
-                next_call.leaves_at
-            )  # the rank that leads now was sooner, and has called already
+            self._stir(next_call.leaves_at)  # the rank that leads now was sooner, and has called already
         return decision
 
     def _lost(self, rank: int) -> PeerLost:
