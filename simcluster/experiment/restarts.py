@@ -11,7 +11,7 @@ from typing import Any
 
 from simcluster.errors import NodeFailed, PeerLost
 from simcluster.experiment.faults_to_come import faults_to_come
-from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.job import NODE_PROGRAM, ClusterJob
 from simcluster.results.record import RunRecord, last
 
 WORTH_IT = (PeerLost, NodeFailed)
@@ -36,7 +36,7 @@ class Restarts:
 
     def again(self, record: RunRecord) -> bool:
         """Return whether *job* is to be run once more, after an attempt that left *record*."""
-        record.error = record.error or _model_lost(record)
+        record.error = record.error or self._result_lost(record)
         rows = self._note_faults(record)
         if not isinstance(record.error, WORTH_IT) or record.went_on or len(self._earlier) == self._most:
             return False
@@ -59,6 +59,14 @@ class Restarts:
     def _began_s(self) -> float:
         return self.job.keeping.began_s if self.job.keeping is not None else 0.0
 
+    def _result_lost(self, record: RunRecord) -> PeerLost | None:
+        """The loss of a rank, if those that are lost took with them what the run was for: the model, if it trains."""
+        lost = record.extra.get("lost")
+        if not lost or (last(record.nodes) if self.job.program == NODE_PROGRAM else len(lost) < len(record.nodes)):
+            return None
+        gone = min(record.nodes, key=lambda node: (node.name not in lost, not node.trained, node.rank))
+        return PeerLost(gone.rank, gone.name, lost.get(gone.name, ""))
+
     def _note_faults(self, record: RunRecord) -> list[dict[str, Any]]:
         """Return the faults of *record* in the time of the whole run: an attempt begins where something was kept."""
         began_s, rows = self._began_s, []
@@ -80,12 +88,3 @@ class Restarts:
             faults=faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s),
         )
         return place
-
-
-def _model_lost(record: RunRecord) -> PeerLost | None:
-    """The loss of a rank, if those that are lost took the model with them."""
-    lost = record.extra.get("lost")
-    if not lost or last(record.nodes):
-        return None
-    gone = min(record.nodes, key=lambda node: (node.name not in lost, not node.trained, node.rank))
-    return PeerLost(gone.rank, gone.name, lost.get(gone.name, ""))
