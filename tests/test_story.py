@@ -151,7 +151,7 @@ def test_a_shelf_is_launched_watched_loses_a_node_goes_on_and_is_compared(
         assert steps[0] < steps[-1] < STEPS
         assert launcher.returncode == 1, said
         assert "rank 2 (n2) is lost" in said
-        wait_for(stage.is_empty, 20)
+        wait_for(stage.is_empty)
 
         # resume
         kept = latest(real).step
@@ -162,11 +162,11 @@ def test_a_shelf_is_launched_watched_loses_a_node_goes_on_and_is_compared(
         summary = json.loads(printed)
         assert (summary["resumed"]["step"], summary["steps"]) == (kept, STEPS)
         assert summary["weights_sha256"] == prediction.summary["weights_sha256"]
-        wait_for(stage.is_empty, 20)
+        wait_for(stage.is_empty)
 
     # compare with the prediction
     compare([simulated, real])
     words = capsys.readouterr().out
     assert "The same weights to the bit" in words
     assert "predicted, measured" in words
-    wait_for(lambda: not any(map(inhabitants, shelf.spaces.values())), 20)
+    wait_for(lambda: not any(map(inhabitants, shelf.spaces.values())))

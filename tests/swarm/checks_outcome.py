@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import simcluster
 from simcluster.errors import NobodyLeft, PeerLost
 from simcluster.experiment.fault_kinds import Crash, Leave
 from tests.swarm.case import Case
@@ -74,9 +75,10 @@ def _check_done(played: Played, hits: Hits) -> Found:
 
 def _did_their_part(played: Played, hits: Hits) -> list[str]:
     """The nodes that were there to the end, or were lost after the last of their steps."""
-    assert played.record is not None
     least = _least_steps(played.case, hits)
-    return [node.name for node in played.record.nodes if node.name not in played.lost or node.steps >= least]
+    metrics = simcluster.load_run(played.folder).metrics
+    far = set(metrics[metrics["step"] >= least]["node"])
+    return [name for name in played.summary["nodes"] if name not in played.lost or name in far]
 
 
 def _least_steps(case: Case, hits: Hits) -> int:
