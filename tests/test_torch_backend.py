@@ -25,6 +25,7 @@ from backends.torch import run_cluster
 from backends.torch.board import Patience, Status
 from backends.torch.frame import Kind, control_frame, data_frame, read_lead, read_message
 from backends.torch.group import HashStore, Place, first_line, place_of
+from backends.torch.link import Link
 from backends.torch.local import run_bodies
 from backends.torch.node import take_part
 from backends.torch.settings import Options, read_options
@@ -358,3 +359,33 @@ def test_the_manifest_is_a_pytorchjob_of_as_many_ranks_as_the_topology_has() -> 
         assert mounted["/cluster"] == "cluster"
         volumes = {volume["name"]: volume for volume in part["template"]["spec"]["volumes"]}
         assert volumes["cluster"]["configMap"]["name"] == document["metadata"]["name"]
+
+
+def test_a_send_from_which_gloo_never_returns_is_given_up_with_its_peer() -> None:
+    begun, let_go = threading.Event(), threading.Event()
+
+    class Forgetful:
+        def send(self, rank: int, tensor: torch.Tensor, tag: int = 0) -> None:
+            begun.set()
+            let_go.wait()
+
+        recv = send
+
+    class Deaf:
+        received = expect_end = gone = staticmethod(lambda *_: True)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        link = Link(Forgetful(), 1, Deaf(), loop)  # type: ignore[arg-type]
+        link.start()
+        left: asyncio.Future[None] = loop.create_future()
+        link.put(control_frame(Kind.END, b""), left, lambda: None)
+        await loop.run_in_executor(None, begun.wait)
+        link.close("its process is gone")
+        with pytest.raises(ConnectionError, match="its process is gone"):
+            await left
+
+    try:
+        asyncio.run(main())
+    finally:
+        let_go.set()

@@ -53,6 +53,7 @@ class Link:
         self.moved = 0  # frames, both ways
         self._group, self._owner, self._loop = group, owner, loop
         self._queue: deque[Sending] = deque()
+        self._begun: Sending | None = None
         self._changed = threading.Condition()
         self._room = threading.Event()
         self._closed = ""
@@ -92,12 +93,15 @@ class Link:
         self._room.set()
 
     def close(self, reason: str) -> None:
-        """No more is sent, and none received: who waits for it is told *reason*. Ends the threads once they can."""
+        """Send no more, receive none, and tell those that wait for it *reason*. The threads end once they can.
+
+        Gloo may never return from a send to a peer that died meanwhile, so a frame that has begun is given up, too.
+        """
         with self._changed:
             if self._closed:
                 return
             self._closed = reason
-            waiting, self._queue = list(self._queue), deque()
+            waiting, self._queue = [*([self._begun] if self._begun else []), *self._queue], deque()
             self._changed.notify()
         self._room.set()
         for sending in waiting:
@@ -140,11 +144,12 @@ class Link:
 
     def _next(self) -> Sending | None:
         with self._changed:
+            self._begun = None
             while not self._queue:
                 if self._closed:
                     return None
                 self._changed.wait()
-            sending = self._queue.popleft()
+            self._begun = sending = self._queue.popleft()
             sending.begun = True
             return sending
 
