@@ -56,7 +56,7 @@ def shelf_of(topology: Topology, folder: Path) -> Iterator[Shelf]:
                 words = server_command(folder, name, hosts.addresses[name], PORT)
                 running[name] = subprocess.Popen(hosts.command(name, *words))
             sockets = [Path(f"/proc/{hosts.pids[name]}/net/tcp") for name in names]
-            wait_for(lambda: all(LISTENS in listed.read_text() for listed in sockets), 20)
+            wait_for(lambda: all(LISTENS in listed.read_text() for listed in sockets))
             spaces = {name: os.readlink(f"/proc/{pid}/ns/net") for name, pid in hosts.pids.items()}
             yield Shelf(hosts, config, {name: server.pid for name, server in running.items()}, spaces)
         finally:
