@@ -141,9 +141,11 @@ def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
 
 
 def _steps(record: RunRecord) -> int:
-    """The last step that anybody recorded; where ranks were lost, that whoever stands for the run did."""
-    nodes = [record.standing] if regroups(record.nodes) else record.nodes
-    return max((node.steps for node in nodes), default=0)
+    """The last step that any node recorded; of groups formed anew, the last that the standing node did or took over."""
+    if not regroups(record.nodes):
+        return max((node.steps for node in record.nodes), default=0)
+    node = record.standing
+    return max(node.steps, *(row["step"] for row in node.regroups), 0)
 
 
 def _last(metrics: list[Metric], name: str) -> float | None:
