@@ -87,6 +87,8 @@ def _least_steps(case: Case, hits: Hits) -> int:
     """
     if "steps" not in hits.plan.document["stop"]:
         return 1
+    if case.algorithm == "edp" and case.settings.get("push") == "weights":  # one version for as many of its own steps
+        return hits.plan.steps // case.settings.get("pull_interval", 1)
     gathers = case.algorithm == "softsync"
     return hits.plan.steps * len(hits.core) // len(case.workers) if gathers else hits.plan.steps
 
