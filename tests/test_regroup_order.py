@@ -39,6 +39,11 @@ FAR_0_3 = {
 """Rank 0 joins, and leads, while rank 1 asks to be let in; it was not there when rank 1 first asked."""
 LEAVES = ((2.005e-3, 30.0),)
 
+FAR_3 = {(0, 1): 1e-3, (0, 2): 300e-6, (1, 2): 10e-6}
+"""A life of rank 1 is over, and the next one there, before rank 0 hears that it had begun."""
+BRIEFLY = ((8.43e-3, 8.45e-3), (9.4e-3, 9.42e-3))
+LATER = ((6.33e-3, 6.331e-3), (15.376e-3, 15.377e-3))
+
 moments = st.integers(1, 2_000).map(lambda number: number * 5e-6)
 latencies = st.sampled_from([10e-6, 30e-6, 100e-6, 300e-6, 1e-3])
 absences = st.one_of(moments, st.sampled_from([1e-6, 20e-6]))
@@ -89,6 +94,7 @@ def comers_in_time(outcome: Outcome, faults: list[Fault], within_s: float) -> se
         [Join(rank=0, spells=((0.0, 1.03e-3),)), Join(rank=1, spells=((0.0, 185e-6),)), Leave(rank=4, spells=LEAVES)],
     )
 )
+@example((FAR_3, [Restart(rank=1, spells=BRIEFLY), Restart(rank=2, spells=LATER)]))
 def test_nodes_that_are_not_hit_or_came_in_time_end_well_whichever_message_is_first(
     plan: tuple[Latencies, list[Fault]],
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backends.sim.ahead import Ring
@@ -205,7 +206,7 @@ class Cluster:
         for peer in self.living():
             if peer is not node:
                 arrival_s = self.loop.time() + self.stream(rank, peer.rank).latency_s
-                self.loop.clock.alarm_at(arrival_s, peer.welcome, rank)
+                self.loop.clock.alarm_at(arrival_s, partial(peer.welcome, rank), node.recorder.incarnation)
 
     def accept(self, rank: int, by: int) -> None:
         """*by* deals with the present incarnation of *rank* from now on, and with none before."""

@@ -187,9 +187,9 @@ class SimTransport:
         if stream is not None and blocked and self._cluster.news.departed[rank].reason == ENDED:
             stream.pump()  # what still comes is taken there, and dropped
 
-    def welcome(self, rank: int) -> None:
-        """The news is here that *rank* has come back."""
-        self._back[rank] = self._cluster.news.incarnation(rank)
+    def welcome(self, rank: int, incarnation: int) -> None:
+        """The news is here that *rank* has come back as *incarnation*."""
+        self._back[rank] = incarnation
         self._hear_of(rank)
         self._accept(rank)
 
@@ -291,8 +291,11 @@ class SimTransport:
             self._loop.clock.alarm_at(self._loop.clock._now, self._accept, rank)
 
     def _accept(self, rank: int) -> None:
-        """Deals with the new incarnation of *rank* once the end of the one before has been told here."""
-        if self.alive and rank in self._back and self.inbox.has_told(rank):
+        """Deals with the new incarnation of *rank* once the end of the one before has been told here.
+
+        One that is over by then is skipped: the news of the next one is on its way.
+        """
+        if self._back.get(rank) == self._cluster.news.incarnation(rank) and self.alive and self.inbox.has_told(rank):
             self._known[rank] = self._back.pop(rank)
             self._streams.pop(rank, None)
             self.inbox.found(rank)
