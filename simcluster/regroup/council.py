@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from simcluster.errors import ENDED, PeerLost
+from simcluster.payload import Message
 from simcluster.regroup.choice import form, newest
 from simcluster.regroup.facts import Facts
 from simcluster.regroup.words import (
@@ -19,6 +20,7 @@ from simcluster.regroup.words import (
     Decision,
     Held,
     Join,
+    Life,
     Out,
     Propose,
     Word,
@@ -49,11 +51,10 @@ class Council:
         self._watching: asyncio.Task[None] | None = None
         self._draining: dict[int, asyncio.Task[None]] = {}
         self._round, self._calling = 0, False
-        self._caller: int | None = None
-        self._calls: dict[int, Call] = {}  # by who called: the last one
-        self._answers: dict[int, Propose] = {}
-        self._decided: dict[int, Decision | Out] = {}  # by who decided
-        self._marks: dict[int, str] = {}  # by whose stream they stand in: the last one
+        self._calls: dict[Life, Call] = {}  # the last one of each life that called, in the order of their coming
+        self._answers: dict[Life, Propose] = {}
+        self._decided: dict[Life, Decision | Out] = {}
+        self._marks: dict[Life, str] = {}  # the last one in the stream from each life
         self._said: list[tuple[int, int, str, dict[str, str] | None]] = []  # (to, for which life, tag, content)
 
     # listening
@@ -140,44 +141,50 @@ class Council:
                 if not self._node.peers:
                     return  # from now on that would be all there is to hear
             else:
-                self._hear(message.source, understood(message))
+                self._hear(message)
 
     async def _drain(self, rank: int) -> None:
         try:
             while True:
                 message = await self._node.recv(rank, ANY)
                 if message.tag == TAG:
-                    self._hear(rank, understood(message))
+                    self._hear(message)
                 elif message.tag.startswith(MARK):
-                    self._marks[rank] = message.tag
+                    self._marks[rank, message.incarnation] = message.tag
                     return
         except PeerLost as lost:
             self.lose(lost)
         finally:
             self._news.set()
 
-    def _hear(self, source: int, word: Word) -> None:
+    def _hear(self, message: Message) -> None:
+        """Take in a word. One of a life that is over says nothing of the next one."""
+        source, life, word = message.source, (message.source, message.incarnation), understood(message)
+        if life < self.facts.life(source):
+            return
+        if not isinstance(word, Join):
+            self.facts.meet(*life)  # it need not have asked this rank to be let in
         match word:
             case Join() if source not in self.members or word.incarnation > self._lives[source]:
-                if self.facts.comes(source, word.incarnation):
-                    for heard in (self._calls, self._answers, self._decided, self._marks):
-                        heard.pop(source, None)  # of its life before
-                    if not self.members:  # it may lead before this rank is let in, and was not there to be asked
-                        self._say(source, Join(self.facts.lives[self.facts.rank]))
+                if self.facts.comes(source, word.incarnation) and not self.members:
+                    # It may lead before this rank is let in, and was not there to be asked.
+                    self._say(source, Join(self.facts.lives[self.facts.rank]))
                 self.unrest = self.unrest or (self._leads and not self.is_done)
             case Call():
-                self._calls[source], self._caller = word, source
-                self._decided.pop(source, None)
+                self.facts.asking.discard(source)  # it belongs to a group
+                self._calls.pop(life, None)
+                self._calls[life] = word
+                self._decided.pop(life, None)
                 if source == self._leader:
                     self._stir(word.leaves_at)
             case Propose():
                 is_news = self.facts.merge(word.dead, word.cuts)
                 if self._calling and word.round == self._round:
-                    self._answers[source] = word
+                    self._answers[life] = word
                 elif word.number >= self.number or is_news:
                     self._stir(None if self.is_done else word.leaves_at)
             case Decision() | Out():
-                self._decided[source] = word
+                self._decided[life] = word
         self._news.set()
 
     # agreeing
@@ -213,7 +220,9 @@ class Council:
     def _leader(self) -> int | None:
         """The lowest member that lives; of who asks to be let in, whoever called last."""
         if not self.members:
-            return self._caller
+            callers = [life for life in self._calls if life == self.facts.life(life[0])]
+            here = [rank for rank, _ in callers if not self.facts.is_dead(rank) and rank not in self.facts.finished]
+            return here[-1] if here else None
         away = self.facts.finished | self.facts.asking
         return min(rank for rank in self.members if not self.facts.is_dead(rank) and rank not in away)
 
@@ -229,7 +238,7 @@ class Council:
         others = [rank for rank in included if rank != self.facts.rank]
         for rank in [*others, *excluded]:
             self._say(rank, Call(self._round, self.leaves_at))
-        await self.until(lambda: self.facts.count > count or all(rank in self._answers for rank in others))
+        await self.until(lambda: self.facts.count > count or all(self.facts.life(rank) in self._answers for rank in others))
         if self.facts.count > count:
             return False, None
         for rank, because in excluded.items():
@@ -242,7 +251,7 @@ class Council:
         return True, decision
 
     def _decide(self, included: list[int], held: Sequence[Held]) -> Decision:
-        answers = {rank: self._answers[rank] for rank in included if rank != self.facts.rank}
+        answers = {rank: self._answers[self.facts.life(rank)] for rank in included if rank != self.facts.rank}
         found = newest({self.facts.rank: held, **{rank: answer.held for rank, answer in answers.items()}})
         if found is None:
             raise self._nobody_remembers(included)
@@ -266,20 +275,21 @@ class Council:
 
     async def _follow(self, leader: int | None, held: Sequence[Held]) -> Decision | None:
         """What *leader* decides; None if it does not lead any more."""
-        said: tuple[int, int] | None = None
+        said: tuple[int, Life, int] | None = None
         while True:
             if self._leader != leader:
                 return None
             if leader is not None:
                 if self.facts.parted(self.facts.rank, leader):
                     raise self._lost(leader)  # of two that are cut off from each other the higher one leaves
-                call = self._calls.get(leader)
-                now = self.facts.count, call.round if call is not None else 0
+                life = self.facts.life(leader)
+                call = self._calls.get(life)
+                now = self.facts.count, life, call.round if call is not None else 0
                 if now != said:
                     said = now
                     known = self.facts.dead, self.facts.cuts
-                    self._say(leader, Propose(now[1], self.number, list(held), *known, self.leaves_at))
-                decided = self._decided.get(leader)
+                    self._say(leader, Propose(now[2], self.number, list(held), *known, self.leaves_at))
+                decided = self._decided.get(life)
                 if isinstance(decided, Out):
                     raise self._lost(decided.because)
                 if decided is not None and decided.number > self.number:
@@ -300,16 +310,24 @@ class Council:
     def _take(self, decision: Decision) -> Decision:
         """From now on this node belongs to that group."""
         self.number, self.leader_of_group, self.members = decision.number, decision.leader, decision.members
-        self.facts.learn(decision.lives)
         self._lives = [*decision.lives]
-        self.facts.asking -= set(decision.members)
+        self.facts.let_in(decision.members, decision.lives)
         self.unrest, self.leaves_at, self.is_done = False, None, False
         self._calling = False
         self._decided.clear()
-        self._calls.pop(decision.leader, None)
-        if self._leader is not None and (next_call := self._calls.get(self._leader)) is not None:
-            self._stir(next_call.leaves_at)  # the rank that leads now was sooner, and has called already
+        self._calls.pop(self.facts.life(decision.leader), None)
+        self._heed()
         return decision
+
+    def _heed(self) -> None:
+        """Take in what came before the decision and holds after it: another group is due already."""
+        if self.facts.are_over(self.members, self._lives):
+            self._stir(None)
+        elif self._leads:
+            if form(self.facts, self.members)[0] != self.members:
+                self._stir(None)  # a rank has asked it that no leader before has let in
+        elif self._leader is not None and (call := self._calls.get(self.facts.life(self._leader))) is not None:
+            self._stir(call.leaves_at)  # the rank that leads now was sooner, and has called
 
     def _lost(self, rank: int) -> PeerLost:
         return PeerLost(rank, self._names[rank], self.facts.reasons.get(rank, NOBODY))
@@ -324,7 +342,7 @@ class Council:
             self._post(rank, mark, None)
 
         def over() -> bool:
-            behind = [rank for rank in others if self._marks.get(rank) != mark]
+            behind = [rank for rank in others if self._marks.get(self.facts.life(rank)) != mark]
             gone = [rank for rank in behind if self.facts.is_lost(rank) or rank in self.facts.finished]
             self.unrest = self.unrest or bool(gone)
             if not self.unrest:
@@ -347,14 +365,14 @@ class Council:
 
     def _say_again(self, lost: PeerLost) -> None:
         """Repeat what was said to a life that others had told of, and went to the one before, which is *lost*."""
-        missed = [said for said in self._said if said[0] == lost.rank and said[1] > lost.incarnation]
+        missed = [said for said in self._said if said[:2] == self.facts.life(lost.rank)]
         self._said = [said for said in self._said if said[0] != lost.rank]
         for to, _, tag, content in missed:
             self._post(to, tag, content)
 
     async def _send(self, to: int, tag: str, content: dict[str, str] | None) -> None:
-        life = self.facts.lives[to]
-        while True:
+        life = self.facts.life(to)
+        while life == self.facts.life(to):
             try:
                 await self._node.send(to, tag, content)
             except PeerLost as lost:
@@ -366,7 +384,7 @@ class Council:
                 if self.facts.is_lost(to):
                     return
             else:
-                self._said.append((to, life, tag, content))
+                self._said.append((*life, tag, content))
                 return
 
 

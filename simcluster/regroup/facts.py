@@ -5,7 +5,7 @@ This file knows ranks and lives. Pure: it must not know messages, or what is mad
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from simcluster.errors import ENDED
 from simcluster.experiment.fault_kinds import is_cut
@@ -34,19 +34,19 @@ class Facts:
         """
         if incarnation < self.lives[rank]:
             return False
-        self._learn(rank, incarnation)
+        self.meet(rank, incarnation)
         if reason == ENDED:
             return self._note(self.finished, rank)
         self.reasons[rank] = reason
         if is_cut(reason):
             return self._note(self._cuts, self._pair(self.rank, rank))
-        return self._note(self._dead, self._life(rank))
+        return self._note(self._dead, self.life(rank))
 
     def merge(self, dead: Iterable[Life], cuts: Iterable[tuple[Life, Life]]) -> bool:
         """Another rank knows this; True if any of it is news."""
         before = self.count
         for rank, incarnation in dead:
-            self._learn(rank, incarnation)
+            self.meet(rank, incarnation)
             self._note(self._dead, (rank, incarnation))
         for one, other in cuts:
             self._note(self._cuts, ((one[0], one[1]), (other[0], other[1])))
@@ -56,19 +56,28 @@ class Facts:
         """Note that *rank* asks to be let in, in its life *incarnation*; return whether that is news."""
         if incarnation < self.lives[rank]:
             return False
-        is_another = self._learn(rank, incarnation)
-        if is_another and rank in self.asking:
-            self.count += 1
-            return True
-        return self._note(self.asking, rank)
+        return self.meet(rank, incarnation) | self._note(self.asking, rank)
 
     def learn(self, lives: Iterable[int]) -> None:
         """Take over the *lives* of all ranks that the leader knows, where they are later ones."""
         for rank, incarnation in enumerate(lives):
-            self._learn(rank, incarnation)
+            self.meet(rank, incarnation)
+
+    def let_in(self, members: Iterable[int], lives: Sequence[int]) -> None:
+        """Note that a group of *members* in these *lives* no longer keeps them waiting; a later life still asks."""
+        self.learn(lives)
+        self.asking -= {rank for rank in members if lives[rank] == self.lives[rank]}
+
+    def are_over(self, members: Iterable[int], lives: Sequence[int]) -> bool:
+        """Return whether any of *members* in these *lives* is over, or out of reach."""
+        return any(lives[rank] < self.lives[rank] or self.is_lost(rank) for rank in members)
+
+    def life(self, rank: int) -> Life:
+        """The present one, as far as is known."""
+        return rank, self.lives[rank]
 
     def is_dead(self, rank: int) -> bool:
-        return self._life(rank) in self._dead
+        return self.life(rank) in self._dead
 
     def parted(self, one: int, other: int) -> bool:
         """Whether they are cut off from each other."""
@@ -86,19 +95,18 @@ class Facts:
     def cuts(self) -> list[tuple[Life, Life]]:
         return sorted(self._cuts)
 
-    def _learn(self, rank: int, incarnation: int) -> bool:
+    def meet(self, rank: int, incarnation: int) -> bool:
         """Note that *rank* has had the life *incarnation*; return whether that is a later one than was known."""
         if incarnation <= self.lives[rank]:
             return False
         self.lives[rank] = incarnation
         self.finished.discard(rank)
+        if rank in self.asking:
+            self.count += 1
         return True
 
-    def _life(self, rank: int) -> Life:
-        return rank, self.lives[rank]
-
     def _pair(self, one: int, other: int) -> tuple[Life, Life]:
-        return self._life(min(one, other)), self._life(max(one, other))
+        return self.life(min(one, other)), self.life(max(one, other))
 
     def _note(self, known: set, fact: object) -> bool:  # type: ignore[type-arg]
         if fact in known:
