@@ -29,6 +29,9 @@ from simcluster.regroup.words import (
 )
 from simcluster.transport import ANY, Transport
 
+LOOK_S = 1e-3
+"""A rank whose transport has no peer left looks this often for one that others have said is back."""
+
 NOBODY = "nobody is left who remembers anything of the run"
 
 
@@ -60,8 +63,8 @@ class Council:
     # listening
 
     def watch(self) -> None:
-        """From now on words are heard. With nobody there, there is nothing to hear, until somebody comes."""
-        if (self._watching is None or self._watching.done()) and self._node.peers:
+        """Hear words from now on. With no peer there is nothing to hear, unless one is known to be on its way."""
+        if (self._watching is None or self._watching.done()) and (self._node.peers or self._awaits_a_life):
             self._watching = asyncio.create_task(self._watch())
 
     def lose(self, lost: PeerLost) -> None:
@@ -138,10 +141,19 @@ class Council:
                 message = await self._node.recv(ANY, TAG)
             except PeerLost as lost:
                 self.lose(lost)
-                if not self._node.peers:
-                    return  # from now on that would be all there is to hear
+                while not self._node.peers:
+                    if not self._awaits_a_life:
+                        return  # from now on that would be all there is to hear
+                    await asyncio.sleep(LOOK_S)
             else:
                 self._hear(message)
+
+    @property
+    def _awaits_a_life(self) -> bool:
+        """Whether others have said that a rank is back whose former life was the last that this one heard of."""
+        facts = self.facts
+        back = [rank for rank, life in enumerate(facts.lives) if life and rank != facts.rank]
+        return any(not facts.is_lost(rank) and rank not in facts.finished for rank in back)
 
     async def _drain(self, rank: int) -> None:
         try:
@@ -316,6 +328,7 @@ class Council:
         self._calling = False
         self._decided.clear()
         self._calls.pop(self.facts.life(decision.leader), None)
+        self.watch()
         self._heed()
         return decision
 
