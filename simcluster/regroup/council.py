@@ -215,7 +215,7 @@ class Council:
         """
         decision = None
         self._said.clear()
-        while decision is None:
+        while (decision := decision or self._due()) is None:
             if self.failure is not None:
                 raise self.failure
             leader = self._leader
@@ -225,8 +225,15 @@ class Council:
                 if decided and decision is None:
                     return None
             else:
-                decision = await self._follow(leader, held)
+                await self._follow(leader, held)
         return self._take(decision)
+
+    def _due(self) -> Decision | None:
+        """The newest decision heard of that this rank has yet to take: it holds even if its leader is gone since."""
+        me = self.facts.rank
+        found = [word for word in self._decided.values() if isinstance(word, Decision)]
+        due = [word for word in found if word.number > self.number and word.lives[me] == self.facts.lives[me]]
+        return max(due, key=lambda word: word.number, default=None)
 
     @property
     def _leader(self) -> int | None:
@@ -250,8 +257,12 @@ class Council:
         others = [rank for rank in included if rank != self.facts.rank]
         for rank in [*others, *excluded]:
             self._say(rank, Call(self._round, self.leaves_at))
-        await self.until(lambda: self.facts.count > count or all(self.facts.life(rank) in self._answers for rank in others))
-        if self.facts.count > count:
+
+        def overtaken() -> bool:
+            return self.facts.count > count or not self._leads or self._due() is not None
+
+        await self.until(lambda: overtaken() or all(self.facts.life(rank) in self._answers for rank in others))
+        if overtaken():
             return False, None
         for rank, because in excluded.items():
             self._say(rank, Out(because))
@@ -285,12 +296,10 @@ class Council:
         gone = min(set(range(len(self._names))) - set(included) or {self.facts.rank})
         return PeerLost(gone, self._names[gone], NOBODY)
 
-    async def _follow(self, leader: int | None, held: Sequence[Held]) -> Decision | None:
-        """What *leader* decides; None if it does not lead any more."""
+    async def _follow(self, leader: int | None, held: Sequence[Held]) -> None:
+        """Say to *leader* what it asks for, until there is a decision, or it does not lead any more."""
         said: tuple[int, Life, int] | None = None
-        while True:
-            if self._leader != leader:
-                return None
+        while self._leader == leader and self._due() is None:
             if leader is not None:
                 if self.facts.parted(self.facts.rank, leader):
                     raise self._lost(leader)  # of two that are cut off from each other the higher one leaves
@@ -304,8 +313,6 @@ class Council:
                 decided = self._decided.get(life)
                 if isinstance(decided, Out):
                     raise self._lost(decided.because)
-                if decided is not None and decided.number > self.number:
-                    return decided
             self._check_hope()
             self._news.clear()
             await self._news.wait()
@@ -326,7 +333,7 @@ class Council:
         self.facts.let_in(decision.members, decision.lives)
         self.unrest, self.leaves_at, self.is_done = False, None, False
         self._calling = False
-        self._decided.clear()
+        self._decided = {life: word for life, word in self._decided.items() if _is_later(word, decision)}
         self._calls.pop(self.facts.life(decision.leader), None)
         self.watch()
         self._heed()
@@ -399,6 +406,10 @@ class Council:
             else:
                 self._said.append((*life, tag, content))
                 return
+
+
+def _is_later(word: Decision | Out, decision: Decision) -> bool:
+    return isinstance(word, Decision) and word.number > decision.number
 
 
 def _raised(reason: str) -> bool:
