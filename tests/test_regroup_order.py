@@ -7,8 +7,10 @@ Ranks come back, rank 0 too, join late and leave, at any moment of six steps and
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import combinations
 from math import inf
+from typing import Any, TypeVar
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -21,28 +23,79 @@ from tests.test_regroup_laws import check
 
 EXAMPLES = 5_000 if os.environ.get("HYPOTHESIS_PROFILE") == "search" else 60
 
+Test = TypeVar("Test", bound=Callable[..., Any])
 Latencies = dict[tuple[int, int], float]
 
-SLOW_WAYS = {(0, 1): 1e-5, (0, 2): 1e-5, (0, 3): 3e-5, (1, 2): 1e-3, (1, 3): 1e-3, (2, 3): 1e-3}
-"""All hear from rank 0 of a rank that is back before they hear that it was gone."""
 
-FAR_4 = {
-    **{(0, 1): 1e-4, (0, 2): 3e-5, (0, 3): 3e-4, (0, 4): 1e-3, (1, 2): 1e-3},
-    **{(1, 3): 1e-4, (1, 4): 1e-4, (2, 3): 1e-3, (2, 4): 3e-5, (3, 4): 3e-4},
+def ways_us(*latencies_us: float) -> Latencies:
+    """Latencies by pair: (0, 1), (0, 2), ..., (1, 2), ..."""
+    size = next(size for size in range(2, 6) if size * (size - 1) // 2 == len(latencies_us))
+    return {pair: us * 1e-6 for pair, us in zip(combinations(range(size), 2), latencies_us, strict=True)}
+
+
+def restart(rank: int, *spells_ms: tuple[float, float]) -> Restart:
+    return Restart(rank=rank, spells=tuple((from_ms * 1e-3, to_ms * 1e-3) for from_ms, to_ms in spells_ms))
+
+
+def join(rank: int, at_ms: float) -> Join:
+    return Join(rank=rank, spells=((0.0, at_ms * 1e-3),))
+
+
+def crash(rank: int, at_ms: float) -> Crash:
+    return Crash(rank=rank, spells=((at_ms * 1e-3, inf),))
+
+
+FOUND = {
+    "all hear from rank 0 that a rank is back before they hear that it was gone: a mark goes to its former life": (
+        ways_us(10, 10, 30, 1000, 1000, 1000),
+        [restart(2, (6.63, 6.65))],
+    ),
+    "rank 4 hears from the next leader before it hears the last that rank 0 had decided": (
+        ways_us(100, 30, 300, 1000, 1000, 100, 100, 1000, 30, 300),
+        [restart(2, (6.465, 6.466)), crash(0, 8.945)],
+    ),
+    "rank 0 joins, and leads, while rank 1 asks to be let in; it was not there when rank 1 first asked": (
+        ways_us(10, 30, 1000, 300, 1000, 1000, 10, 100, 100, 300),
+        [join(0, 1.03), join(1, 0.185), Leave(rank=4, spells=((2.005e-3, 30.0),))],
+    ),
+    "a life of rank 1 is over, and the next one there, before rank 0 hears that it had begun": (
+        ways_us(1000, 300, 10),
+        [restart(1, (8.43, 8.45), (9.4, 9.42)), restart(2, (6.33, 6.331), (15.376, 15.377))],
+    ),
+    "a decision comes when a life that it counts on is over, and the next one asks already": (
+        ways_us(1000, 10, 1000),
+        [restart(0, (3.745, 4.05), (8.835, 8.836))],
+    ),
+    "the first call of a life has the number of the last call of the life before": (
+        ways_us(10, 100, 10, 10, 100, 10),
+        [restart(0, (0.32, 0.34)), crash(3, 0.135)],
+    ),
+    "rank 1 asks rank 0 while both ask to be let in; then rank 0 leads": (
+        ways_us(300, 300, 1000, 1000, 1000, 300),
+        [restart(0, (18.725, 18.726)), restart(1, (14.97, 18.71))],
+    ),
+    "the call of a leader that is dead comes to a rank that asks after that of the next leader": (
+        ways_us(1000, 100, 1000, 100, 100, 100),
+        [crash(0, 4.955), restart(1, (2.821, 2.841))],
+    ),
+    "rank 1 leads, has lost all peers, and knows from a leader before that rank 2 is back": (
+        ways_us(10, 10, 1000),
+        [restart(0, (3.98, 10.29)), restart(2, (3.305, 3.325))],
+    ),
+    "rank 2 hears from others of its leader's death before it hears what that had decided": (
+        ways_us(1000, 100, 100, 100, 1000, 100, 100, 100, 100, 100),
+        [join(0, 3.66), restart(1, (4.755, 8.6)), join(2, 0.05)],
+    ),
 }
-"""Rank 4 hears from rank 1, which leads after rank 0, before it hears the last that rank 0 had decided."""
+"""Plans that once deadlocked, or left out a rank that came in time, and why."""
 
-FAR_0_3 = {
-    **{(0, 1): 1e-5, (0, 2): 3e-5, (0, 3): 1e-3, (0, 4): 3e-4, (1, 2): 1e-3},
-    **{(1, 3): 1e-3, (1, 4): 1e-5, (2, 3): 1e-4, (2, 4): 1e-4, (3, 4): 3e-4},
-}
-"""Rank 0 joins, and leads, while rank 1 asks to be let in; it was not there when rank 1 first asked."""
-LEAVES = ((2.005e-3, 30.0),)
 
-FAR_3 = {(0, 1): 1e-3, (0, 2): 300e-6, (1, 2): 10e-6}
-"""A life of rank 1 is over, and the next one there, before rank 0 hears that it had begun."""
-BRIEFLY = ((8.43e-3, 8.45e-3), (9.4e-3, 9.42e-3))
-LATER = ((6.33e-3, 6.331e-3), (15.376e-3, 15.377e-3))
+def found(test: Test) -> Test:
+    """*test*, which has all of FOUND as examples."""
+    for plan in FOUND.values():
+        test = example(plan)(test)
+    return test
+
 
 moments = st.integers(1, 2_000).map(lambda number: number * 5e-6)
 latencies = st.sampled_from([10e-6, 30e-6, 100e-6, 300e-6, 1e-3])
@@ -86,15 +139,7 @@ def comers_in_time(outcome: Outcome, faults: list[Fault], within_s: float) -> se
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(plans())
-@example((SLOW_WAYS, [Restart(rank=2, spells=((6.63e-3, 6.65e-3),))]))  # the mark for the new life goes to the old one
-@example((FAR_4, [Restart(rank=2, spells=((6.465e-3, 6.466e-3),)), Crash(rank=0, spells=((8.945e-3, inf),))]))
-@example(
-    (
-        FAR_0_3,
-        [Join(rank=0, spells=((0.0, 1.03e-3),)), Join(rank=1, spells=((0.0, 185e-6),)), Leave(rank=4, spells=LEAVES)],
-    )
-)
-@example((FAR_3, [Restart(rank=1, spells=BRIEFLY), Restart(rank=2, spells=LATER)]))
+@found
 def test_nodes_that_are_not_hit_or_came_in_time_end_well_whichever_message_is_first(
     plan: tuple[Latencies, list[Fault]],
 ) -> None:
