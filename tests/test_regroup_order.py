@@ -86,6 +86,10 @@ FOUND = {
         ways_us(1000, 100, 100, 100, 1000, 100, 100, 100, 100, 100),
         [join(0, 3.66), restart(1, (4.755, 8.6)), join(2, 0.05)],
     ),
+    "rank 2 never hears of the life of rank 0 that is in its group: the next one is there before": (
+        ways_us(10, 1000, 10),
+        [restart(0, (1.23, 1.51), (2.445, 2.465))],
+    ),
 }
 """Plans that once deadlocked, or left out a rank that came in time, and why."""
 

@@ -181,7 +181,8 @@ class Council:
                 if self.facts.comes(source, word.incarnation) and not self.members:
                     # It may lead before this rank is let in, and was not there to be asked.
                     self._say(source, Join(self.facts.lives[self.facts.rank]))
-                self.unrest = self.unrest or (self._leads and not self.is_done)
+                if (self._leads or source in self.members) and not self.is_done:
+                    self._stir(None)  # a member's life in the group is over, whether or not its end was heard of
             case Call():
                 self.facts.asking.discard(source)  # it belongs to a group
                 self._calls.pop(life, None)
