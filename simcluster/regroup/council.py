@@ -13,6 +13,8 @@ from simcluster.errors import ENDED, PeerLost
 from simcluster.payload import Message
 from simcluster.regroup.choice import form, newest
 from simcluster.regroup.facts import Facts
+from simcluster.regroup.listening import Ear
+from simcluster.regroup.speaking import Voice
 from simcluster.regroup.words import (
     MARK,
     TAG,
@@ -23,14 +25,9 @@ from simcluster.regroup.words import (
     Life,
     Out,
     Propose,
-    Word,
-    spoken,
     understood,
 )
 from simcluster.transport import ANY, Transport
-
-LOOK_S = 1e-3
-"""A rank whose transport has no peer left looks this often for one that others have said is back."""
 
 NOBODY = "nobody is left who remembers anything of the run"
 
@@ -44,35 +41,26 @@ class Council:
         self.members = sorted(members)
         self.number, self.leader_of_group = 0, -1
         self._lives = [0] * node.size  # which life of each rank belongs to the present group
-        self._behind: set[int] = set()  # ranks whose earlier life the transport still has; only asked for members
         self.unrest = False
         self.is_done = False  # this rank's algorithm has ended in the present group
         self.failure: PeerLost | None = None  # of a member whose own code raised: the run has failed
         self.leaves_at: int | None = None  # a member leaves at the end of this step: it is everybody's
         self._news = asyncio.Event()
-        self._tasks: dict[asyncio.Task[None], None] = {}  # as a set that has an order
-        self._watching: asyncio.Task[None] | None = None
-        self._draining: dict[int, asyncio.Task[None]] = {}
+        self._voice = Voice(node, self.facts, self.lose, self.until)
+        self.ear = Ear(node, self.facts, self._hear, self.lose, self.notify)
         self._round, self._calling = 0, False
         self._calls: dict[Life, Call] = {}  # the last one of each life that called, in the order of their coming
         self._answers: dict[Life, Propose] = {}
         self._decided: dict[Life, Decision | Out] = {}
-        self._marks: dict[Life, str] = {}  # the last one in the stream from each life
-        self._said: list[tuple[int, int, str, dict[str, str] | None]] = []  # (to, for which life, tag, content)
 
     # listening
-
-    def watch(self) -> None:
-        """Hear words from now on. With no peer there is nothing to hear, unless one is known to be on its way."""
-        if (self._watching is None or self._watching.done()) and (self._node.peers or self._awaits_a_life):
-            self._watching = asyncio.create_task(self._watch())
 
     def lose(self, lost: PeerLost) -> None:
         """Take in a PeerLost, wherever it was raised. It is news of one life of its rank, and of no later one."""
         rank, step = lost.rank, _step_of_leave(lost.reason)
-        if self._is_past(lost):
-            self._behind.add(rank)
-            self._say_again(lost)
+        if self.facts.is_past(rank, lost.incarnation):
+            self.ear.falls_behind(rank)
+            self._voice.say_again(rank)
         is_news = self.facts.lose(rank, lost.reason, lost.incarnation)
         if not is_news and not self._misses_life(lost):
             return
@@ -82,13 +70,10 @@ class Council:
             self._stir(step)
         self._news.set()
 
-    def _is_past(self, lost: PeerLost) -> bool:
-        """Return whether *lost* is a life that is known to be over, since another one has followed it."""
-        return lost.incarnation < self.facts.lives[lost.rank]
-
     def _misses_life(self, lost: PeerLost) -> bool:
         """Return whether *lost* is a past life that the present group still counts on."""
-        return self._is_past(lost) and lost.incarnation >= self._lives[lost.rank] and not self.unrest
+        is_past = self.facts.is_past(lost.rank, lost.incarnation)
+        return is_past and lost.incarnation >= self._lives[lost.rank] and not self.unrest
 
     def disturb(self) -> None:
         """The present group cannot go on."""
@@ -112,62 +97,10 @@ class Council:
         """Something has changed that `until` may wait for."""
         self._news.set()
 
-    def drain(self, ranks: Sequence[int]) -> None:
-        """Takes all that these have sent to the group that is over: it must not hold up what comes behind it. So it is
-        heard, too, which of them have ended.
-        """
-        for rank in ranks:
-            task = self._draining.get(rank)
-            if rank in self._behind and rank not in self._node.peers:
-                continue  # its present life has yet to reach this node: its Join will be heard
-            self._behind.discard(rank)
-            if rank != self.facts.rank and (task is None or task.done()):
-                self._draining[rank] = asyncio.create_task(self._drain(rank))
-
-    def stop_draining(self) -> None:
-        for task in self._draining.values():
-            task.cancel()
-        self._draining = {}
-
     def close(self) -> None:
         """Nothing is heard or said any more."""
-        self.stop_draining()
-        for task in [*self._tasks, *([self._watching] if self._watching is not None else [])]:
-            task.cancel()
-
-    async def _watch(self) -> None:
-        while True:
-            try:
-                message = await self._node.recv(ANY, TAG)
-            except PeerLost as lost:
-                self.lose(lost)
-                while not self._node.peers:
-                    if not self._awaits_a_life:
-                        return  # from now on that would be all there is to hear
-                    await asyncio.sleep(LOOK_S)
-            else:
-                self._hear(message)
-
-    @property
-    def _awaits_a_life(self) -> bool:
-        """Whether others have said that a rank is back whose former life was the last that this one heard of."""
-        facts = self.facts
-        back = [rank for rank, life in enumerate(facts.lives) if life and rank != facts.rank]
-        return any(not facts.is_lost(rank) and rank not in facts.finished for rank in back)
-
-    async def _drain(self, rank: int) -> None:
-        try:
-            while True:
-                message = await self._node.recv(rank, ANY)
-                if message.tag == TAG:
-                    self._hear(message)
-                elif message.tag.startswith(MARK):
-                    self._marks[rank, message.incarnation] = message.tag
-                    return
-        except PeerLost as lost:
-            self.lose(lost)
-        finally:
-            self._news.set()
+        self.ear.close()
+        self._voice.close()
 
     def _hear(self, message: Message) -> None:
         """Take in a word. One of a life that is over says nothing of the next one."""
@@ -180,7 +113,7 @@ class Council:
             case Join() if source not in self.members or word.incarnation > self._lives[source]:
                 if self.facts.comes(source, word.incarnation) and not self.members:
                     # It may lead before this rank is let in, and was not there to be asked.
-                    self._say(source, Join(self.facts.lives[self.facts.rank]))
+                    self._voice.say(source, Join(self.facts.lives[self.facts.rank]))
                 if (self._leads or source in self.members) and not self.is_done:
                     self._stir(None)  # a member's life in the group is over, whether or not its end was heard of
             case Call():
@@ -207,7 +140,7 @@ class Council:
         if not self._node.peers:
             await self._node.recv(ANY, TAG)
         for rank in self._node.peers:
-            self._say(rank, Join(self.facts.lives[self.facts.rank]))
+            self._voice.say(rank, Join(self.facts.lives[self.facts.rank]))
 
     async def agree(self, held: Sequence[Held]) -> Decision | None:
         """The next group, when it is agreed on; None if this node is the only one that has not ended.
@@ -215,12 +148,12 @@ class Council:
         *held* names this rank's captures. Raises PeerLost if it belongs to none any more, or if a member has failed.
         """
         decision = None
-        self._said.clear()
+        self._voice.forget()
         while (decision := decision or self._due()) is None:
             if self.failure is not None:
                 raise self.failure
             leader = self._leader
-            self.drain(sorted({*self.members, *self._node.peers}))
+            self.ear.drain(sorted({*self.members, *self._node.peers}))
             if leader == self.facts.rank:
                 decided, decision = await self._lead(held)
                 if decided and decision is None:
@@ -257,7 +190,7 @@ class Council:
         included, excluded = form(self.facts, self.members)
         others = [rank for rank in included if rank != self.facts.rank]
         for rank in [*others, *excluded]:
-            self._say(rank, Call(self._round, self.leaves_at))
+            self._voice.say(rank, Call(self._round, self.leaves_at))
 
         def overtaken() -> bool:
             return self.facts.count > count or not self._leads or self._due() is not None
@@ -266,12 +199,12 @@ class Council:
         if overtaken():
             return False, None
         for rank, because in excluded.items():
-            self._say(rank, Out(because))
+            self._voice.say(rank, Out(because))
         if self.is_done and not others:
             return True, None
         decision = self._decide(included, held)
         for rank in others:
-            self._say(rank, decision)
+            self._voice.say(rank, decision)
         return True, decision
 
     def _decide(self, included: list[int], held: Sequence[Held]) -> Decision:
@@ -310,7 +243,7 @@ class Council:
                 if now != said:
                     said = now
                     known = self.facts.dead, self.facts.cuts
-                    self._say(leader, Propose(now[2], self.number, list(held), *known, self.leaves_at))
+                    self._voice.say(leader, Propose(now[2], self.number, list(held), *known, self.leaves_at))
                 decided = self._decided.get(life)
                 if isinstance(decided, Out):
                     raise self._lost(decided.because)
@@ -336,7 +269,7 @@ class Council:
         self._calling = False
         self._decided = {life: word for life, word in self._decided.items() if _is_later(word, decision)}
         self._calls.pop(self.facts.life(decision.leader), None)
-        self.watch()
+        self.ear.watch()
         self._heed()
         return decision
 
@@ -360,53 +293,18 @@ class Council:
         mark = f"{MARK}{self.number}.{self.leader_of_group}"
         others = [rank for rank in self.members if rank != self.facts.rank]
         for rank in others:
-            self._post(rank, mark, None)
+            self._voice.post(rank, mark)
 
         def over() -> bool:
-            behind = [rank for rank in others if self._marks.get(self.facts.life(rank)) != mark]
+            behind = [rank for rank in others if self.ear.marks.get(self.facts.life(rank)) != mark]
             gone = [rank for rank in behind if self.facts.is_lost(rank) or rank in self.facts.finished]
             self.unrest = self.unrest or bool(gone)
             if not self.unrest:
-                self.drain(behind)
+                self.ear.drain(behind)
             return self.unrest or not behind
 
         await self.until(over)
-        self.stop_draining()
-
-    # saying
-
-    def _say(self, to: int, word: Word) -> None:
-        self._post(to, TAG, spoken(word))
-
-    def _post(self, to: int, tag: str, content: dict[str, str] | None) -> None:
-        """Sends in its turn, and waits for nobody: a way may be cut, and that of others open."""
-        task = asyncio.create_task(self._send(to, tag, content))
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-
-    def _say_again(self, lost: PeerLost) -> None:
-        """Repeat what was said to a life that others had told of, and went to the one before, which is *lost*."""
-        missed = [said for said in self._said if said[:2] == self.facts.life(lost.rank)]
-        self._said = [said for said in self._said if said[0] != lost.rank]
-        for to, _, tag, content in missed:
-            self._post(to, tag, content)
-
-    async def _send(self, to: int, tag: str, content: dict[str, str] | None) -> None:
-        life = self.facts.life(to)
-        while life == self.facts.life(to):
-            try:
-                await self._node.send(to, tag, content)
-            except PeerLost as lost:
-                self.lose(lost)
-                if not self._is_past(lost):
-                    return
-                # The rank is back, as others have said first: this is said when its new life is here, too.
-                await self.until(lambda: to in self._node.peers or self.facts.is_lost(to))
-                if self.facts.is_lost(to):
-                    return
-            else:
-                self._said.append((*life, tag, content))
-                return
+        self.ear.stop_draining()
 
 
 def _is_later(word: Decision | Out, decision: Decision) -> bool:

@@ -72,6 +72,10 @@ class Facts:
         """Return whether any of *members* in these *lives* is over, or out of reach."""
         return any(lives[rank] < self.lives[rank] or self.is_lost(rank) for rank in members)
 
+    def is_past(self, rank: int, incarnation: int) -> bool:
+        """Return whether that life of *rank* is known to be over, since another one has followed it."""
+        return incarnation < self.lives[rank]
+
     def life(self, rank: int) -> Life:
         """The present one, as far as is known."""
         return rank, self.lives[rank]

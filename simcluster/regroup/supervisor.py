@@ -57,7 +57,7 @@ class Supervisor:
     async def run(self) -> None:
         """To the end of the algorithm. Raises what that does; PeerLost if this node is in no group any more."""
         council = self._council
-        council.watch()
+        council.ear.watch()
         try:
             if self._comes_late:
                 await council.ask_in()
@@ -117,9 +117,9 @@ class Supervisor:
             return False
         # The lowest rank stands for the run: it stays until all others are through, or need it once more.
         others = [rank for rank in council.members if rank != me]
-        council.drain(others)
+        council.ear.drain(others)
         await council.until(lambda: council.unrest or not set(others) & set(self._node.peers))
-        council.stop_draining()
+        council.ear.stop_draining()
         return council.unrest
 
     async def _ended(self, algorithm: Coroutine[Any, Any, object]) -> bool:
@@ -152,7 +152,7 @@ class Supervisor:
 
     async def _on_step(self, step: int) -> None:
         """If a member left at the end of this step, nothing of the next one begins in this group."""
-        self._council.watch()
+        self._council.ear.watch()
         if self._step_of_leave_is_over:
             self._council.notify()
             await asyncio.get_running_loop().create_future()

@@ -1,0 +1,71 @@
+"""One rank's words to the others: each to one life of its receiver, said again if it went to the life before.
+
+This file knows messages, and which lives are past. It must not know what the words mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from simcluster.errors import PeerLost
+from simcluster.regroup.facts import Facts
+from simcluster.regroup.words import TAG, Word, spoken
+from simcluster.transport import Transport
+
+
+class Voice:
+    """Of *node*, which knows *facts*. *lose* takes in a PeerLost; *until* waits for a condition."""
+
+    def __init__(
+        self,
+        node: Transport,
+        facts: Facts,
+        lose: Callable[[PeerLost], None],
+        until: Callable[[Callable[[], bool]], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._node, self._facts, self._lose, self._until = node, facts, lose, until
+        self._tasks: dict[asyncio.Task[None], None] = {}  # as a set that has an order
+        self._said: list[tuple[int, int, str, dict[str, str] | None]] = []  # (to, for which life, tag, content)
+
+    def say(self, to: int, word: Word) -> None:
+        self.post(to, TAG, spoken(word))
+
+    def post(self, to: int, tag: str, content: dict[str, str] | None = None) -> None:
+        """Sends in its turn, and waits for nobody: a way may be cut, and that of others open."""
+        task = asyncio.create_task(self._send(to, tag, content))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    def say_again(self, rank: int) -> None:
+        """Repeat to the present life of *rank*, of which others had told, what has gone to the one before."""
+        missed = [said for said in self._said if said[:2] == self._facts.life(rank)]
+        self._said = [said for said in self._said if said[0] != rank]
+        for to, _, tag, content in missed:
+            self.post(to, tag, content)
+
+    def forget(self) -> None:
+        """Another agreement begins: nothing that was said before is said again."""
+        self._said.clear()
+
+    def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _send(self, to: int, tag: str, content: dict[str, str] | None) -> None:
+        life = self._facts.life(to)
+        while life == self._facts.life(to):
+            try:
+                await self._node.send(to, tag, content)
+            except PeerLost as lost:
+                self._lose(lost)
+                if not self._facts.is_past(lost.rank, lost.incarnation):
+                    return
+                # The rank is back, as others have said first: this is said when its new life is here, too.
+                await self._until(lambda: to in self._node.peers or self._facts.is_lost(to))
+                if self._facts.is_lost(to):
+                    return
+            else:
+                self._said.append((*life, tag, content))
+                return
