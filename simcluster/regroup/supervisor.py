@@ -7,7 +7,7 @@ rank lives through groups. It must not know how ranks agree, or what is trained.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -87,7 +87,7 @@ class Supervisor:
         name = f"{decision.number}.{decision.leader}"
         rng = NodeRandom(self._node.rng.seed, self._node.rng.node)
         group = Group(self._node, decision.members, name, rng)
-        taken = await self._undisturbed(self._take(decision))
+        taken = await self._undisturbed(lambda: self._take(decision))
         if taken is None:
             return True
         self._memory.adopt(taken, (decision.number, decision.leader))
@@ -109,7 +109,7 @@ class Supervisor:
 
     async def _train(self) -> bool:
         """The algorithm in the present group; whether another is to follow."""
-        if await self._undisturbed(self._ended(self._trainee.train())) is None:
+        if await self._undisturbed(self._to_the_end) is None:
             return True
         council, me = self._council, self._node.rank
         council.is_done = True
@@ -122,11 +122,11 @@ class Supervisor:
         council.ear.stop_draining()
         return council.unrest
 
-    async def _ended(self, algorithm: Coroutine[Any, Any, object]) -> bool:
-        await algorithm
+    async def _to_the_end(self) -> bool:
+        await self._trainee.train()
         return True
 
-    async def _undisturbed(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _undisturbed(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """What *work* returns; None if it was given up, since the group is to be formed anew."""
         council = self._council
         task = asyncio.create_task(_caught(work))
@@ -163,10 +163,10 @@ class Supervisor:
         return leaves_at is not None and self._memory.step >= leaves_at
 
 
-async def _caught(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+async def _caught(work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, BaseException | None]:
     """(what *work* returns, what it raises): as a value, since a SystemExit of a task would end the loop."""
     try:
-        return await work, None
+        return await work(), None
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:
