@@ -145,7 +145,7 @@ def _steps(record: RunRecord) -> int:
     if not regroups(record.nodes):
         return max((node.steps for node in record.nodes), default=0)
     node = record.standing
-    return max(node.steps, *(row["step"] for row in node.regroups), 0)
+    return max(node.steps, *(int(row["step"]) for row in node.regroups), 0)
 
 
 def _last(metrics: list[Metric], name: str) -> float | None:
