@@ -1,4 +1,4 @@
-"""What a node has been told already: a message, or the loss of a peer, without a wait for either.
+"""A node's news so far: a message, or the loss of a peer, without a wait for either.
 
 This file knows a transport's recv. It must not know a backend, or what is said.
 """

@@ -218,7 +218,7 @@ def try_seed(seed: int, whole: dict[str, Path], folder: Path) -> tuple[str, str]
     elif any(contents(place) != was for place, was in before.items()):
         wrong = "files elsewhere were changed"
     elif sorted(entry.name for entry in folder.iterdir()) != names:
-        wrong = "something was written beside the folder"
+        wrong = "something was written outside the folder"
     return about, wrong
 
 

@@ -69,7 +69,7 @@ async def busy_forever(node: Any, recorder: Recorder, config: str) -> NodeRecord
 
 
 async def tolerant(node: Any, recorder: Recorder, config: str) -> NodeRecord:
-    """Rank 0 collects from whoever lives; rank 1 sends 40 times, the others until they are killed."""
+    """Rank 0 collects from all that live; rank 1 sends 40 times, the others until they are killed."""
     if node.rank:
         for step in range(40) if node.rank == 1 else count():
             await node.send(0, "x", step)

@@ -225,7 +225,7 @@ def test_ctrl_c_ends_a_run_and_all_its_processes(tmp_path: Path, request: pytest
 def test_a_killed_worker_is_named_and_what_was_measured_is_kept(
     algorithm: str, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # sync_ps ends at once; edp goes on with the rest, and tells at its end of the loss that nobody planned.
+    # sync_ps ends at once; edp continues with the rest, and tells at its end of the unplanned loss.
     nodes: list[psutil.Process] = []
     measured: set[str] = set()
     hear = Member.hear

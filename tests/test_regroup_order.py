@@ -108,7 +108,7 @@ absences = st.one_of(moments, st.sampled_from([1e-6, 20e-6]))
 
 
 def fates(rank: int) -> st.SearchStrategy[Fault | None]:
-    """What becomes of *rank*: nothing, often."""
+    """The fate of *rank*: none, often."""
     return st.one_of(
         st.none(),
         st.builds(lambda at: Crash(rank=rank, spells=((at, inf),)), moments),

@@ -217,7 +217,7 @@ def test_nodes_that_do_not_come_are_named_with_those_who_were_turned_away(
         join("b", f"127.0.0.1:{port}", generate_key())
     with pytest.raises(HandshakeRefused, match=r"no node 'bb' in this run; did you mean 'b'\?"):
         join("bb", f"127.0.0.1:{port}", bytes.fromhex(key_file.read_text()))
-    loop, start = wait_for(lambda: starts)[0]  # whoever comes has been turned away: now the time is up
+    loop, start = wait_for(lambda: starts)[0]  # both strangers have been turned away: now the time is up
     loop.call_soon_threadsafe(start.reschedule, loop.time())
     error = running.result().error
     assert isinstance(error, NeverFinished)

@@ -202,7 +202,7 @@ def test_strangers_that_do_not_come_to_the_point_are_limited_before_they_speak_t
         for reader, _ in visits[PENDING_LIMIT:]:
             with suppress(ConnectionError):
                 assert await reader.read() == b""
-        for _, writer in visits[:10]:  # whoever is gone takes no place
+        for _, writer in visits[:10]:  # a visitor that is gone takes no place
             writer.close()
         while len(door._pending) > PENDING_LIMIT - 10:
             await asyncio.sleep(0.01)

@@ -110,7 +110,7 @@ async def _ask(
 ) -> None:
     """One averaging, with one of those *partners* that live, if any does; of the others *gone* says why.
 
-    Whoever is lost is asked once more, and says so; only then one that came back is dealt with: *told* has these.
+    A lost rank is asked once more, and says so; only then is one that came back dealt with: *told* has these.
     """
     while living := [rank for rank in partners if rank in node.peers or rank not in told]:
         partner = living[int(node.rng.numpy.integers(len(living)))]

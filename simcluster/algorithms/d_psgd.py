@@ -52,7 +52,7 @@ async def d_psgd(
     paper's algorithm returns.
 
     Where edges go both ways, a neighbour that is lost leaves the others to go on: its weight is one's own from then on.
-    Without a neighbour a rank goes on alone. PeerLost is raised where edges are directed, and where the mean of all is
+    Without a neighbour a rank trains alone. PeerLost is raised where edges are directed, and where the mean of all is
     needed.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)

@@ -1,4 +1,4 @@
-"""A server's side of asynchronous rounds: the next push of any worker, while the server trains beside it.
+"""A server's side of asynchronous rounds: the next push of any worker, while the server trains.
 
 This file knows which workers are there, which have ended, and a server's own training. It must not know what is pushed.
 """
@@ -23,7 +23,7 @@ PUSH: Final = "push"
 class Listener:
     """Receives pushes as long as any are *expected*, or may be again.
 
-    Without a single worker a server that is *busy*, by default with its own training, goes on with that, and looks
+    Without a single worker a server that is *busy*, by default with its own training, continues, and looks
     after each step whether a worker has come. A server that only serves fails with its workers, unless one of them
     `is_through`.
     """

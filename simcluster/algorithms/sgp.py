@@ -42,7 +42,7 @@ async def sgp(
     from it; 0: never. *output*: what a rank ends with, its `local` z or the `mean` of all x.
 
     A rank that is lost leaves the others to go on: its share stays with whoever would have sent it. Without any
-    neighbour a rank goes on alone; one that could only send raises PeerLost, and so does each where the mean of all is
+    neighbour a rank trains alone; one that could only send raises PeerLost, and so does each where the mean of all is
     needed.
     """
     graph, me = overlay_for(overlay, node.size, node.rng.seed), node.rank

@@ -73,7 +73,7 @@ async def absentees(node: Transport, neighbours: Collection[int]) -> dict[int, P
 def check_not_left_behind(gone: Mapping[int, PeerLost], neighbours: Collection[int]) -> None:
     """Raise PeerLost if all *neighbours* are *gone* and one of them ended its rounds without this rank's.
 
-    Only a rank that came late, or again, is not waited for. One that lost all its neighbours goes on alone.
+    Only a rank that came late, or again, is not waited for. One that lost all its neighbours trains alone.
     """
     if gone.keys() >= set(neighbours):
         for lost in gone.values():

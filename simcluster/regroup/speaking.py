@@ -33,13 +33,13 @@ class Voice:
         self.post(to, TAG, spoken(word))
 
     def post(self, to: int, tag: str, content: dict[str, str] | None = None) -> None:
-        """Sends in its turn, and waits for nobody: a way may be cut, and that of others open."""
+        """Send in its turn, and wait for no other: a way may be cut, and that of others open."""
         task = asyncio.create_task(self._send(to, tag, content))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
     def say_again(self, rank: int) -> None:
-        """Repeat to the present life of *rank*, of which others had told, what has gone to the one before."""
+        """Repeat to the present life of *rank*, which others had told of, what has gone to the one before."""
         missed = [said for said in self._said if said[:2] == self._facts.life(rank)]
         self._said = [said for said in self._said if said[0] != rank]
         for to, _, tag, content in missed:

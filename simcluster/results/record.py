@@ -291,7 +291,7 @@ class RunRecord:
 def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
     """Return the node of *nodes* that stands for the run: its weights and held-out loss are the run's.
 
-    It is the lowest rank of those that `last`. Where groups were formed anew, it is one of the last group that its
+    It is the lowest rank of those that `last`. Where groups were formed again, it is one of the last group that its
     first rank has begun. If none lasts, the run has failed: then it is the first rank of the last group, however that
     ended.
     """

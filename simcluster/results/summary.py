@@ -141,7 +141,7 @@ def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
 
 
 def _steps(record: RunRecord) -> int:
-    """The last step that any node recorded; of groups formed anew, the last that the standing node did or took over."""
+    """The last step that a node recorded; of groups formed again, the last that the standing one did or took over."""
     if not regroups(record.nodes):
         return max((node.steps for node in record.nodes), default=0)
     node = record.standing

@@ -36,7 +36,7 @@ ABORTS = re.compile(r"Error|[Aa]bort|Traceback|terminate called|never awaited|wa
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a trial. *problems* is empty if all was as promised; *early* counts the cases drawn in vain."""
+    """The outcome of a trial. *problems* is empty if all was as promised; *early* counts the cases drawn in vain."""
 
     case: Case
     problems: list[str]

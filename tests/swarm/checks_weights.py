@@ -109,7 +109,7 @@ def check_judged(played: Played, hits: Hits) -> Found:
     replica.load(list(_final(played).values()))
     loss = float(replica.evaluate()["loss"])
     if summary["loss"] != loss and not math.isnan(loss):
-        yield "the loss is that of the weights", f"{summary['loss']} is told, and the final weights have {loss}"
+        yield "the loss is that of the weights", f"{summary['loss']} in the summary, and the final weights have {loss}"
 
 
 def _staleness(played: Played) -> Found:

@@ -1,4 +1,4 @@
-"""What must hold of every run on real processes: how it ends, what it leaves, what its weights and samples are.
+"""Invariants of every run on real processes: how it ends, what it leaves, what its weights and samples are.
 
 This file knows promises, as tests.swarm computes them, and what a run has left. It must not know how it came about.
 """
@@ -23,9 +23,9 @@ from tests.swarm_real.play import Lived, read
 
 CODES: Final = {"done": 0, "failed": 1}
 EXPECTED: Final = ("simcluster.errors.", "ExceptionGroup: unhandled errors in a TaskGroup")
-"""What a node's log may show a traceback of; all that is in a group has one of its own."""
+"""Exceptions whose traceback a node's log may show; all that is in a group has one of its own."""
 LEAVES_S: Final = 1.2
-"""Gradients of so many seconds after a request to leave are too many: it comes with the next heartbeat, of 0.5 s."""
+"""Gradients of more seconds after a request to leave are too many: it comes with the next heartbeat, of 0.5 s."""
 
 
 def check_run(lived: Lived, played: Played, before: Played, hits: Hits, pace_s: float) -> Found:

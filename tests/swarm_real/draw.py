@@ -23,7 +23,7 @@ DEAD_S: Final = 5.0
 """Where nothing is to be silent for long: a launcher on a busy machine hears nothing of its nodes now and then."""
 SOON_DEAD_S: Final = 2.5
 ALONE: Final = 10
-"""One of so many seeds has a process of its own, which loads everything again."""
+"""One seed in this number has a process of its own, which loads everything again."""
 
 PLANNED: Final = ("crash", "restart", "join", "leave", "hang", "slow", "cut", "flap", "partition")
 FROM_OUTSIDE: Final = ("kill", "stop", "term", "post")
@@ -32,7 +32,7 @@ AS_FAULT: Final = {"kill": "crash", "stop": "hang", "term": "leave", "post": "le
 
 @dataclass(frozen=True)
 class Act:
-    """What is done to the process of *node* once a node has taken *gradients*: SIGKILL, SIGSTOP for *for_s* (for good
+    """An act on the process of *node* once a node has taken *gradients*: SIGKILL, SIGSTOP for *for_s* (for good
     if it is None), SIGTERM, or a request to the coordinator.
     """
 
@@ -59,7 +59,7 @@ class Drawn:
 
 
 def draw(seed: int) -> Drawn:
-    """What *seed* stands for."""
+    """The case that *seed* stands for."""
     dice = Dice(seed, "real")
     algorithm = sorted(ALGORITHMS)[seed % len(ALGORITHMS)]
     size = min(dice.pick("size", (2, 3, 4), (3, 4, 3)), LAYERS if algorithm == "pipeline" else 4)

@@ -1,4 +1,4 @@
-"""What really happened to a run: the faults of its plan that began, and the acts from outside that met a living node.
+"""The events of a real run: the faults of its plan that began, and the acts from outside that met a living node.
 
 All of it becomes faults of one plan, whose promise tests.swarm computes. This file knows plans and summaries. It must
 not know promises.

@@ -30,7 +30,7 @@ AGAIN_MOST: Final = 3
 
 @dataclass
 class Verdict:
-    """What became of one seed. *broken*: (invariant, how); *ways*: how the runs ended; *again*: runs that count for
+    """The outcome of one seed. *broken*: (invariant, how); *ways*: how the runs ended; *again*: runs that count for
     nothing, because the machine held up all of them.
     """
 
