@@ -31,7 +31,7 @@ GRACE_S: Final = 2.0
 
 @dataclass
 class Lived:
-    """The traces that a command left. *code* is None if it had to be killed; *done* are the acts that met a living process,
+    """Traces of a command. *code* is None if it had to be killed; *done* are the acts that met a living process,
     *early* those of them before any batch was drawn. *drawn* counts batches and *taken* gradients, by life.
     *held_up_s* is for how long the machine did not let this process, and maybe others, go on.
     """
