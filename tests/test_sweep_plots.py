@@ -83,6 +83,19 @@ def test_convergence_has_a_line_for_each_combination(swept: Sweep) -> None:
         assert len(set(names)) == 6
 
 
+def test_a_sweep_over_runs_of_one_step_has_no_curve_against_steps(tmp_path: Path) -> None:
+    one_step = {
+        "topology": {"generator": "star", "workers": 2},
+        "algorithm": "sync_ps",
+        "workload": {"name": "quadratic"},
+        "stop": {"steps": 1},
+    }
+    simcluster.sweep(one_step, {"seed": [0, 1]}, out=tmp_path / "sweep", jobs=1)
+    page = (tmp_path / "sweep" / "report.html").read_text()
+    assert "curve loss-time" in page
+    assert "curve loss-step" not in page
+
+
 def test_what_was_not_swept_or_not_measured_is_told(swept: Sweep) -> None:
     with pytest.raises(UsageError, match="pull_interval"):
         swept.plot.against("algorithm.pull_intervl")

@@ -118,7 +118,8 @@ def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
     for panel in ("loss", "accuracy"):
         if panel in plots.measures:
             for x in plots.axes:
-                figures[f"curve {panel}-{x}"] = plots.convergence(x, panel)
+                with suppress(UsageError):  # runs of one step have one place on that axis, and no line
+                    figures[f"curve {panel}-{x}"] = plots.convergence(x, panel)
     return {escape(name): figure for name, figure in figures.items()}
 
 
@@ -166,7 +167,8 @@ def _convergence(figures: Mapping[str, go.Figure], plots: SweepPlots) -> str:
     places = "".join(
         f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="curve"></div>' for stem in stems
     )
-    buttons = choice("curve", "horizontal axis", {x: x for x in plots.axes}, "time")
+    axes = {x: x for x in plots.axes if f"{stems[0]}-{x}" in figures}
+    buttons = choice("curve", "horizontal axis", axes, "time")
     return (
         f'<section><div class="heading"><h2>Convergence</h2>{buttons}</div><div class="pair">{places}</div></section>'
     )
