@@ -61,8 +61,9 @@ def leave(code: int) -> NoReturn:
 class Command(Answer):
     """The command's answer to Ctrl-C, a handler of its signal.
 
-    Until `begins` there is nothing to tear down, and the process ends at once. Then KeyboardInterrupt is raised, once.
-    A later Ctrl-C, and one after `ends`, ends the process at once: its children end with it.
+    Until `begins` there is nothing to tear down, and the process ends at once. Then KeyboardInterrupt is raised, once;
+    not while torch is loaded, which may abort. A later Ctrl-C, and one after `ends`, ends the process at once: its
+    children end with it.
     """
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class Command(Answer):
     def __call__(self, number: int, frame: FrameType | None) -> None:
         before = self._pressed_s
         self.count()
-        if not self._raises:
+        if not self._raises or _is_loading("torch"):
             self.end_at_once()
         if before is None:
             raise KeyboardInterrupt
@@ -110,6 +111,11 @@ class Command(Answer):
         self._pressed_s = None
         main = threading.main_thread().ident or 0
         threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT)).start()
+
+
+def _is_loading(name: str) -> bool:
+    """Whether the module *name* is being imported."""
+    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
 
 
 def _flush() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from backends.sim.cluster import Cluster
+from simcluster.exits import Command
 from simcluster.transport import Transport
 from tests.clusters import star
 from tests.socket_runs import GUARD_S, ROOT, wait_for
@@ -146,6 +148,29 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_ctrl_c_while_torch_is_loaded_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(Exception):
+        pass
+
+    def end(code: int) -> None:
+        raise Ended(code)
+
+    torch = types.ModuleType("torch")
+    torch.__spec__ = types.SimpleNamespace(_initializing=True)  # type: ignore[assignment]  # an exception may abort
+    monkeypatch.setattr("sys.unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr("os._exit", end)
+    command = Command()
+    command.begins()
+    with monkeypatch.context() as loading:
+        loading.setitem(sys.modules, "torch", torch)
+        with pytest.raises(Ended, match="130"):
+            command(signal.SIGINT, None)
+    command = Command()
+    command.begins()
+    with pytest.raises(KeyboardInterrupt):
+        command(signal.SIGINT, None)
 
 
 def test_ctrl_c_waits_for_the_callback_that_runs_so_that_no_task_loses_its_next_step() -> None:

@@ -167,7 +167,7 @@ def _convergence(figures: Mapping[str, go.Figure], plots: SweepPlots) -> str:
     places = "".join(
         f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="curve"></div>' for stem in stems
     )
-    axes = {x: x for x in plots.axes if f"{stems[0]}-{x}" in figures}
+    axes: dict[str, str] = {x: x for x in plots.axes if f"{stems[0]}-{x}" in figures}
     buttons = choice("curve", "horizontal axis", axes, "time")
     return (
         f'<section><div class="heading"><h2>Convergence</h2>{buttons}</div><div class="pair">{places}</div></section>'
