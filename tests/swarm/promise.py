@@ -42,9 +42,10 @@ def restores_bits(case: Case, hits: Hits) -> bool:
 
     Not where it may have continued without a node before it was kept, as gossip does until the mean of all is needed.
     """
+    if case.algorithm in GOSSIP:
+        return is_exact(case) and not hits.may_be_lost
     server = hits.plan.topology.workers[0]
-    needs_all = way_of(case, hits) == "restored" and case.algorithm not in GOSSIP
-    return is_exact(case) and (needs_all or hits.may_be_lost <= {server})
+    return is_exact(case) and (way_of(case, hits) == "restored" or hits.may_be_lost <= {server})
 
 
 def only_serves(case: Case) -> bool:
