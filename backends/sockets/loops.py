@@ -6,15 +6,13 @@ This file must not know what runs on it. Both loops keep every promise; uvloop t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from backends.sockets.counting import counting_loop
 from simcluster.errors import Problem, UsageError
-from simcluster.interrupts import PATIENCE_S, CtrlC
-from simcluster.keeper import finished
+from simcluster.keeper import run_in
 
 T = TypeVar("T")
 
@@ -25,22 +23,7 @@ def run_to_its_end(main: Coroutine[Any, Any, T], uvloop: bool | None = None, *, 
     asyncio stops the whole loop there; a node would end without a word about what happened.
     """
     runner = asyncio.Runner(loop_factory=loop_factory(uvloop, counts=counts))
-    loop = runner.get_loop()
-    task = loop.create_task(main)
-
-    def stop() -> None:
-        ctrl_c.heard()
-        task.cancel("interrupted")
-
-    def ask() -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(stop)
-
-    with CtrlC(ask, PATIENCE_S) as ctrl_c, runner:
-        while not task.done():
-            with contextlib.suppress(SystemExit):
-                runner.run(finished(task))
-        return task.result()
+    return run_in(runner, main, runner)
 
 
 def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:

@@ -12,8 +12,7 @@ import logging
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
-from simcluster.interrupts import PATIENCE_S, CtrlC
-from simcluster.keeper import finished
+from simcluster.keeper import run_in
 
 T = TypeVar("T")
 
@@ -25,22 +24,7 @@ LEAVE_S = 1.0
 def run_to_its_end(main: Coroutine[Any, Any, T]) -> T:
     """What *main* returns or raises; a Ctrl-C cancels it first."""
     runner = asyncio.Runner()
-    loop = runner.get_loop()
-    task = loop.create_task(main)
-
-    def stop() -> None:
-        ctrl_c.heard()
-        task.cancel("interrupted")
-
-    def ask() -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(stop)
-
-    with CtrlC(ask, PATIENCE_S) as ctrl_c, _closing(runner):
-        while not task.done():
-            with contextlib.suppress(SystemExit):
-                runner.run(finished(task))
-        return task.result()
+    return run_in(runner, main, _closing(runner))
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ This file knows the table of docs/faults.md and verdicts. It must not know how s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from tests.swarm.draw_faults import KINDS
@@ -40,7 +39,7 @@ def reached(verdict: Verdict) -> set[Mark]:
     if verdict.refused or verdict.broken or len(verdict.runs) < 2:
         return set()
     kinds = {row["kind"] for row in verdict.runs[1].happened}
-    ways = set(_way(verdict.runs[1]))
+    ways = {way_of_ending(verdict.runs[1])}
     if len(verdict.runs) > 2:
         ways.add("resumed")
     return {(kind, way, verdict.case.algorithm) for kind in kinds for way in ways}
@@ -51,12 +50,12 @@ def _ways(word: str) -> tuple[str, ...]:
     return ("fails", "restored") if word == "restored" else (word,)
 
 
-def _way(played: Played) -> Iterator[str]:
+def way_of_ending(played: Played) -> str:
+    """Return how *played* ended, in the words of docs/faults.md."""
     if not played.is_done:
-        yield "fails"
-    elif "restarts" in played.summary:
-        yield "restored"
-    elif played.summary.get("regroups"):
-        yield "re-forms"
-    else:
-        yield "goes on" if played.lost else "all end well"
+        return "fails"
+    if "restarts" in played.summary:
+        return "restored"
+    if played.summary.get("regroups"):
+        return "re-forms"
+    return "goes on" if played.lost else "all end well"

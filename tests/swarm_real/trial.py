@@ -15,6 +15,7 @@ from simcluster.checkpoints.store import checkpoints
 from simcluster.errors import NobodyLeft, PeerLost
 from tests.swarm.checks_outcome import Found
 from tests.swarm.hits import Hits
+from tests.swarm.marks import way_of_ending
 from tests.swarm.play import Played, is_refused, play
 from tests.swarm.promise import restores_bits
 from tests.swarm_real.checks import check_end, check_run
@@ -76,7 +77,7 @@ def try_seed(seed: int, place: Path, launchers: Launchers) -> Verdict:
             break
         verdict.again += 1
     verdict.happened = [f"{row['kind']}{' from outside' * row.get('outside', False)}" for row in played.happened]
-    verdict.ways.append(_way(played))
+    verdict.ways.append(way_of_ending(played))
     verdict.broken += _judged(drawn, lived, played, before, hits)
     if isinstance(played.error, (PeerLost, NobodyLeft)):
         verdict.broken += _resumed(drawn, played, before, hits, place, launchers, verdict)
@@ -94,16 +95,6 @@ def _held_up(lived: Lived, played: Played, hits: Hits, drawn: Drawn) -> bool:
     """Whether a node that nothing has touched was taken for dead while the machine let no process go on."""
     silent = [name for name, why in played.lost.items() if "silent for" in why and name not in hits.may_be_lost]
     return bool(silent) and lived.held_up_s > HELD_UP * drawn.case.options["dead_s"]
-
-
-def _way(played: Played) -> str:
-    if not played.is_done:
-        return "fails"
-    if "restarts" in played.summary:
-        return "restored"
-    if played.summary.get("regroups"):
-        return "re-forms"
-    return "goes on" if played.lost else "all end well"
 
 
 def _resumed(
