@@ -34,8 +34,8 @@ def samples(
         pair.round[size] = [2 * (startup_s + size / bandwidth_Bps)] * 3
     moving_s = 100_000 / bandwidth_Bps
     pair.stream[100_000] = [2 * startup_s + STREAM_MESSAGES * moving_s] * 3
-    # the peer starts a start-up later; then both go on, each 1 + ack times as long
-    pair.both[100_000] = [3 * startup_s + (moving_s - startup_s) * (1 + ack)] * 3
+    # behind the first message each further one takes 1 + ack times as long as alone
+    pair.both[100_000] = [(STREAM_MESSAGES - 1) * moving_s * (1 + ack)] * 3
     pair.fill[100_000] = [FILL_MESSAGES * moving_s]
     pair.sends[0] = [BURST_MESSAGES * send_s] * 3
     pair.burst[0] = [2 * startup_s + (BURST_MESSAGES - 1) * gap_s] * 3

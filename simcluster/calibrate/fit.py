@@ -69,6 +69,7 @@ def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
 
     - o_s + L + o_r: half a round of empty messages.
     - B: what each further message of a stream of large ones adds.
+    - both ways: what each further message takes if as many come back at the same time.
     - o_s: what sending an empty message takes its caller; of many in a row, since some wait for the loop's turn.
     - o_r: how much apart empty messages come in that are sent as fast as can be. It is told no better than o_s allows:
       if sending takes longer than receiving, both are taken for equal.
@@ -82,9 +83,8 @@ def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
     # The first message of a stream takes as long as a single one, and then there is the answer.
     bandwidth = quartiles([further_bytes / max(s - single_s - startup.value, TINY_S) for s in streamed])
     moving_s = largest / bandwidth.value
-    # The peer starts one start-up later; until then this node has the way to itself.
-    shared_s = moving_s - startup.value
-    both = [_share(shared_s, seconds - 3 * startup.value) for seconds in there.both[largest]]
+    # Of the first messages each end's acknowledgements wait behind its own message: that is a start-up, and no share.
+    both = [_share((STREAM_MESSAGES - 1) * moving_s, seconds) for seconds in there.both[largest]]
     return WayFit(
         there.a,
         there.b,

@@ -39,7 +39,6 @@ from simcluster.calibrate.samples import (
     work_name,
 )
 from simcluster.calibrate.witness import Witness
-from simcluster.collectives.exchange import exchange
 from simcluster.experiment.node import prepare as prepare_experiment
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.payload import pack
@@ -155,7 +154,7 @@ class _Meter:
             self._note(pair_name(BURST, peer, 0), await self._burst(peer, empty))
             if peer > self.node.rank:
                 # TCP begins slowly after an idle second, which is longer than a step of training is idle.
-                await self._both(peer, body)
+                await self._both(peer, body, messages=1)
                 for _ in range(SHORT_REPEATS):
                     self._note(pair_name(ROUND, peer, 0), await self._round(peer, empty))
                 for what, take in ((ROUND, self._round), (STREAM, self._stream), (BOTH, self._both)):
@@ -213,12 +212,26 @@ class _Meter:
         for left in reversed(range(messages)):
             await self.node.send(peer, "ask", pack(body, what=STREAM, left=left))
 
-    async def _both(self, peer: int, body: Tensor) -> float:
-        await self.node.send(peer, "ask", pack(what=BOTH, size_bytes=len(body)))
-        start_s = self.recorder.now()
-        await exchange(self.node, peer, peer, BOTH, body)
+    async def _both(self, peer: int, body: Tensor, messages: int = STREAM_MESSAGES) -> float:
+        await self.node.send(peer, "ask", pack(what=BOTH, size_bytes=len(body), messages=messages))
+        took_s = await self._cross(peer, body, messages)
         await self.node.recv(peer, "answer")
-        return self.recorder.now() - start_s
+        return took_s
+
+    async def _cross(self, peer: int, body: Tensor, messages: int) -> float:
+        """Send and receive at once; return what all messages but the first take to arrive."""
+        sending = [asyncio.create_task(self.node.send(peer, BOTH, body)) for _ in range(messages)]
+        try:
+            await self.node.recv(peer, BOTH)
+            first_s = self.recorder.now()
+            for _ in range(messages - 1):
+                await self.node.recv(peer, BOTH)
+            took_s = self.recorder.now() - first_s
+            await asyncio.gather(*sending)
+        finally:
+            for task in sending:
+                task.cancel()
+        return took_s
 
     async def _burst(self, peer: int, body: Tensor) -> float:
         start_s = self.recorder.now()
@@ -241,7 +254,7 @@ class _Meter:
                     await node.send(ask.source, "answer", None)
                 case "both":
                     body = torch.zeros(ask["size_bytes"], dtype=torch.uint8)
-                    await exchange(node, ask.source, ask.source, BOTH, body)
+                    await self._cross(ask.source, body, ask["messages"])
                     await node.send(ask.source, "answer", None)
                 case "end":
                     return
