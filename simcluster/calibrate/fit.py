@@ -18,6 +18,9 @@ import numpy as np
 from simcluster.calibrate.samples import BURST_MESSAGES, FILL_MESSAGES, STREAM_MESSAGES, PairSamples
 
 TINY_S = 1e-12
+HALF = 0.67
+"""Both directions at once get less than this share of the bandwidth each: it is one medium."""
+
 CLOSE = 0.03
 """A link within this much of a way's slowest one may be its bottleneck, too."""
 
@@ -69,7 +72,8 @@ def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
 
     - o_s + L + o_r: half a round of empty messages.
     - B: what each further message of a stream of large ones adds.
-    - both ways: what each further message takes if as many come back at the same time.
+    - both ways: what each further message takes if as many come back at the same time, at the end that has them sooner:
+      the other one's acknowledgements may wait behind its own bytes. One medium shows at the later end.
     - o_s: what sending an empty message takes its caller; of many in a row, since some wait for the loop's turn.
     - o_r: how much apart empty messages come in that are sent as fast as can be. It is told no better than o_s allows:
       if sending takes longer than receiving, both are taken for equal.
@@ -83,8 +87,10 @@ def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
     # The first message of a stream takes as long as a single one, and then there is the answer.
     bandwidth = quartiles([further_bytes / max(s - single_s - startup.value, TINY_S) for s in streamed])
     moving_s = largest / bandwidth.value
-    # Of the first messages each end's acknowledgements wait behind its own message: that is a start-up, and no share.
-    both = [_share((STREAM_MESSAGES - 1) * moving_s, seconds) for seconds in there.both[largest]]
+    both = [
+        _both_ways((STREAM_MESSAGES - 1) * moving_s, ends)
+        for ends in zip(there.both[largest], back.both[largest], strict=True)
+    ]
     return WayFit(
         there.a,
         there.b,
@@ -115,6 +121,12 @@ def _ahead(samples: PairSamples, bandwidth_Bps: float) -> float:
     """
     filled = [FILL_MESSAGES * size - bandwidth_Bps * min(seconds) for size, seconds in samples.fill.items()]
     return max(0.0, *filled, 0.0)
+
+
+def _both_ways(alone_s: float, together_s: tuple[float, float]) -> float:
+    """Return the share of the bandwidth that each direction has, told by both ends."""
+    sooner, later = _share(alone_s, min(together_s)), _share(alone_s, max(together_s))
+    return later if later < HALF else sooner
 
 
 def _share(alone_s: float, together_s: float) -> float:

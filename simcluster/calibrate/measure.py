@@ -254,7 +254,9 @@ class _Meter:
                     await node.send(ask.source, "answer", None)
                 case "both":
                     body = torch.zeros(ask["size_bytes"], dtype=torch.uint8)
-                    await self._cross(ask.source, body, ask["messages"])
+                    took_s = await self._cross(ask.source, body, ask["messages"])
+                    if ask["messages"] > 1:
+                        self._note(pair_name(BOTH, ask.source, len(body)), took_s)
                     await node.send(ask.source, "answer", None)
                 case "end":
                     return

@@ -44,7 +44,7 @@ BURST_MESSAGES = 50
 class PairSamples:
     """What node *a* measured with node *b*: seconds by body bytes.
 
-    Of a higher rank with a lower one, burst, sends and fill only.
+    Of a higher rank with a lower one, burst, sends, fill and both only.
     """
 
     a: int

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from simcluster.calibrate.fit import Value
+from simcluster.calibrate.fit import HALF, Value
 from simcluster.calibrate.run import Calibration, LinkFit, NodeFit
 from simcluster.calibrate.spread import add_spread
 from simcluster.results import words
@@ -20,9 +20,6 @@ from simcluster.units import format_bandwidth, format_latency, format_size, writ
 
 DIGITS = 4
 """Significant digits of a measured number."""
-
-HALF = 0.67
-"""Both directions at once get less than this share of the bandwidth each: it is one medium."""
 
 MOST_ACK_SHARE = 0.5
 """More is not what acknowledgements take: the hosts themselves cannot do both at once."""
