@@ -10,8 +10,10 @@ that was interrupted resumes, and more repeats can be added.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,9 +30,10 @@ from tests.netns.trial import launch, make_key
 
 REPEATS = 2
 
-TRIES, STALL_S, STOLEN = 3, 0.1, 0.01
+TRIES, STALL_S, STOLEN = 5, 0.1, 0.01
 """On an idle machine a run is made again if the machine stood still for so long, or if the host of virtual machines
-took such a share of the CPU time away: it says nothing of the network."""
+took such a share of the CPU time away: it says nothing of the network. Of runs that are all disturbed that counts of
+which the least was stolen."""
 
 OBSERVED = "n1"
 """Whose steps are timed: a worker under every algorithm."""
@@ -208,17 +211,21 @@ class Bench:
         self.say(f"{self.network.name}, {size.words}: {algorithm}, repeat {repeat + 1}")
         trial = self.kept.folder / "trial"
         places = ["--topology", str(self._topology()), "--out", str(trial), "--no-report"]
-        again = 0
-        while True:
+        best, least = self.kept.folder / "best", (inf, inf)
+        for again in range(TRIES):
             before = cpu_times()
             self._launch("run", str(file), "--backend", "sockets", *places)
             cpu = cpu_shares(before, cpu_times())
             disturbed = cpu[1] > STOLEN or stall_s(load_run(trial), self.network.nodes) > STALL_S
-            if not self.choosy or not disturbed or again + 1 == TRIES:
+            if not disturbed or cpu[1] < least[1]:
+                least = cpu
+                shutil.rmtree(best, ignore_errors=True)
+                trial.rename(best)
+            note = {"cpu": least, "again": again}
+            if not self.choosy or not disturbed:
                 break
-            again += 1
-        self.kept.note(real.name, {"cpu": cpu, "again": again})
-        trial.rename(real)
+        self.kept.note(real.name, note)
+        best.rename(real)
 
     def _topology(self) -> Path:
         """As it was built: what a user would write down who has measured nothing."""
