@@ -6,7 +6,7 @@ import pytest
 
 from simcluster.calibrate.fit import quartiles
 from simcluster.calibrate.rounds import undisturbed
-from simcluster.calibrate.samples import LATE, STOLEN, Row, pair_name, witness_name, work_name
+from simcluster.calibrate.samples import FILL, LATE, STOLEN, Row, pair_name, witness_name, work_name
 
 SERIES = [pair_name("stream", 1, 1024), pair_name("round", 1, 1024), pair_name("both", 1, 1024), work_name("w/a", 1.0)]
 NUMBERS = range(20)
@@ -49,6 +49,16 @@ def test_a_planted_disturbed_round_is_rejected_and_moves_no_number() -> None:
     stream = [row.seconds for row in found.rows if row.name == SERIES[0]]
     assert max(stream) < 0.101
     assert quartiles(stream).value == pytest.approx(0.1005, abs=1e-4)
+
+
+def test_what_filled_a_buffer_counts_in_a_disturbed_round_too() -> None:
+    # Buffers are filled in three rounds of twenty. Were these set aside, nothing would be known of the buffer.
+    rows = calm() + [Row(0, number, pair_name(FILL, 1, 1024), 0.1) for number in (0, 8, 16)]
+    for number in (0, 8, 16):
+        rows = planted(rows, number, [witness_name(STOLEN)], 0.4)
+    found = undisturbed(rows)
+    assert set(found.rejected) == {0, 8, 16}
+    assert [row.number for row in found.rows if row.name.startswith(FILL)] == [0, 8, 16]
 
 
 def test_a_single_disturbed_sample_is_replaced_by_that_of_the_nearest_round() -> None:

@@ -5,7 +5,7 @@ This file knows rows of samples and robust statistics. It must not know what a s
 A pause of the machine only ever makes a sample longer. A round is disturbed if a witness says so: a loop that woke up
 late, or CPU time that the host of a virtual machine kept. A single sample is if it is far above the same sample of the
 other rounds. Where more than a third of the rounds look disturbed, that is how the machine is: none is set aside, and
-the spread shows it.
+the spread shows it. How much a buffer takes is told by the shortest sample, whichever round that is of.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ NORMAL = 1.4826
 
 @dataclass(frozen=True)
 class Rounds:
-    """The *rows* of *kept* rounds, with each disturbed sample replaced by that of the nearest undisturbed round.
+    """The *rows* of *kept* rounds, with each disturbed sample replaced by that of the nearest undisturbed round, and
+    what filled buffers in any round.
 
     *rejected* has the reason by round, *replaced* counts samples.
     """
@@ -63,6 +64,9 @@ def undisturbed(rows: Sequence[Row]) -> Rounds:
     out: list[Row] = []
     replaced = 0
     for key, of in series.items():
+        if key[1].startswith(FILL):
+            out += [row for found in of.values() for row in found]
+            continue
         good = [number for number in kept if number in of and number not in far[key]]
         for number in kept:
             if number not in of:
