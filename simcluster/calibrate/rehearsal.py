@@ -91,9 +91,11 @@ async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int]) -> None
 
 
 async def _ring(node: Transport, sizes: Mapping[int, int]) -> None:
-    """As in a collective: to the next rank, from the one before."""
+    """As in an all-reduce: shares to the next rank, from the one before, 2 (size - 1) times."""
     after, before = (node.rank + 1) % node.size, (node.rank - 1) % node.size
-    await exchange(node, after, before, RING, _body(sizes[after]))
+    share = _body(sizes[after] // node.size)
+    for _ in range(2 * (node.size - 1)):
+        await exchange(node, after, before, RING, share)
 
 
 async def _star(node: Transport, sizes: Mapping[int, int]) -> None:
