@@ -41,9 +41,9 @@ def main() -> None:
     except BaseException:
         if not answer.pressed:
             raise
-    answer.ends()
-    if answer.pressed and code != INTERRUPTED:  # else it has been said
-        print("interrupted", file=sys.stderr)
+    answer.ends(has_said=code == INTERRUPTED)
+    if answer.pressed:
+        answer.say()
     leave(INTERRUPTED if answer.pressed else _number(code))
 
 

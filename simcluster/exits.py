@@ -68,7 +68,7 @@ class Command(Answer):
 
     def __init__(self) -> None:
         self._pressed_s: float | None = None
-        self._raises = False
+        self._raises = self._has_said = False
 
     @property
     def pressed(self) -> bool:
@@ -79,9 +79,16 @@ class Command(Answer):
         sys.unraisablehook = self._swallowed
         self._raises = True
 
-    def ends(self) -> None:
-        """There is nothing to tear down any more."""
-        self._raises = False
+    def ends(self, *, has_said: bool = False) -> None:
+        """There is nothing to tear down any more. *has_said*: that the command was interrupted, if it was."""
+        self._raises, self._has_said = False, has_said
+
+    def say(self) -> None:
+        """Say, once, that the command was interrupted."""
+        if not self._has_said:
+            self._has_said = True
+            with suppress(OSError):
+                os.write(2, b"interrupted\n")
 
     def count(self) -> None:
         now_s = time.monotonic()
@@ -99,8 +106,7 @@ class Command(Answer):
             raise KeyboardInterrupt
 
     def end_at_once(self) -> NoReturn:
-        with suppress(OSError):
-            os.write(2, b"interrupted\n")
+        self.say()
         os._exit(INTERRUPTED)
 
     def _swallowed(self, found: Any) -> None:

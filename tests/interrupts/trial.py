@@ -31,7 +31,9 @@ TRIES = 6
 MOMENT_S, END_S, EMPTY_S = 300.0, 60.0, 30.0
 """How long the moment may take to come, the command to end after it, and its last process to be gone."""
 
-ABORTS = re.compile(r"Error|[Aa]bort|Traceback|terminate called|never awaited|was destroyed|Exception")
+ABORTS = re.compile(
+    r"(?m)^(error: )?[\w.:]*(Error|Exception)\b|[Aa]bort|Traceback|terminate called|c10::|never awaited|was destroyed"
+)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def _moment(case: Case, folder: Path) -> Callable[[Command], bool]:
     out, at = folder / "out", case.at
     if case.moment in ("start", "import"):
         cpu_s = at * (START_S if case.moment == "start" else IMPORT_S)
-        return lambda command: command.cpu_s >= cpu_s
+        return lambda command: command.cpu_s >= cpu_s or (case.command == "sweep" and len(command.left()) > 1)
     if case.moment in ("nodes", "workers"):
         return lambda command: len(command.left()) >= 2 + int(4 * at)
     if case.moment == "training":
@@ -157,6 +159,8 @@ def _ending(command: Command, code: int | None) -> list[str]:
         problems.append(f"exit code {code}: {_tail(command)}")
     if found := ABORTS.search(command.said()):
         problems.append(f"said {found.group()!r}: {_tail(command)}")
+    if command.said().splitlines().count("interrupted") > 1:
+        problems.append(f"said more than once that it was interrupted: {_tail(command)}")
     if left := command.left(EMPTY_S):
         problems.append(f"left behind: {left}")
     return problems
