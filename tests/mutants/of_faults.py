@@ -397,6 +397,7 @@ ONCE_THERE = [
         "        return too_late(report.absence)",
         "        return str(report.lost) if report.is_cut else None",
         kinds=("restart", "join"),
+        was_there=True,
     ),
 ]
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import simcluster
 from simcluster.errors import NobodyLeft, PeerLost
-from simcluster.experiment.fault_kinds import Crash, Leave
+from simcluster.experiment.fault_kinds import Crash, Join, Leave, Restart
 from tests.swarm.case import Case
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played
-from tests.swarm.promise import must_be_done, serves_any, trains
+from tests.swarm.promise import must_be_done, serves_any, trains, way_of
 
 Found = Iterator[tuple[str, str]]
 """(invariant, how it is broken)."""
@@ -69,8 +69,28 @@ def _check_done(played: Played, hits: Hits) -> Found:
         yield "all steps are done", f"{summary['steps']}, and at least {least} of {hits.plan.steps}"
     if hits.plan.time_s is None and not serves_any(played.case, _did_their_part(played, hits)):
         yield "a server that only serves fails with its workers", f"lost {played.lost}"
+    for name, came_s in _came_in_time(played, hits):
+        if name in lost:
+            yield (
+                "a node that comes in time is let in",
+                f"{name} came at {came_s:g} s, and is lost: {played.lost[name]}",
+            )
     if hits.happened and (bad := _stands_badly(played, hits)):
         yield "the result is of a node that lives", bad
+
+
+def _came_in_time(played: Played, hits: Hits) -> Iterator[tuple[str, float]]:
+    """(name, time) of each node that came once, when half of the run was to come, to ranks that form a group anew."""
+    others = [fault for fault in hits.happened if not isinstance(fault, (Restart, Join))]
+    if others or "restarts" in played.summary or way_of(played.case, hits) != "re-forms":
+        return
+    names, nodes = hits.plan.topology.workers, played.summary["nodes"]
+    end_s = min((nodes[name]["finished_s"] or 0.0 for name in hits.core), default=0.0)
+    for name in hits.comers:
+        absences = [fault for fault in hits.of(Restart, Join) if names[fault.rank] == name]
+        came_s = absences[0].spells[0][1]
+        if len(absences) == len(absences[0].spells) == 1 and came_s < end_s / 2:
+            yield name, came_s
 
 
 def _did_their_part(played: Played, hits: Hits) -> list[str]:
