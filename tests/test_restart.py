@@ -47,6 +47,22 @@ def test_the_body_runs_again_from_its_beginning_and_its_second_life_counts() -> 
     assert lives == [0.0, 1.5]
 
 
+def test_what_is_first_sent_before_its_end_is_heard_of_is_lost() -> None:
+    # It is back after 1.01 s, and both pieces of news take 0.1 s: at 1.05 s the sender means the former life.
+    async def sends(node: Transport) -> None:
+        await asyncio.sleep(1.05)
+        await node.send(1, "early", None)
+        with pytest.raises(PeerLost, match=CRASHED):
+            await node.recv(1)
+        await comes_back(node, 1)
+        await node.send(1, "late", None)
+
+    async def receives(node: Transport) -> str:
+        return (await node.recv(0)).tag
+
+    assert run([sends, receives], "kind: restart, node: n1, at: 1 s, after: 10 ms")[1] == "late"
+
+
 def test_it_may_come_back_several_times() -> None:
     async def body(node: Transport) -> float:
         await asyncio.sleep(3)

@@ -79,7 +79,8 @@ class Cluster:
         self.has_left = False  # somebody who was told to
         self._bodies: Sequence[Body] = ()
         self._returns: dict[int, asyncio.Future[None]] = {}  # of those who are to come back
-        self._retired: list[Stream] = []  # from and to earlier incarnations
+        self._former: dict[int, list[SimTransport]] = {}  # earlier incarnations, by rank
+        self._retired: list[Stream] = []  # from and to them
         self._unaccepted: dict[tuple[int, int], TroubledStream] = {}  # from new ones whose peers deal with old ones
         self._ending = False
         keep = kept_spans(len(topology.workers))
@@ -95,25 +96,20 @@ class Cluster:
         """The stream between two ranks; the first use lays its route."""
         key = (source, to)
         if key not in self._streams:
-            ends = self.nodes[source], self.nodes[to]
-            names = ends[0].name, ends[1].name
-            route, latency_s = self.surroundings.lay(*names)
-            rough = self.surroundings.between(*names)
-            if self.rendezvous:
-                rough = rough._replace(rendezvous=self.rendezvous[to])
-            stream: Stream
-            if self.faults.troubles_ways:
-                stream = TroubledStream(self, *ends, route, latency_s, rough)
-                if self.lives(to) and ends[1].known(source) != self.news.incarnation(source):
-                    stream.stop()  # until the receiver deals with this incarnation
-                    self._unaccepted[key] = stream
-            elif rough == PLAIN:
-                stream = Stream(self, *ends, route, latency_s)
-            else:
-                stream = RoughStream(self, *ends, route, latency_s, rough)
-            self._streams[key] = stream
+            receiver = self.nodes[to]
+            stream = self._streams[key] = self._lay(self.nodes[source], receiver)
+            if self.lives(to) and receiver.known(source) != self.news.incarnation(source):
+                _troubled(stream).stop()  # until the receiver deals with this incarnation
+                self._unaccepted[key] = _troubled(stream)
             self.faults.meets(stream)
         return self._streams[key]
+
+    def stream_to_former(self, source: int, to: int, incarnation: int) -> Stream:
+        """The stream to an incarnation of *to* of whose end *source* has yet to hear: what is sent there is lost."""
+        stream = self._lay(self.nodes[source], self._former[to][incarnation])
+        self._retired.append(stream)
+        self.faults.meets(stream)
+        return stream
 
     def streams(self) -> Iterable[Stream]:
         """Those that have been used, in order of first use."""
@@ -188,6 +184,7 @@ class Cluster:
     def revive(self, rank: int) -> None:
         """*rank*, which is to return, begins from the beginning, as another incarnation."""
         old = self.nodes[rank]
+        self._former.setdefault(rank, []).append(old)
         del self.gone[rank]
         self.news.returns(rank)
         if self.rendezvous:
@@ -226,6 +223,17 @@ class Cluster:
             self.faults.log.drops(fault, message.size_bytes)
 
     # inside
+
+    def _lay(self, sender: SimTransport, receiver: SimTransport) -> Stream:
+        route, latency_s = self.surroundings.lay(sender.name, receiver.name)
+        rough = self.surroundings.between(sender.name, receiver.name)
+        if self.rendezvous:
+            rough = rough._replace(rendezvous=self.rendezvous[receiver.rank])
+        if self.faults.troubles_ways:
+            return TroubledStream(self, sender, receiver, route, latency_s, rough)
+        if rough == PLAIN:
+            return Stream(self, sender, receiver, route, latency_s)
+        return RoughStream(self, sender, receiver, route, latency_s, rough)
 
     def _open(self, source: int, to: int) -> None:
         """*to* takes what the present incarnation of *source* sends."""

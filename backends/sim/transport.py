@@ -236,7 +236,10 @@ class SimTransport:
         return message
 
     def _stream(self, to: int) -> Stream:
-        self._streams[to] = stream = self._cluster.stream(self.rank, to)
+        cluster, known = self._cluster, self.known(to)
+        is_present = known == cluster.news.incarnation(to)
+        stream = cluster.stream(self.rank, to) if is_present else cluster.stream_to_former(self.rank, to, known)
+        self._streams[to] = stream
         return stream
 
     def _listen(self, source: int | Any_) -> None:
