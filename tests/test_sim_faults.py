@@ -160,6 +160,22 @@ def test_a_send_across_a_cut_is_told_of_the_loss_and_so_is_recv_from_any() -> No
     assert run([sender, receiver, idle], "kind: cut, link: n0-sw, at: 500 ms", dead_s=DEAD_S)[:2] == [5.5, 5.5]
 
 
+@pytest.mark.parametrize(("towards", "told_s"), [("", 6.2), (", towards: sw", 6.3)])
+def test_a_send_to_one_that_has_ended_gives_up_across_a_cut(towards: str, told_s: float) -> None:
+    # It still takes what it is sent, until 1.2 s; 5 s later the way is given up. One way: news from there takes 0.1 s.
+    async def sender(node: Transport) -> list[float]:
+        await asyncio.sleep(1.0)
+        times = []
+        for _ in range(2):
+            with pytest.raises(PeerLost, match="out of reach"):
+                await node.send(1, "t", MB)
+            times.append(now())
+        return times
+
+    cut = f"kind: cut, link: n0-sw{towards}, at: 1200 ms"
+    assert run([sender, idle], cut, dead_s=DEAD_S)[0] == pytest.approx([told_s, told_s])
+
+
 def test_only_whoever_waits_is_told_of_a_cut() -> None:
     async def busy(node: Transport) -> float:
         await asyncio.sleep(20)

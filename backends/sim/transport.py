@@ -14,7 +14,7 @@ from backends.sim.ahead import Entry
 from backends.sim.sendbuffer import SendBuffer
 from backends.sim.stream import Beside, Outgoing
 from backends.sim.workers import LEAST_FLOPS
-from simcluster.errors import ENDED
+from simcluster.errors import ENDED, PeerLost
 from simcluster.inbox import Inbox
 from simcluster.misuse import check_work
 from simcluster.payload import Message, Sendable, as_payload, freeze, sizes_of
@@ -177,6 +177,8 @@ class SimTransport:
         for rank, stream in list(self._streams.items()):
             if stream.waiting():
                 self._hear_of(rank)
+                if (cut := self._cut_off_from(rank)) is not None:
+                    self._loop.clock.alarm_at(cut.time_s, stream.break_off, partial(self._out_of_reach, rank, cut))
 
     def expect_news_of(self, rank: int) -> None:
         """*rank* has just departed: the news is sent here if anybody waits for it."""
@@ -267,6 +269,15 @@ class SimTransport:
             for item in self._cluster.news.of(rank, self):
                 self._hear(rank, item)
 
+    def _cut_off_from(self, rank: int) -> Item | None:
+        """Why nothing reaches *rank* any more, which ended well and would still take what it is sent."""
+        if self.inbox.lost.get(rank) != ENDED:
+            return None
+        return next((item for item in self._cluster.news.of(rank, self) if item.cut is not None), None)
+
+    def _out_of_reach(self, rank: int, cut: Item) -> PeerLost:
+        return PeerLost(rank, self._cluster.nodes[rank].name, cut.reason, self.known(rank))
+
     def _hear(self, rank: int, item: Item) -> None:
         known, now_s = self.known(rank), self._loop.clock._now
         if item.time_s < now_s or (item.cut is not None and item.time_s == now_s):
@@ -313,6 +324,9 @@ class SimTransport:
         if self.inbox.died(to):
             await asyncio.sleep(0)
             raise self.inbox.error(to)
+        if (cut := self._cut_off_from(to)) is not None:
+            await asyncio.sleep(max(0.0, cut.time_s - self._loop.clock._now))
+            raise self._out_of_reach(to, cut)
 
 
 def _is_of_a_replica(work: Callable[..., Any]) -> bool:
