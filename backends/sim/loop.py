@@ -138,7 +138,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._numbers = itertools.count()
         self._running = self._closed = self._stopping = False
         self._idle = 0
-        self._generators: dict[int, AsyncGenerator[Any, Any]] = {}
 
     # time and callbacks
 
@@ -252,7 +251,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self._running:
             raise RuntimeError("the simulated loop is running already")
         hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(firstiter=self._remember_generator, finalizer=self._finalize_generator)
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize_generator)
         # A notebook's own loop may be running in this thread; it gets its place back.
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
@@ -264,21 +263,9 @@ class SimLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(outer)
             sys.set_asyncgen_hooks(*hooks)
 
-    def _remember_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self._generators[id(generator)] = generator
-
     def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self._generators.pop(id(generator), None)
         if not self._closed:
             self.create_task(generator.aclose())
-
-    async def shutdown_asyncgens(self) -> None:
-        generators, self._generators = list(self._generators.values()), {}
-        for generator in generators:
-            await generator.aclose()
-
-    async def shutdown_default_executor(self) -> None:
-        """There is none: `run_in_executor` is refused."""
 
     def stop(self) -> None:
         self._stopping = True
