@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import date
@@ -13,13 +14,17 @@ import yaml
 
 import simcluster
 from backends.sim import run_cluster
+from backends.sim.cluster import Cluster
 from simcluster.calibrate import Calibration, calibrate
+from simcluster.calibrate.rehearsal import RING, rehearse
 from simcluster.calibrate.run import PROGRAM, evaluate
 from simcluster.calibrate.write import calibrated_document, calibrated_text
 from simcluster.errors import NeverFinished, UsageError
 from simcluster.experiment import read_experiment
 from simcluster.experiment.job import ClusterJob
 from simcluster.topology import load
+from simcluster.transport import Transport
+from tests.clusters import star
 
 DAY = date(2026, 11, 21)
 QUADRATIC = {"name": "quadratic", "features": 4}
@@ -98,6 +103,20 @@ def test_what_a_node_sends_ahead_is_found_as_far_as_it_was_filled() -> None:
     # 8 Mbit/s and a round of at most 0.25 s: messages of 64 KiB, of which six were sent, all ahead
     assert [found.nodes[name].send_buffer_bytes for name in "ab"] == [390_000, 390_000]
     assert all(node.send_buffer_bytes == 0 for node in load(calibrated_document(simulated(CHAIN))).nodes.values())
+
+
+def test_a_ring_is_rehearsed_as_an_all_reduce_goes_round_it() -> None:
+    # Each of 3 nodes sends 2 x (3 - 1) shares of 1 MB at 1 MB/s: 4 s. One exchange of all 3 MB would take 3 s.
+    cluster = Cluster(star(3, 1e6, 0.0))
+
+    async def body(node: Transport) -> float:
+        async def nothing(*_: object) -> None:
+            pass
+
+        sizes = dict.fromkeys(node.peers, 3_000_000)
+        return (await rehearse(node, asyncio.get_running_loop().time, RING, sizes, nothing, nothing))[1]
+
+    assert cluster.run([body] * 3) == pytest.approx([4.0] * 3, rel=1e-3)
 
 
 def test_a_medium_that_was_taken_for_full_duplex_is_found_out() -> None:

@@ -69,6 +69,15 @@ def test_a_ways_numbers_are_read_off() -> None:
     assert way.misfit == pytest.approx(0.0, abs=1e-9)
 
 
+def test_acknowledgements_are_read_off_the_faster_direction_and_half_duplex_off_the_slower() -> None:
+    there, back = samples(0.0, 1e6, ack=0.3), samples(0.0, 1e6, ack=0.02)
+    # 1 / 1.3 = 0.77 is a direction whose acknowledgements queue after data.
+    assert fit_way(there, back).both_ways.value == fit_way(back, there).both_ways.value == pytest.approx(1 / 1.02)
+    # On one medium, a direction that is served first may look fast: the other one has waited for it.
+    there, back = samples(0.0, 1e6, ack=1.0), samples(0.0, 1e6, ack=0.4)
+    assert fit_way(there, back).both_ways.value == pytest.approx(0.5)
+
+
 def test_what_had_not_left_when_the_last_send_returned_is_the_buffer() -> None:
     there, back = samples(0.0, 1e6), samples(0.0, 1e6)
     there.fill[100_000] = [0.25]  # of 0.6 MB at 1 MB/s, 0.25 MB had left

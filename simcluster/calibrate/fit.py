@@ -72,8 +72,8 @@ def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
 
     - o_s + L + o_r: half a round of empty messages.
     - B: what each further message of a stream of large ones adds.
-    - both ways: what each further message takes if as many come back at the same time, at the end that has them sooner:
-      the other one's acknowledgements may wait behind its own bytes. One medium shows at the later end.
+    - both ways: the time per further message while as many travel the other way, in the faster direction. The
+      acknowledgements of the slower one may queue after data; only a half-duplex link slows that one below HALF.
     - o_s: what sending an empty message takes its caller; of many in a row, since some wait for the loop's turn.
     - o_r: how much apart empty messages come in that are sent as fast as can be. It is told no better than o_s allows:
       if sending takes longer than receiving, both are taken for equal.
@@ -124,9 +124,9 @@ def _ahead(samples: PairSamples, bandwidth_Bps: float) -> float:
 
 
 def _both_ways(alone_s: float, together_s: tuple[float, float]) -> float:
-    """Return the share of the bandwidth that each direction has, told by both ends."""
-    sooner, later = _share(alone_s, min(together_s)), _share(alone_s, max(together_s))
-    return later if later < HALF else sooner
+    """Return the share of the bandwidth that each direction has; *together_s* is the time of each."""
+    faster, slower = _share(alone_s, min(together_s)), _share(alone_s, max(together_s))
+    return slower if slower < HALF else faster
 
 
 def _share(alone_s: float, together_s: float) -> float:

@@ -219,7 +219,7 @@ class _Meter:
         return took_s
 
     async def _cross(self, peer: int, body: Tensor, messages: int) -> float:
-        """Send and receive at once; return what all messages but the first take to arrive."""
+        """Exchange *messages* with *peer*, both ways at once; return seconds from the first arrival to the last."""
         sending = [asyncio.create_task(self.node.send(peer, BOTH, body)) for _ in range(messages)]
         try:
             await self.node.recv(peer, BOTH)
@@ -228,10 +228,11 @@ class _Meter:
                 await self.node.recv(peer, BOTH)
             took_s = self.recorder.now() - first_s
             await asyncio.gather(*sending)
+            return took_s
         finally:
             for task in sending:
                 task.cancel()
-        return took_s
+            await asyncio.gather(*sending, return_exceptions=True)
 
     async def _burst(self, peer: int, body: Tensor) -> float:
         start_s = self.recorder.now()

@@ -56,8 +56,9 @@ async def rehearse(
 ) -> tuple[float, float]:
     """Exchange messages, then take one step; return how long each took here.
 
-    *sizes* are the bytes that this node sends to each peer. TCP begins slowly on a connection that has been idle, as in
-    the first step of a run; in the step that follows, connections are in use, as in all other steps.
+    *sizes* are the bytes for each peer: a star sends them whole, a ring in shares. TCP begins slowly on a connection
+    that has been idle, as in the first step of a run; in the step that follows, connections are in use, as in all
+    others.
     """
     await _begin_together(node)
     start_s = now()
@@ -91,7 +92,7 @@ async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int]) -> None
 
 
 async def _ring(node: Transport, sizes: Mapping[int, int]) -> None:
-    """As in an all-reduce: shares to the next rank, from the one before, 2 (size - 1) times."""
+    """Exchange as an all-reduce does: 2 (size - 1) shares to the next rank, as many from the previous one."""
     after, before = (node.rank + 1) % node.size, (node.rank - 1) % node.size
     share = _body(sizes[after] // node.size)
     for _ in range(2 * (node.size - 1)):

@@ -5,7 +5,8 @@ This file knows rows of samples and robust statistics. It must not know what a s
 A pause of the machine only ever makes a sample longer. A round is disturbed if a witness says so: a loop that woke up
 late, or CPU time that the host of a virtual machine kept. A single sample is if it is far above the same sample of the
 other rounds. Where more than a third of the rounds look disturbed, that is how the machine is: none is set aside, and
-the spread shows it. How much a buffer takes is told by the shortest sample, whichever round that is of.
+the spread shows it. Samples of filling a
+send buffer all stay: the shortest one counts.
 """
 
 from __future__ import annotations
@@ -33,10 +34,9 @@ NORMAL = 1.4826
 
 @dataclass(frozen=True)
 class Rounds:
-    """The *rows* of *kept* rounds, with each disturbed sample replaced by that of the nearest undisturbed round, and
-    what filled buffers in any round.
+    """The *rows* of *kept* rounds, with each disturbed sample replaced by that of the nearest undisturbed round.
 
-    *rejected* has the reason by round, *replaced* counts samples.
+    Samples of filling a buffer are from all rounds. *rejected* has the reason by round, *replaced* counts samples.
     """
 
     rows: tuple[Row, ...]

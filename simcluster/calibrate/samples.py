@@ -25,7 +25,7 @@ OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
 - burst: BURST_MESSAGES empty messages there, the last one answered by an empty one.
 - sends: how long the sends of such a burst took, all together.
 - fill: how long the sends of FILL_MESSAGES messages of N bytes took, all together.
-- both: what STREAM_MESSAGES - 1 messages of N bytes take to come back behind a first one, while as many go there.
+- both: STREAM_MESSAGES messages of N bytes in each direction at once, from the first arrival to the last.
 - work: a piece of work of this kind and N FLOPs.
 - step: a rehearsed step of this pattern, with messages of N bytes.
 - swap: only its messages, over connections that have been idle.
