@@ -105,7 +105,7 @@ class Cluster:
         return self._streams[key]
 
     def stream_to_former(self, source: int, to: int, incarnation: int) -> Stream:
-        """The stream to an incarnation of *to* of whose end *source* has yet to hear: what is sent there is lost."""
+        """Return a stream to a past incarnation of *to*, whose end is unknown to *source*: it drops every message."""
         stream = self._lay(self.nodes[source], self._former[to][incarnation])
         self._retired.append(stream)
         self.faults.meets(stream)

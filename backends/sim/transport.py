@@ -270,7 +270,7 @@ class SimTransport:
                 self._hear(rank, item)
 
     def _cut_off_from(self, rank: int) -> Item | None:
-        """Why nothing reaches *rank* any more, which ended well and would still take what it is sent."""
+        """Return the cut between this node and *rank*, if *rank* has ended well and can no longer drain sends."""
         if self.inbox.lost.get(rank) != ENDED:
             return None
         return next((item for item in self._cluster.news.of(rank, self) if item.cut is not None), None)

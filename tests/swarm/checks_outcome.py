@@ -80,7 +80,7 @@ def _check_done(played: Played, hits: Hits) -> Found:
 
 
 def _came_in_time(played: Played, hits: Hits) -> Iterator[tuple[str, float]]:
-    """(name, time) of each node that came once, when half of the run was to come, to ranks that form a group anew."""
+    """Yield (name, time) of each node that joins a re-forming run once, before half of it has passed."""
     others = [fault for fault in hits.happened if not isinstance(fault, (Restart, Join))]
     if others or "restarts" in played.summary or way_of(played.case, hits) != "re-forms":
         return

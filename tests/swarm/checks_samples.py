@@ -34,7 +34,7 @@ def check_samples(played: Played, before: Played, hits: Hits) -> Found:
         if samples["used"] != applied * batch:
             yield "used = applied", f"{applied:g} batches of {batch} applied, {samples}"
     by_time = hits.plan.time_s is not None
-    is_forgotten = len(played.case.workers) == 1 and bool(hits.comers)  # nobody else knows what it had done
+    is_forgotten = len(played.case.workers) == 1 and bool(hits.comers)  # no peer has its state
     if began_again and not is_forgotten and played.is_done and restores_bits(played.case, hits) and not by_time:
         expected = before.summary.get("samples", {}).get("used")
         if not played.lost and not played.summary.get("regroups") and samples["used"] != expected:
