@@ -173,6 +173,19 @@ def test_ctrl_c_while_torch_is_loaded_ends_the_process_at_once(monkeypatch: pyte
         command(signal.SIGINT, None)
 
 
+@pytest.mark.parametrize("has_said", [False, True])
+def test_a_second_ctrl_c_does_not_repeat_that_the_command_was_interrupted(
+    has_said: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    command = Command()
+    command.ends(has_said=has_said)
+    command.say()
+    command.end_at_once()
+    assert (codes, capfd.readouterr().err) == ([130], "" if has_said else "interrupted\n")
+
+
 def test_ctrl_c_waits_for_the_callback_that_runs_so_that_no_task_loses_its_next_step() -> None:
     cluster = Cluster(star(3))
     seen: list[str] = []

@@ -241,6 +241,15 @@ IN_GROUPS = [
         algorithms=REFORMING,
         kinds=LOSSES,
     ),
+    plant(
+        29,
+        "a rank that asks to be let in waits until its group ends for another reason",
+        "simcluster/regroup/council.py",
+        "if (self._leads or source in self.members) and not self.is_done:",
+        "if source in self.members and not self.is_done:",
+        algorithms=REFORMING,
+        kinds=("restart", "join"),
+    ),
 ]
 
 IN_CHECKPOINTS = [
