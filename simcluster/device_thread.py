@@ -48,6 +48,14 @@ class DeviceThread:
         self._queue.put(piece)
         return piece.future
 
+    def settle(self, patience_s: float | None) -> bool:
+        """Wait for all that was asked for; return False if that has not ended after *patience_s*."""
+        try:
+            self.submit(lambda: None).result(patience_s)
+        except TimeoutError:
+            return False
+        return True
+
     def close(self, patience_s: float) -> bool:
         """Drop what waits, and wait for what runs; return False if that has not ended after *patience_s*.
 

@@ -23,6 +23,7 @@ from tests.replays.__main__ import ALGORITHMS, experiment
 
 STEPS = 8
 BEREFT = Path(__file__).parent / "replays" / "bereft.py"
+CUT_SHORT = Path(__file__).parent / "replays" / "cut_short.py"
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +194,14 @@ def test_a_run_that_failed_is_replayed_up_to_the_same_error(tmp_path: Path) -> N
     assert replayed.run.summary["error"]["type"] == "NodeFailed"
     assert "ValueError: rank" in str(failed.value)
     assert len(replayed.weights) == 3
+
+
+def test_a_step_under_way_when_a_run_fails_is_whole_in_the_weights_recorded(tmp_path: Path) -> None:
+    with pytest.raises(NodeFailed, match="enough"):
+        simcluster.run(
+            experiment({"path": f"{CUT_SHORT}:cut_short"}, 1), backend="sockets", out=tmp_path / "r", report=False
+        )
+    replay(tmp_path / "r", report=False)  # raises if the weights are not those that were recorded
 
 
 def test_half_an_order_is_refused_and_says_whose(copied: Run) -> None:

@@ -90,6 +90,7 @@ class SocketTransport:
         self.putting: Left | None = None  # whose frame the program is putting on its stream just now
         self._sends = self._received = self._pieces = 0
         self._device = DeviceThread(f"device of {self.name}")
+        recorder.settle = self._device.settle
 
     @property
     def peers(self) -> list[int]:

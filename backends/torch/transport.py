@@ -63,6 +63,7 @@ class TorchTransport:
         self._loop = asyncio.get_running_loop()
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
         self._device = DeviceThread(f"device of {self.name}")
+        recorder.settle = self._device.settle
         self._over: set[int] = set()  # peers of whom nothing more comes
         self._all_over = asyncio.Event()
         self._links = {

@@ -23,6 +23,9 @@ from simcluster.transport import Transport
 CLOCKS_APART_S = 1.0
 """How far the clocks of real nodes may be apart: each starts when it hears that the run begins."""
 
+WORK_S = 5.0
+"""How long the work in hand of a node that failed, or was stopped, may take to end; it has no weights after that."""
+
 
 # pydantic's validators import for a while when the first of them is made. It is made here, so that the process which
 # nodes are forked from pays once, rather than each of them during its run.
@@ -87,13 +90,15 @@ async def run_node(
         raise
     finally:
         finished_s = part.end()
+        # A step that was under way when the algorithm was cancelled still changes the weights.
+        is_settled = recorder.settle(None if recorder.record.ended_well else WORK_S)
         try:
-            if not recorder.is_interrupted:
+            if is_settled and not recorder.is_interrupted:
                 await part.judge(finished_s)
         finally:
-            record = recorder.finish(part.replica.weights_sha256(), finished_s)
+            record = recorder.finish(part.replica.weights_sha256() if is_settled else None, finished_s)
             record.holds_part = part.replica.is_parted and node.rank != OBSERVED_RANK
-            if (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":
+            if is_settled and (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":
                 record.weights = to_safetensors(part.replica.names, part.replica.parameters)
     return recorder.record
 

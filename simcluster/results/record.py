@@ -147,7 +147,9 @@ class Recorder:
     *channel* and *restored* are a backend's: who takes checkpoints, and what this node goes on from. *incarnation* is 0
     in a first life that began with the run, and higher by one each time that the node comes late or comes back.
     *told_to_leave*: its algorithm is to end where its step does. *is_interrupted*: the run ends unjudged.
-    *losses_are_planned*: no node is lost but by the plan, unlike on real nodes and in their replay.
+    *losses_are_planned*: no node is lost but by the plan, unlike on real nodes and in their replay. *settle* is a
+    backend's whose work outlives the wait for it: it returns when the work in hand has ended, or False after the given
+    seconds.
     """
 
     def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
@@ -162,6 +164,7 @@ class Recorder:
         self.told_to_leave = False
         self.is_interrupted = False
         self.losses_are_planned = True
+        self.settle: Callable[[float | None], bool] = lambda patience_s: True
 
     @property
     def incarnation(self) -> int:
