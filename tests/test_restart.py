@@ -14,6 +14,7 @@ from backends.sim.cluster import Cluster
 from backends.sim.outcome import outcome
 from simcluster.errors import PeerLost
 from simcluster.transport import ANY, Cost, Transport
+from tests.clusters import with_nodes
 from tests.plans import plan
 from tests.test_sim_faults import MB, Body, idle_for, links, now
 
@@ -61,6 +62,26 @@ def test_what_is_first_sent_before_its_end_is_heard_of_is_lost() -> None:
         return (await node.recv(0)).tag
 
     assert run([sends, receives], "kind: restart, node: n1, at: 1 s, after: 10 ms")[1] == "late"
+
+
+def test_a_message_in_a_send_buffer_tells_nobody_of_a_loss() -> None:
+    # The buffer holds it until 5 s. The peer is gone at 1 s and back at 1.01; the sender asks nothing before 3 s.
+    async def sends(node: Transport) -> float:
+        await node.send(1, "early", MB.repeat(5))
+        await asyncio.sleep(3)
+        with pytest.raises(PeerLost, match=CRASHED):
+            await node.send(1, "unheard", None)
+        told_s = now()
+        await comes_back(node, 1)
+        await node.send(1, "late", None)
+        return told_s
+
+    async def receives(node: Transport) -> str:
+        return (await node.recv(0)).tag
+
+    topology = with_nodes(links(2), send_buffer_bytes=5_000_000)
+    cluster = Cluster(topology, faults=plan(topology, "kind: restart, node: n1, at: 1 s, after: 10 ms"))
+    assert cluster.run([sends, receives]) == [3.0, "late"]
 
 
 def test_it_may_come_back_several_times() -> None:

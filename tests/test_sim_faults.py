@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -218,6 +219,25 @@ def idle_for(time_s: float) -> Body:
         await asyncio.sleep(time_s)
 
     return body
+
+
+def test_a_message_lost_in_a_cut_no_longer_stands_in_the_way_of_another_that_was_not_asked_for() -> None:
+    # A route takes 0.1 s. n1's megabyte is announced and asked for by 0.2 s, leaves by 1.2, and is cut off before 1.3;
+    # the receiver waits for it until 6.25. Then n2's is asked for: 0.1 s, 1 s and 0.1 s.
+    async def takes(node: Transport) -> tuple[float, int, float]:
+        with pytest.raises(PeerLost):
+            await node.recv(ANY)
+        told_s = now()
+        return told_s, (await node.recv(ANY)).source, now()
+
+    async def sends(node: Transport) -> None:
+        await asyncio.sleep(node.rank - 1)
+        await node.send(0, "t", MB)
+
+    topology = replace(links(3), inbox_bytes=0)
+    cut = "kind: cut, link: n1-sw, at: 1250 ms"
+    told = run([takes, sends, sends], cut, topology=topology, dead_s=DEAD_S)[0]
+    assert told == (6.25, 2, pytest.approx(7.45))
 
 
 def test_a_partition_stops_what_crosses_it_and_nothing_else() -> None:

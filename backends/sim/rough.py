@@ -120,6 +120,11 @@ class RoughStream(Stream):
             self._on_silence.append(then)
         return bool(self.under_way_B)
 
+    def drop(self, message: Message, cause: object) -> None:
+        super().drop(message, cause)
+        if self._rough.rendezvous is not None:
+            self._rough.rendezvous.forget(message)
+
     # inside
 
     def _announced(self, outgoing: Outgoing) -> None:

@@ -27,6 +27,7 @@ class SendBuffer:
         if held_B > self._size_bytes or outgoing.injected.done():
             return False
         self._held_B[to] = held_B
+        outgoing.is_held = True
         self._leaving[outgoing.injected] = None
         outgoing.injected.add_done_callback(partial(self._release, to, outgoing.body_B))
         return True
@@ -39,5 +40,3 @@ class SendBuffer:
     def _release(self, to: int, body_B: int, injected: asyncio.Future[None]) -> None:
         self._held_B[to] -= body_B
         del self._leaving[injected]
-        if not injected.cancelled():
-            injected.exception()  # a loss that nobody waits to hear of: the next send or recv tells it

@@ -35,10 +35,11 @@ class Beside(Protocol):
 class Outgoing:
     """A message on its way out: *injected* is done when its last byte has left, at *left_s*.
 
-    *beside* is a receiver that waits together with it, in an exchange, and fails with it.
+    *beside* is a receiver that waits together with it, in an exchange, and fails with it. What *is_held* by a send buffer
+    has no sender that waits.
     """
 
-    __slots__ = ("beside", "body_B", "flow", "injected", "left_s", "message")
+    __slots__ = ("beside", "body_B", "flow", "injected", "is_held", "left_s", "message")
 
     def __init__(self, message: Message, body_B: int, injected: asyncio.Future[None]) -> None:
         self.message = message
@@ -47,6 +48,7 @@ class Outgoing:
         self.flow: Flow | None = None
         self.beside: Waiting | None = None
         self.left_s = 0.0
+        self.is_held = False
 
     def wait_beside(self, receiver: Waiting) -> None:
         self.beside = receiver
@@ -132,7 +134,9 @@ class Stream:
         for outgoing in waiting:
             if outgoing.beside is not None:
                 fail(outgoing.beside, error())
-            if not outgoing.injected.done():
+            if outgoing.is_held:
+                outgoing.injected.cancel()  # nobody is told: the next send or recv is
+            elif not outgoing.injected.done():
                 outgoing.injected.set_exception(error())
 
     def _start(self, outgoing: Outgoing) -> None:
