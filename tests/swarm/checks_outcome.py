@@ -122,6 +122,8 @@ def _stands_badly(played: Played, hits: Hits) -> str:
         return f"weights {stands} are those of no node that is left"
     initial = hits.plan.workload.replica(0, len(summary["nodes"]), hits.plan.seed, steps=1).weights_sha256()
     meets_first = played.case.algorithm == "easgd" and hits.plan.steps == 1  # the centre moves towards x before x moves
-    if stands == initial and left != {initial} and hits.plan.time_s is None and not meets_first:
+    standing = [node for name, node in summary["nodes"].items() if name not in lost and node["weights_sha256"] == stands]
+    in_time = hits.plan.time_s is None or all(node.get("incarnation") for node in standing)  # one from the start need not be
+    if stands == initial and left != {initial} and in_time and not meets_first:
         return "it has the initial weights, and others have trained"
     return ""
