@@ -1,11 +1,10 @@
-"""Drives headless Chromium by its DevTools protocol over a pipe: a page is opened, typed into, asked, photographed.
+"""Drives headless Chromium by its DevTools protocol over a pipe: a page is opened, typed into and asked.
 
 This file knows the protocol. It must not know what a page tells.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -73,9 +72,6 @@ class Page:
         )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
-
-    def photograph(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
 
     def _next(self) -> Any:
         while b"\0" not in self._rest:
