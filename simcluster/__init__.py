@@ -6,12 +6,12 @@ An algorithm's author needs five names: `Transport`, `Replica`, `ANY`, `Cost` an
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # typing's own takes a while to import, in which a Ctrl-C would still be answered by Python
 if TYPE_CHECKING:
+    from typing import Any
+
     from simcluster.errors import (
         Deadlock,
         NeverFinished,
@@ -99,6 +99,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     if name == "verify":  # a package that can be called: it must stay what `import simcluster.verify` finds here
         return importlib.import_module("simcluster.verify")
     if name not in _HOME:

@@ -34,6 +34,10 @@ MOMENT_S, END_S, EMPTY_S = 300.0, 60.0, 30.0
 ABORTS = re.compile(
     r"(?m)^(error: )?[\w.:]*(Error|Exception)\b|[Aa]bort|Traceback|terminate called|c10::|never awaited|was destroyed"
 )
+BEFORE_OURS = re.compile(
+    r'Traceback .*\n(?:  (?!File ".*/simcluster/(?!__init__|__main__)).*\n)*KeyboardInterrupt\s*\Z'
+)
+"""Python's answer before our first line. A shell shows 130 for the process then, which SIGINT itself has ended."""
 
 
 @dataclass(frozen=True)
@@ -154,12 +158,14 @@ def _ending(command: Command, code: int | None) -> list[str]:
     if code is None:
         return [f"did not end within {END_S:g} s of the Ctrl-C"]
     problems = []
-    # A shell shows 130 for a process that SIGINT itself has ended, which is Python's answer before our first line.
-    if code not in (INTERRUPTED, -signal.SIGINT):
+    said = command.said()
+    if code == -signal.SIGINT and ("Traceback" not in said or BEFORE_OURS.search(said)):
+        code, said = INTERRUPTED, ""
+    if code != INTERRUPTED:
         problems.append(f"exit code {code}: {_tail(command)}")
-    if found := ABORTS.search(command.said()):
+    if found := ABORTS.search(said):
         problems.append(f"said {found.group()!r}: {_tail(command)}")
-    if command.said().splitlines().count("interrupted") > 1:
+    if said.splitlines().count("interrupted") > 1:
         problems.append(f"said more than once that it was interrupted: {_tail(command)}")
     if left := command.left(EMPTY_S):
         problems.append(f"left behind: {left}")
