@@ -185,6 +185,19 @@ def test_a_script_that_sweeps_whenever_it_is_read_does_so_once(tmp_path: Path) -
     assert (done.stdout, done.stderr) == ("read\n['done', 'done']\n", "")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what signals are blocked")
+def test_a_ctrl_c_never_reaches_the_fork_server() -> None:
+    script = (
+        "from multiprocessing import forkserver\n"
+        "from simcluster.experiment.sweep.engines import start_fork_server\n"
+        "start_fork_server()\n"
+        "print(open(f'/proc/{forkserver._forkserver._forkserver_pid}/status').read())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    (blocked,) = (line.split()[1] for line in done.stdout.splitlines() if line.startswith("SigBlk:"))
+    assert int(blocked, 16) & 1 << signal.SIGINT - 1
+
+
 def test_an_unknown_engine_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="local, dask"):
         simcluster.sweep(SMALL, {"algorithm.pull_interval": [1, 2]}, out=tmp_path / "s", engine_name="cloud")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -86,8 +86,7 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
     """Until the pool breaks or all are done; of a pool that breaks, those that were under way have died."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["simcluster.experiment.node", "simcluster.experiment.run"])
-    with _main_hidden(), _out_of_reach():
-        forkserver.ensure_running()
+    start_fork_server()
     waiting = list(reversed(calls))
     under_way: dict[Future[None], int] = {}
     with ProcessPoolExecutor(min(jobs, len(calls)), context, initializer=_begin) as pool:
@@ -114,6 +113,13 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def start_fork_server() -> None:
+    """A Ctrl-C never reaches it."""
+    resource_tracker.ensure_running()  # which unblocks SIGINT once it is started
+    with _main_hidden(), _out_of_reach():
+        forkserver.ensure_running()
 
 
 @contextmanager
