@@ -35,8 +35,8 @@ class Beside(Protocol):
 class Outgoing:
     """A message on its way out: *injected* is done when its last byte has left, at *left_s*.
 
-    *beside* is a receiver that waits together with it, in an exchange, and fails with it. What *is_held* by a send buffer
-    has no sender that waits.
+    *beside* is a receiver that waits together with it, in an exchange, and fails with it. No sender waits for what
+    *is_held* by a send buffer.
     """
 
     __slots__ = ("beside", "body_B", "flow", "injected", "is_held", "left_s", "message")

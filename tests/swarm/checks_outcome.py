@@ -115,15 +115,16 @@ def _least_steps(case: Case, hits: Hits) -> int:
 
 def _stands_badly(played: Played, hits: Hits) -> str:
     """Return the fault of the node whose weights and loss are the run's, or nothing."""
-    summary, lost = played.summary, played.lost
-    left = {node["weights_sha256"] for name, node in summary["nodes"].items() if name not in lost}
+    summary = played.summary
+    living = [node for name, node in summary["nodes"].items() if name not in played.lost]
+    left = {node["weights_sha256"] for node in living}
     stands = summary["weights_sha256"]
     if stands not in left:
         return f"weights {stands} are those of no node that is left"
     initial = hits.plan.workload.replica(0, len(summary["nodes"]), hits.plan.seed, steps=1).weights_sha256()
     meets_first = played.case.algorithm == "easgd" and hits.plan.steps == 1  # the centre moves towards x before x moves
-    standing = [node for name, node in summary["nodes"].items() if name not in lost and node["weights_sha256"] == stands]
-    in_time = hits.plan.time_s is None or all(node.get("incarnation") for node in standing)  # one from the start need not be
-    if stands == initial and left != {initial} and in_time and not meets_first:
+    # Where the time ends a run, a node that was there from the start need not have come to a step.
+    late = all(node.get("incarnation") for node in living if node["weights_sha256"] == stands)
+    if stands == initial and left != {initial} and (hits.plan.time_s is None or late) and not meets_first:
         return "it has the initial weights, and others have trained"
     return ""

@@ -21,6 +21,9 @@ DEAD_S: Final = 5.0
 """The default of *dead_s*."""
 
 MOMENTS: Final = ("anywhere", "zero", "together", "boundary", "soon after", "last step", "after the end")
+OFTEN: Final = (8, 1, 1, 2, 3, 2, 1)
+OFTEN_BY_TIME: Final = (6, 1, 1, 2, 3, 5, 0)
+"""How often each is drawn, the second where the time ends the run: nothing happens after that, and much just before."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,16 @@ class _Drawer:
 
     def __init__(self, case: Case, clock: Clock, dead_s: float) -> None:
         self.case, self.clock, self.dead_s = case, clock, dead_s
+        self._by_time = "time" in case.document["stop"]
         self.faults: list[dict[str, Any]] = []
         self._last_s = 0.0
 
     def add(self, dice: Dice, kind: str) -> None:
         fault: dict[str, Any] = {"kind": kind}
         if kind in OF_NODES:
-            fault["node"] = dice.pick("node", self.case.workers)
+            workers = self.case.workers
+            # The first stands for the run, if the time that is left lets it train.
+            fault["node"] = dice.pick("node", workers, [3, *[1] * (len(workers) - 1)] if self._by_time else None)
             if kind == "join" and any(fault.items() <= other.items() for other in self.faults):
                 return  # a node joins once
         elif kind in OF_LINKS:
@@ -94,7 +100,7 @@ class _Drawer:
 
     def _moment(self, dice: Dice) -> float:
         end_s, steps_s = self.clock.end_s, self.clock.steps_s
-        moment = dice.pick("moment", MOMENTS, (8, 1, 1, 2, 3, 2, 1))
+        moment = dice.pick("moment", MOMENTS, OFTEN_BY_TIME if self._by_time else OFTEN)
         if moment == "zero":
             return 0.0
         if moment == "together" and self.faults:
