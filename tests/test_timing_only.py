@@ -87,7 +87,7 @@ def test_every_algorithm_takes_the_time_and_sends_the_messages_of_real_numerics(
 @pytest.mark.parametrize(
     "workload",
     [
-        {"name": "gpt", "batch_size": 2, "context": 16},
+        {"name": "gpt", "layers": 2, "width": 32, "heads": 2, "batch_size": 2, "context": 16},
         {"name": "quadratic"},
         {"name": "mnist_mlp", "optimizer": "adamw"},
     ],
