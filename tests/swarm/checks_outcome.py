@@ -38,7 +38,7 @@ def check_outcome(played: Played, hits: Hits) -> Found:
     attempts, most = len(played.summary.get("restarts", ())), played.case.options.get("max_restarts", 0)
     if isinstance(error, PeerLost) and attempts < most:
         yield "a run that may begin again does", f"{error}; {attempts} of {most} restarts"
-    elif attempts and len(played.losses) <= attempts:
+    elif attempts and len(played.losses) <= attempts and "min_workers" not in played.case.options:  # some may be late
         yield "a run that began again ends well", f"{error}; losses: {played.losses}"
     elif not attempts and must_be_done(played.case, hits):
         yield "the promised outcome", f"{error}; core {hits.core}, may be lost {sorted(hits.may_be_lost)}"
