@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simcluster.errors import PeerLost
+from simcluster.experiment.fault_kinds import UNTRAINED
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.restarts import Restarts
 from simcluster.results.record import NodeRecord, RunRecord, regroups, standing
@@ -50,6 +51,8 @@ def test_a_dead_or_untrained_rank_does_not_stand_for_the_run() -> None:
     assert standing([dead, untrained]) is dead, "no node ended well: the last group says how far the run came"
     dead.steps = 0
     assert standing([dead, untrained]) is untrained, "the time was up before any node had taken a step"
+    there = NodeRecord(2, "c", ended_well=True)
+    assert standing([dead, untrained, there]) is there, "its weights may have changed within a step"
 
 
 def test_a_group_counts_once_its_first_rank_has_begun_it() -> None:
@@ -78,6 +81,9 @@ def test_a_model_that_rank_0_was_to_put_together_is_lost_with_it() -> None:
     assert str(record.error) == "rank 0 (a) is lost: crashed"
     dead = RunRecord([NodeRecord(0, "a", trained=True)], 1.0, 1.0, extra={"lost": {"a": "crashed"}})
     assert Restarts(ClusterJob(["a"], "{}"), most=1).again(dead), "a run whose every node died is not done"
+    back = RunRecord([NodeRecord(0, "a", ended_well=True, incarnation=1, steps=1), *ended], 1.0, 1.0)
+    assert Restarts(ClusterJob(["a", "b", "c"], "{}"), most=1).again(back)
+    assert str(back.error) == f"rank 0 (a) is lost: {UNTRAINED}"
     whole = RunRecord([NodeRecord(0, "a", ended_well=True), *ended], 1.0, 1.0)
     assert not Restarts(ClusterJob(["a", "b", "c"], "{}"), most=1).again(whole)
     assert whole.error is None

@@ -23,6 +23,7 @@ LIMITS_S = (1e-6, 1e9)
 CRASHED = "crashed by the fault plan"
 ABSENT = "has not joined yet"
 NEVER_JOINED = "never joined"
+UNTRAINED = "it came back, and the time was up before it had trained"
 NOTICE_S = 30.0
 """How long a node that is told to leave may take to come to the end of its step."""
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from simcluster.errors import NodeFailed, PeerLost
+from simcluster.experiment.fault_kinds import UNTRAINED
 from simcluster.experiment.faults_to_come import faults_to_come
 from simcluster.experiment.job import NODE_PROGRAM, ClusterJob
 from simcluster.results.record import RunRecord, last
@@ -61,11 +62,15 @@ class Restarts:
 
     def _result_lost(self, record: RunRecord) -> PeerLost | None:
         """The loss of a rank, if those that are lost took with them what the run was for: the model, if it trains."""
-        lost = record.extra.get("lost")
-        if not lost or (last(record.nodes) if self.job.program == NODE_PROGRAM else len(lost) < len(record.nodes)):
+        lost = record.extra.get("lost", {})
+        is_left = last(record.nodes) if self.job.program == NODE_PROGRAM else len(lost) < len(record.nodes)
+        if is_left or not record.nodes:
             return None
-        gone = min(record.nodes, key=lambda node: (node.name not in lost, not node.trained, node.rank))
-        return PeerLost(gone.rank, gone.name, lost.get(gone.name, ""))
+        gone = min(
+            record.nodes,
+            key=lambda node: (node.name not in lost, not (lost or node.incarnation), not node.trained, node.rank),
+        )
+        return PeerLost(gone.rank, gone.name, lost.get(gone.name, UNTRAINED))
 
     def _note_faults(self, record: RunRecord) -> list[dict[str, Any]]:
         """Return the faults of *record* in the time of the whole run: an attempt begins where something was kept."""

@@ -347,7 +347,7 @@ ONCE_THERE = [
         44,
         "the result is that of a rank that never trained",
         RECORD,
-        "[node for node in well if node.trained or not node.incarnation or idle]",
+        "[node for node in well if node.trained or not node.incarnation]",
         "well",
         kinds=("join", "restart"),
         was_there=True,
