@@ -5,8 +5,7 @@ This file knows rows of samples and robust statistics. It must not know what a s
 A pause of the machine only ever makes a sample longer. A round is disturbed if a witness says so: a loop that woke up
 late, or CPU time that the host of a virtual machine kept. A single sample is if it is far above the same sample of the
 other rounds. Where more than a third of the rounds look disturbed, that is how the machine is: none is set aside, and
-the spread shows it. Samples of filling a
-send buffer all stay: the shortest one counts.
+the spread shows it. Samples of filling a send buffer all stay: the shortest one counts.
 """
 
 from __future__ import annotations
