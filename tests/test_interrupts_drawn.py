@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interrupts.case import draw
-from tests.interrupts.trial import run_trial
+from tests.interrupts.trial import BEFORE_OURS, run_trial
 
 SEEDS = [
     (7, "sim", "run", "start"),
@@ -15,6 +15,13 @@ SEEDS = [
     (6, "sim", "sweep", "workers"),
     (11, "sockets", "run", "nodes"),
 ]
+
+
+@pytest.mark.parametrize(("file", "is_early"), [("__init__", True), ("__main__", True), ("cli", False)])
+def test_a_traceback_is_pythons_own_only_before_our_first_line(file: str, is_early: bool) -> None:
+    frames = f'  File "/bin/simcluster", line 5, in <module>\n    x\n  File "/a/simcluster/{file}.py", line 7\n    y\n'
+    said = f"Traceback (most recent call last):\n{frames}KeyboardInterrupt\n"
+    assert bool(BEFORE_OURS.search(said)) == is_early
 
 
 @pytest.mark.parametrize(("seed", "backend", "command", "moment"), SEEDS)
