@@ -48,7 +48,7 @@ class DeviceThread:
         self._queue.put(piece)
         return piece.future
 
-    def settle(self, patience_s: float | None) -> bool:
+    def settle(self, patience_s: float) -> bool:
         """Wait for all that was asked for; return False if that has not ended after *patience_s*."""
         try:
             self.submit(lambda: None).result(patience_s)

@@ -14,6 +14,6 @@ def test_a_device_has_settled_when_the_last_piece_asked_for_has_ended() -> None:
     assert not device.settle(0.0)
     assert done == []
     go.set()
-    assert device.settle(None)
+    assert device.settle(60.0)
     assert done == [0, 1, 2]
     assert device.close(60.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 
 import simcluster
 from backends.sim import run_cluster
+from simcluster.errors import NodeFailed
 from simcluster.experiment import read_experiment
 from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.node import prepare
+from simcluster.experiment.node import LAST_STEP_S, prepare
 from simcluster.results.folder import Run
+from simcluster.results.record import Recorder
 from simcluster.topology import load
 from simcluster.workloads import mnist_mlp
 
@@ -62,6 +65,22 @@ def test_evaluating_more_often_changes_nothing_else(backend: str, tmp_path: Path
     if backend == "sim":
         assert often.summary["elapsed_s"] == seldom.summary["elapsed_s"]
         assert often.summary["nodes"] == seldom.summary["nodes"]
+
+
+def test_work_without_an_end_when_the_time_is_up_is_the_nodes_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited_s: list[float] = []
+
+    def never(recorder: Recorder) -> Callable[[float], bool]:
+        return lambda patience_s: bool(waited_s.append(patience_s))
+
+    monkeypatch.setattr(Recorder, "settle", property(never, lambda recorder, settle: None), raising=False)
+    with pytest.raises(NodeFailed, match="goes on after 240 s"):
+        run(tmp_path / "run", stop={"steps": STEPS, "time": "1 ns"})
+    assert LAST_STEP_S in waited_s
+    summary = simcluster.load_run(tmp_path / "run").summary
+    assert (summary["status"], summary["weights_sha256"]) == ("failed", None)
 
 
 def test_a_run_stops_at_its_time_and_not_before(tmp_path: Path) -> None:

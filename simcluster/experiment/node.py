@@ -26,6 +26,9 @@ CLOCKS_APART_S = 1.0
 WORK_S = 5.0
 """How long the work in hand of a node that failed, or was stopped, may take to end; it has no weights after that."""
 
+LAST_STEP_S = 240.0
+"""How long the work in hand may take to end when the time is up, before that is the node's failure."""
+
 
 # pydantic's validators import for a while when the first of them is made. It is made here, so that the process which
 # nodes are forked from pays once, rather than each of them during its run.
@@ -91,7 +94,7 @@ async def run_node(
     finally:
         finished_s = part.end()
         # A step that was under way when the algorithm was cancelled still changes the weights.
-        is_settled = recorder.settle(None if recorder.record.ended_well else WORK_S)
+        is_settled = recorder.settle(LAST_STEP_S if recorder.record.ended_well else WORK_S)
         try:
             if is_settled and not recorder.is_interrupted:
                 await part.judge(finished_s)
@@ -100,6 +103,9 @@ async def run_node(
             record.holds_part = part.replica.is_parted and node.rank != OBSERVED_RANK
             if is_settled and (keep_weights or part.stands_for_the_run) and experiment.numerics == "real":
                 record.weights = to_safetensors(part.replica.names, part.replica.parameters)
+    if not is_settled:
+        recorder.record.ended_well = False
+        raise RuntimeError(f"the work in hand when the algorithm ended goes on after {LAST_STEP_S:g} s")
     return recorder.record
 
 

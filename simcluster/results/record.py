@@ -164,7 +164,7 @@ class Recorder:
         self.told_to_leave = False
         self.is_interrupted = False
         self.losses_are_planned = True
-        self.settle: Callable[[float | None], bool] = lambda patience_s: True
+        self.settle: Callable[[float], bool] = lambda patience_s: True
 
     @property
     def incarnation(self) -> int:
