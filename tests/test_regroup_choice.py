@@ -1,6 +1,8 @@
-"""Who belongs to the next group and where it goes on, from what is known: no messages, no time."""
+"""Who belongs to the next group and where it goes on, from what is known; and where the last group's messages end."""
 
 from __future__ import annotations
+
+import asyncio
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,10 @@ from simcluster.errors import ENDED
 from simcluster.experiment.fault_kinds import GIVEN_UP, cut_off
 from simcluster.regroup.choice import form, newest
 from simcluster.regroup.facts import Facts
-from simcluster.regroup.words import Held
+from simcluster.regroup.listening import Ear
+from simcluster.regroup.words import Held, mark_of
+from simcluster.transport import ANY, Transport
+from tests.clusters import run, star
 
 CUT = cut_off(5.0)
 
@@ -129,3 +134,21 @@ def test_what_is_chosen_is_held_by_all_holders_and_nothing_newer_is(held: dict[i
     assert holders == sorted(rank for rank, names in held.items() if best in names)
     assert all(best in names for names in common)
     assert not any(all(other in names for names in common) for other in (A, B, C) if other > best)
+
+
+def test_a_full_inbox_is_emptied_up_to_the_mark_of_the_group_that_is_awaited() -> None:
+    """Not up to that of the group which is over: messages to that one follow it, and a word comes after them."""
+
+    async def speaker(node: Transport) -> None:
+        for tag in (mark_of(1, 0), "1.0:x", "1.0:x", mark_of(2, 0), "2.0:x"):
+            await node.send(1, tag, "x" * 100)
+
+    async def listener(node: Transport) -> tuple[str, str]:
+        ended = asyncio.Event()
+        ear = Ear(node, Facts(1, 2, 0), lambda message: None, lambda lost: None, ended.set)
+        ear.drain([0], 2)
+        await ended.wait()
+        following = await node.recv(0, ANY)
+        return ear.marks[0, 0], following.tag
+
+    assert run(star(2), speaker, listener, inbox_bytes=64)[1] == (mark_of(2, 0), "2.0:x")

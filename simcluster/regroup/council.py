@@ -16,7 +16,6 @@ from simcluster.regroup.facts import Facts
 from simcluster.regroup.listening import Ear
 from simcluster.regroup.speaking import Voice
 from simcluster.regroup.words import (
-    MARK,
     TAG,
     Call,
     Decision,
@@ -25,6 +24,7 @@ from simcluster.regroup.words import (
     Life,
     Out,
     Propose,
+    mark_of,
     understood,
 )
 from simcluster.transport import ANY, Transport
@@ -153,7 +153,7 @@ class Council:
             if self.failure is not None:
                 raise self.failure
             leader = self._leader
-            self.ear.drain(sorted({*self.members, *self._node.peers}))
+            self.ear.drain(sorted({*self.members, *self._node.peers}), self.number + 1)
             if leader == self.facts.rank:
                 decided, decision = await self._lead(held)
                 if decided and decision is None:
@@ -290,7 +290,7 @@ class Council:
 
     async def cross(self) -> None:
         """Returns when nothing of an earlier group is left in any member's stream to this one, or there is unrest."""
-        mark = f"{MARK}{self.number}.{self.leader_of_group}"
+        mark = mark_of(self.number, self.leader_of_group)
         others = [rank for rank in self.members if rank != self.facts.rank]
         for rank in others:
             self._voice.post(rank, mark)
@@ -300,7 +300,7 @@ class Council:
             gone = [rank for rank in behind if self.facts.is_lost(rank) or rank in self.facts.finished]
             self.unrest = self.unrest or bool(gone)
             if not self.unrest:
-                self.ear.drain(behind)
+                self.ear.drain(behind, self.number)
             return self.unrest or not behind
 
         await self.until(over)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from simcluster.errors import PeerLost
 from simcluster.payload import Message
 from simcluster.regroup.facts import Facts
-from simcluster.regroup.words import MARK, TAG, Life
+from simcluster.regroup.words import MARK, TAG, Life, number_of
 from simcluster.transport import ANY, Transport
 
 LOOK_S = 1e-3
@@ -46,8 +46,8 @@ class Ear:
         """Note that the transport has just lost an earlier life of *rank* than the one that others have told of."""
         self._behind.add(rank)
 
-    def drain(self, ranks: Sequence[int]) -> None:
-        """Takes all that these have sent to the group that is over: it must not hold up what comes behind it. So it is
+    def drain(self, ranks: Sequence[int], number: int) -> None:
+        """Take all that these have sent to groups before that of *number*: it must not hold up what follows. So it is
         heard, too, which of them have ended.
         """
         for rank in ranks:
@@ -56,7 +56,7 @@ class Ear:
                 continue  # its present life has yet to reach this node: its Join will be heard
             self._behind.discard(rank)
             if rank != self._facts.rank and (task is None or task.done()):
-                self._draining[rank] = asyncio.create_task(self._drain(rank))
+                self._draining[rank] = asyncio.create_task(self._drain(rank, number))
 
     def stop_draining(self) -> None:
         for task in self._draining.values():
@@ -88,7 +88,7 @@ class Ear:
             else:
                 self._hear(message)
 
-    async def _drain(self, rank: int) -> None:
+    async def _drain(self, rank: int, number: int) -> None:
         try:
             while True:
                 message = await self._node.recv(rank, ANY)
@@ -96,7 +96,8 @@ class Ear:
                     self._hear(message)
                 elif message.tag.startswith(MARK):
                     self.marks[rank, message.incarnation] = message.tag
-                    return
+                    if number_of(message.tag) >= number:
+                        return
         except PeerLost as lost:
             self._lose(lost)
         finally:

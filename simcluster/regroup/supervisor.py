@@ -117,7 +117,7 @@ class Supervisor:
             return False
         # The lowest rank stands for the run: it stays until all others are through, or need it once more.
         others = [rank for rank in council.members if rank != me]
-        council.ear.drain(others)
+        council.ear.drain(others, council.number + 1)
         await council.until(lambda: council.unrest or not set(others) & set(self._node.peers))
         council.ear.stop_draining()
         return council.unrest

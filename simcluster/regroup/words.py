@@ -94,3 +94,13 @@ def understood(message: Message) -> Word:
     """The way back."""
     word: Word = msgspec.json.decode(message["word"], type=Word)
     return word
+
+
+def mark_of(number: int, leader: int) -> str:
+    """The mark before the first message to the group of *number* that *leader* formed."""
+    return f"{MARK}{number}.{leader}"
+
+
+def number_of(mark: str) -> int:
+    """The number of the group that *mark* stands before."""
+    return int(mark.removeprefix(MARK).partition(".")[0])
