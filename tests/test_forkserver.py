@@ -50,25 +50,36 @@ def test_when_the_launcher_is_killed_its_nodes_end(program: str, how: signal.Sig
     wait_for(lambda: all(gone(pid) for pid in family))
 
 
-def test_nodes_end_when_their_launcher_is_gone_even_without_the_fork_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        # Its loop never runs again, so its control lane's thread has to end it.
+        ("busy_forever", "the launcher is gone and the algorithm does not end: exiting"),
+        ("forever", "the launcher is gone: the connection was closed by the peer"),
+    ],
+)
+def test_nodes_end_and_say_so_when_their_launcher_is_gone_even_without_the_fork_server(
+    program: str, words: str, tmp_path: Path
+) -> None:
     key_file, port = tmp_path / "key", free_port()
     write_key(key_file, generate_key())
-    code = (
+    script = (
         "import json, sys; from backends.sockets import run_cluster; "
         "from simcluster.experiment.job import ClusterJob; "
         "run_cluster(ClusterJob(['a'], json.dumps({'folder': sys.argv[1]}), addresses=[('127.0.0.1', 1)], "
-        "program='tests.node_programs:busy_forever', "
+        f"program='tests.node_programs:{program}', "
         "options={'rendezvous': sys.argv[2], 'key_file': sys.argv[3]}))"
     )
     where = f"127.0.0.1:{port}"
     with (
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), where, str(key_file)], cwd=ROOT) as launcher,
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path), where, str(key_file)], cwd=ROOT) as launcher,
         hand_started("a", where, key_file) as node,
     ):
         pids_in(tmp_path, "a")
         launcher.kill()
-        # Its loop never runs again, so its control lane's thread has to end it.
-        assert node.wait() == 1
+        said, _ = node.communicate()
+        assert said.decode().splitlines() == [words]
+        assert node.returncode == 1
 
 
 def test_a_run_outlives_the_process_that_started_its_nodes(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class ControlLane:
         self._connection: Connection | None = None
         self._heard_s = 0.0
         self._closing = False
-        self._lost = False
+        self._lost: str | None = None  # why the launcher is gone
         self._lock = threading.Lock()
         self._ended: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -80,8 +80,8 @@ class ControlLane:
             self._on_message, self._on_lost, self._report = on_message, on_lost, report
             for message in self._early:
                 on_message(message)
-            if self._lost:
-                on_lost("the launcher is gone")
+            if self._lost is not None:
+                on_lost(self._lost)
 
     def send(self, message: FromNode) -> None:
         self._call(lambda: self._put(message))
@@ -153,7 +153,7 @@ class ControlLane:
         self._heard_s = self._loop.time()
         await self._beat()
         await self._connection.end()
-        if self._lost and not self._closing:
+        if self._lost is not None and not self._closing:
             await asyncio.sleep(LAST_S)
             if not self._closing:
                 print(
@@ -209,9 +209,9 @@ class ControlLane:
     def _lose(self, reason: str) -> None:
         assert self._ended is not None
         with self._lock:
-            if self._lost or self._closing:
+            if self._lost is not None or self._closing:
                 return
-            self._lost = True
+            self._lost = reason
             self._ended.set()
             if not self.job.done():
                 self.job.set_exception(RunError(f"the launcher is gone: {reason}"))

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -254,8 +255,14 @@ class _Node:
         self._soon(self._receive, message)
 
     def _launcher_lost(self, reason: str) -> None:
-        self._soon(self._receive, Stop(f"the launcher is gone: {reason}"))
-        self._soon(self._leave.set)
+        self._soon(self._give_up, f"the launcher is gone: {reason}")
+
+    def _give_up(self, reason: str) -> None:
+        """End without a launcher. It hears of nothing any more: the log alone can say why."""
+        if not self._leave.is_set():
+            print(reason, file=sys.stderr, flush=True)
+        self._receive(Stop(reason))
+        self._leave.set()
 
     def _soon(self, action: Callable[..., object], *given: object) -> None:
         """Call *action* in the node's loop, unless the node's life is over: the lane lasts a little longer."""
