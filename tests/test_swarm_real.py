@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from backends.sockets import generate_key, write_key
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
 from tests.mutants.trial import ROOT
+from tests.socket_runs import free_port, wait_for
 from tests.swarm_real.checks import _raised, check_end
 from tests.swarm_real.defects import PLANTED
 from tests.swarm_real.draw import AS_FAULT, FROM_OUTSIDE, PLANNED, draw
@@ -84,9 +86,10 @@ def test_of_a_traceback_the_error_is_found_also_in_a_group() -> None:
 
 
 def test_a_process_of_a_command_is_found_when_it_is_left(tmp_path: Path) -> None:
-    launcher = Launcher(stays=False)
-    launcher.begin(["--version"], tmp_path / "said", {})
-    assert launcher.left() or launcher.ended() is not None
+    launcher, key = Launcher(stays=False), tmp_path / "key"
+    write_key(key, generate_key())
+    launcher.begin(["node", "a", "--join", f"127.0.0.1:{free_port()}", "--key-file", str(key)], tmp_path / "said", {})
+    wait_for(launcher.left)  # it looks for its launcher for a minute
     launcher.close()
     assert not launcher.left()
 
