@@ -21,9 +21,11 @@ from simcluster.errors import CheckpointError, CheckpointWarning, NobodyLeft, Pe
 from simcluster.experiment.fault_kinds import Crash, Fault, Hang, Join, Slow, Spell
 from simcluster.experiment.fault_kinds import Cut as LinkCut
 from simcluster.experiment.faults_to_come import faults_to_come
+from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.kept import begin_with, last_before_the_end, last_complete
 from simcluster.experiment.read import read_experiment
-from simcluster.results.record import RunRecord
+from simcluster.experiment.restarts import Restarts
+from simcluster.results.record import NodeRecord, RunRecord
 from tests.kept import hashes, play
 
 SLOW_STAR = {
@@ -224,3 +226,13 @@ def test_a_fault_happens_once_and_a_condition_holds_whenever_the_run_is_there(
     fault: Fault, began_s: float, happened_s: float | None, spells: list[Spell]
 ) -> None:
     assert [spell for one in faults_to_come([fault], began_s, happened_s) for spell in one.spells] == spells
+
+
+def test_a_run_that_fails_for_a_late_comer_begins_again_with_it() -> None:
+    """A real one fails at its first message to it, long before it would have come: the attempt lasts, by the plan."""
+    join, crash = Join(spells=((0.0, 4.0),), rank=1), Crash(spells=((5.0, inf),), rank=0)
+    restarts = Restarts(ClusterJob(["a", "b"], "{}", faults=(join, crash)), most=1)
+    row = {"kind": "join", "target": "b", "spells_s": [[0.001, None]]}
+    nodes = [NodeRecord(0, "a"), NodeRecord(1, "b")]
+    assert restarts.again(RunRecord(nodes, 0.01, 0.01, PeerLost(1, "b", "joined too late"), extra={"faults": [row]}))
+    assert restarts.job.faults == (crash,)

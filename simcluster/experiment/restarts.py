@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from simcluster.errors import NodeFailed, PeerLost
-from simcluster.experiment.fault_kinds import UNTRAINED
+from simcluster.experiment.fault_kinds import UNTRAINED, Join
 from simcluster.experiment.faults_to_come import faults_to_come
 from simcluster.experiment.job import NODE_PROGRAM, ClusterJob
 from simcluster.results.record import RunRecord, last
@@ -42,7 +42,10 @@ class Restarts:
         if not isinstance(record.error, WORTH_IT) or record.went_on or len(self._earlier) == self._most:
             return False
         starts_s = [start_s for row in rows for start_s, _ in row["spells_s"]]
-        self._happened_s = max([self._happened_s, self._began_s + record.elapsed_s, *starts_s])
+        # An attempt that fails for a node which has yet to join lasts, by the plan, until that has come.
+        joins_s = [end_s for fault in self.job.faults if isinstance(fault, Join) for _, end_s in fault.spells]
+        ended_s = max([record.elapsed_s, *joins_s])
+        self._happened_s = max([self._happened_s, self._began_s + ended_s, *starts_s])
         if self.job.keeping is not None:
             self.job.keeping.attempt_ended(self._happened_s)
         place = self._begin_again()
