@@ -53,6 +53,10 @@ def test_a_dead_or_untrained_rank_does_not_stand_for_the_run() -> None:
     assert standing([dead, untrained]) is untrained, "the time was up before any node had taken a step"
     there = NodeRecord(2, "c", ended_well=True)
     assert standing([dead, untrained, there]) is there, "its weights may have changed within a step"
+    untrained.trained = True  # it was let in and given the state, of step 0
+    for rank, node in enumerate((untrained, there)):
+        node.group_number, node.group_rank = 2, rank
+    assert standing([dead, untrained, there]) is there
 
 
 def test_a_group_counts_once_its_first_rank_has_begun_it() -> None:

@@ -312,12 +312,13 @@ def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
 def last(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
     """Return those of *nodes* whose model may be the run's: they ended well, with all of it, and have trained.
 
-    One that was there from the beginning need not have: the time may be up before a first step. Nor need one that came
-    back if no node ever took a step, and none was there from the beginning.
+    A node that was there from the beginning need not have trained: the time may be up before its first step. Until any
+    node has taken a step, one that came back counts only if no other is left: the state that it took over is untrained.
     """
     well = [node for node in nodes if node.ended_well and not node.holds_part]
-    lasting = [node for node in well if node.trained or not node.incarnation]
-    return lasting or ([] if any(node.steps for node in nodes) else well)
+    if not any(node.steps for node in nodes):
+        return [node for node in well if not node.incarnation] or well
+    return [node for node in well if node.trained or not node.incarnation]
 
 
 def regroups(nodes: Sequence[NodeRecord]) -> list[dict[str, Any]]:
