@@ -1,4 +1,4 @@
-"""Who belongs to the next group and where it goes on, from what is known; and where the last group's messages end."""
+"""The members of the next group, the state that they go on from, and where the last group's messages end."""
 
 from __future__ import annotations
 
