@@ -20,7 +20,7 @@ demo: $(STAMP)
 	$(BIN)/simcluster compare runs/demo-sim runs/demo-sockets
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 verify: $(STAMP)
 	$(BIN)/python -m tests.verify_all

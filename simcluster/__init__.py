@@ -21,19 +21,19 @@ if TYPE_CHECKING:
         SimclusterError,
         UsageError,
     )
-    from simcluster.experiment.fault_plan import faults
     from simcluster.experiment.resume import resume
     from simcluster.experiment.run import run
-    from simcluster.experiment.sweep import sweep
-    from simcluster.experiment.whatif import whatif
+    from simcluster.fault_plans.plan import faults
     from simcluster.payload import Message, Payload, pack
-    from simcluster.replaying.replay import replay
-    from simcluster.results.compare import compare
-    from simcluster.results.folder import Run, load_run
-    from simcluster.results.static.save import save_figure
-    from simcluster.results.sweep_folder import load_sweep
+    from simcluster.replays.run import replay
+    from simcluster.reports.static.save import save_figure
+    from simcluster.runs.compare import compare
+    from simcluster.runs.folder import Run, load_run
+    from simcluster.runs.sweep_folder import load_sweep
+    from simcluster.sweeps import sweep
     from simcluster.transport import ANY, FREE, Cost, Transport
     from simcluster.verify import verify
+    from simcluster.what_if import whatif
     from simcluster.workloads import Replica, Workload
 
 _HOME = {
@@ -47,23 +47,23 @@ _HOME = {
     "Payload": "payload",
     "PeerLost": "errors",
     "Replica": "workloads",
-    "Run": "results.folder",
+    "Run": "runs.folder",
     "RunError": "errors",
     "SimclusterError": "errors",
     "Transport": "transport",
     "UsageError": "errors",
     "Workload": "workloads",
-    "compare": "results.compare",
-    "faults": "experiment.fault_plan",
-    "load_run": "results.folder",
-    "load_sweep": "results.sweep_folder",
+    "compare": "runs.compare",
+    "faults": "fault_plans.plan",
+    "load_run": "runs.folder",
+    "load_sweep": "runs.sweep_folder",
     "pack": "payload",
-    "replay": "replaying.replay",
+    "replay": "replays.run",
     "resume": "experiment.resume",
     "run": "experiment",
-    "save_figure": "results.static.save",
-    "sweep": "experiment.sweep",
-    "whatif": "experiment.whatif",
+    "save_figure": "reports.static.save",
+    "sweep": "sweeps",
+    "whatif": "what_if",
 }
 
 __all__ = [

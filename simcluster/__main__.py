@@ -28,7 +28,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, answer)
     code: object = 0
     try:
-        from simcluster.cli import main as command
+        from simcluster.cli.app import main as command
 
         answer.begins()
         try:

@@ -28,11 +28,11 @@ def catalogue(kind: str) -> dict[str, str]:
             "torch": "torch.distributed: under torchrun, Slurm or Kubernetes",
         }
     if kind in ("topologies", "experiments"):
-        from simcluster.shipped import shipped_names
+        from simcluster.documents.shipped import shipped_names
 
         return dict.fromkeys(shipped_names("topologies" if kind == "topologies" else "experiments"), "")
     if kind in ("links", "devices"):
-        from simcluster.topology.presets import DEVICES, LINKS
+        from simcluster.topology.presets.links import DEVICES, LINKS
 
         presets: Mapping[str, Any] = LINKS if kind == "links" else DEVICES
         return {name: str(preset) for name, preset in sorted(presets.items())}
@@ -81,7 +81,7 @@ def _functions(kind: str) -> Mapping[str, Callable[..., Any]]:
 
 def _in_words(function: Callable[..., Any]) -> str:
     """The settings with their defaults, then the first line of the docstring."""
-    from simcluster.experiment.settings import settings_of
+    from simcluster.documents.settings import settings_of
 
     settings = ", ".join(f"{s.name}={s.default!r}" if not s.required else s.name for s in settings_of(function))
     text = inspect.getdoc(function)

@@ -95,6 +95,9 @@ class RunError(SimclusterError):
 ENDED = "ended its algorithm"
 """The reason of a PeerLost whose peer is not dead but done, on every backend."""
 
+TIME_IS_UP = "the time of the run was up"
+"""The reason of a PeerLost at a node that came, or came back, after the run's last moment."""
+
 
 class PeerLost(RunError):
     """The node of *rank* is gone, in its life *incarnation*, and a peer needed it."""

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backends.sockets import generate_key, write_key
-from tests.socket_runs import GUARD_S, free_port
+from tests.support.root import ROOT
+from tests.support.socket_runs import GUARD_S, free_port
 
-ROOT = Path(__file__).parent.parent
 ALGORITHMS = ("sync_ps", "all_reduce_dp", "zero", "pipeline")
 SIZES = ((64, 32), (512, 256), (1024, 512))
 """Hidden units and batch: of the last two, OpenMP parts the products among all the threads that it has."""

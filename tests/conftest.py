@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from simcluster import cli
+from simcluster.cli import app as cli
 from simcluster.intra_op import one_thread
 
 # How long an example takes says something about the machine, not about the law. The same examples every time, so that

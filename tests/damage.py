@@ -26,7 +26,7 @@ from unittest import mock
 import yaml
 
 import simcluster
-from simcluster import cli
+from simcluster.cli import app as cli
 
 LINK = {"bandwidth": "1 Mbps", "latency": "1 ms"}
 EXPERIMENT: dict[str, Any] = {

@@ -9,9 +9,9 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.support.root import ROOT
+
 PAGE = ROOT / "docs" / "figures.md"
 
 

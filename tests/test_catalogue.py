@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import inspect
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.catalogue import KINDS, catalogue, names
-from simcluster.experiment.settings import settings_of
+from simcluster.documents.settings import settings_of
 from simcluster.workloads import WORKLOADS
-
-ROOT = Path(__file__).parents[1]
+from tests.support.root import ROOT
 
 
 @pytest.mark.parametrize("kind", ["kinds", *KINDS])
@@ -47,7 +47,7 @@ def row_of(algorithm: str) -> str:
 
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm_has_a_page_of_code_a_page_of_text_and_a_row_that_its_claim_bears_out(algorithm: str) -> None:
-    code = (ROOT / "simcluster" / "algorithms" / f"{algorithm}.py").read_text(encoding="utf-8")
+    code = inspect.getsource(sys.modules[ALGORITHMS[algorithm].__module__])
     assert 50 <= len(code.splitlines()) <= 152
     page = (ROOT / "docs" / "algorithms" / f"{algorithm}.md").read_text(encoding="utf-8")
     missing = [setting.name for setting in settings_of(ALGORITHMS[algorithm]) if f"`{setting.name}`" not in page]
@@ -55,3 +55,9 @@ def test_every_algorithm_has_a_page_of_code_a_page_of_text_and_a_row_that_its_cl
     outcomes = importlib.import_module(f"simcluster.verify.claims.{algorithm}").CLAIM.outcomes
     lost = row_of(algorithm).rstrip(" |").rsplit("| ", 1)[1]
     assert lost.startswith("fails" if outcomes["crash of a worker"] == "fails" else "goes on")
+
+
+def test_no_module_takes_the_name_of_what_import_simcluster_hands_out() -> None:
+    """Importing it would put the module in its place. `verify` is a package that can be called."""
+    taken = [name for name in simcluster.__all__ if importlib.util.find_spec(f"simcluster.{name}")]
+    assert taken == ["verify"]

@@ -17,16 +17,17 @@ from typing import Any
 import pytest
 
 import simcluster
-from simcluster.bench import bench_simulator
-from simcluster.bench_collective import bench_collective
+from simcluster.bench.collective import bench_collective
+from simcluster.bench.simulator import bench_simulator
+from simcluster.documents.yaml import describe, parse_value
 from simcluster.errors import MOST_PROBLEMS, MOST_TEXT, Problem, SimclusterError, UsageError, nearest
-from simcluster.experiment.faults import FAULTS_LIMIT, SPELLS_IN_ALL_LIMIT
 from simcluster.experiment.read import read_experiment
-from simcluster.experiment.sweep.axes import read_axes
+from simcluster.fault_plans.read import FAULTS_LIMIT, SPELLS_IN_ALL_LIMIT
 from simcluster.limits import MOST_STEPS, MOST_WHOLE
+from simcluster.sweeps.axes import read_axes
 from simcluster.terminal import Visible, visible
-from simcluster.topology import generators, load
-from simcluster.yaml_lines import describe, parse_value
+from simcluster.topology import load
+from simcluster.topology.presets import generators
 
 COMMAND = Path(sys.executable).with_name("simcluster")
 SMALL = {

@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.root import ROOT
+
 EVERYWHERE = {"loop": 1, "compute": 1, "data": 1}
 
 
@@ -19,7 +19,7 @@ EVERYWHERE = {"loop": 1, "compute": 1, "data": 1}
 def numbers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """By kind of thread, in a process whose new threads begin with 3, as on a machine of three cores."""
     settings = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-    command = [sys.executable, "-m", "tests.intra_op_kinds", str(tmp_path_factory.mktemp("kinds"))]
+    command = [sys.executable, "-m", "tests.support.intra_op_kinds", str(tmp_path_factory.mktemp("kinds"))]
     environment = settings | {"OMP_NUM_THREADS": "3"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -15,8 +15,8 @@ import torch
 import simcluster
 from simcluster.errors import UsageError
 from simcluster.kernels import PORTABLE, heed_portable, numerics
+from tests.support.root import ROOT
 
-ROOT = Path(__file__).parent.parent
 EXPERIMENT: dict[str, Any] = {
     "topology": {"generator": "star", "workers": 2},
     "algorithm": "all_reduce_dp",

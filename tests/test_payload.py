@@ -21,7 +21,7 @@ from simcluster.payload import (
     pack,
     sizes_of,
 )
-from simcluster.unknown import UNKNOWN
+from simcluster.unknown_number import UNKNOWN
 
 
 def test_short_forms_become_payloads() -> None:

@@ -10,9 +10,9 @@ import torch
 from backends.sim.cluster import Cluster
 from simcluster.rng import NodeRandom, numpy_stream, torch_stream
 from simcluster.topology import Device
-from simcluster.topology.stragglers import Lognormal
+from simcluster.topology.model.stragglers import Lognormal
 from simcluster.transport import Cost, Transport
-from tests.clusters import star
+from tests.support.clusters import star
 
 
 def test_a_stream_is_the_same_on_every_machine() -> None:

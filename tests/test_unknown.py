@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from simcluster.unknown import UNKNOWN, Undecidable, UnknownNumber
+from simcluster.unknown_number import UNKNOWN, Undecidable, UnknownNumber
 
 
 @pytest.mark.parametrize(

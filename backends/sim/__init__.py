@@ -9,20 +9,20 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from backends.sim.bodies import run_bodies
 from backends.sim.cluster import Cluster
 from backends.sim.kept import OffTheClock
+from backends.sim.local import run_bodies
 from backends.sim.outcome import outcome
-from backends.sim.watching import Teller
+from backends.sim.telemetry import Teller
+from simcluster.documents.yaml import describe
 from simcluster.errors import Problem, RunError, UsageError
-from simcluster.experiment.fault_kinds import LIMITS_S
 from simcluster.experiment.restarts import Restarts
+from simcluster.fault_plans.kinds import LIMITS_S
 from simcluster.intra_op import one_thread
 from simcluster.kernels import heed_portable
-from simcluster.results.record import RunRecord
+from simcluster.runs.record import RunRecord
 from simcluster.watching.telling import run_info
 from simcluster.workloads.ledger import Ledger
-from simcluster.yaml_lines import describe
 
 if TYPE_CHECKING:
     from backends.sim.transport import SimTransport

@@ -11,27 +11,27 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from backends.sim.ahead import Ring
 from backends.sim.conservation import check_conservation
+from backends.sim.deadlock import waits_of
 from backends.sim.devices import DeviceModel
 from backends.sim.faults import Faults
-from backends.sim.frozen import owner_of_task
-from backends.sim.garbage import collected_rarely
-from backends.sim.loop import Drained, Endless, SimLoop, SimTask
-from backends.sim.models import MODELS
-from backends.sim.network import Network
-from backends.sim.news import Departure, News
+from backends.sim.lookahead import Ring
+from backends.sim.loop.event_loop import Drained, Endless, SimLoop, SimTask
+from backends.sim.loop.garbage import collected_rarely
+from backends.sim.loop.suspended import owner_of_task
+from backends.sim.membership import Departure, News
+from backends.sim.network.flows import Network
+from backends.sim.network.models import MODELS
+from backends.sim.network.routes import PLAIN, Surroundings
 from backends.sim.rendezvous import AskingNode, Rendezvous
 from backends.sim.rough import RoughStream
 from backends.sim.stream import INBOX_BYTES, Stream
-from backends.sim.surroundings import PLAIN, Surroundings
 from backends.sim.transport import SimTransport
 from backends.sim.troubled import TroubledStream
-from backends.sim.waiting import waits_of
 from simcluster.errors import ENDED, Deadlock, Left, NeverFinished
-from simcluster.experiment.fault_kinds import ABSENT, DEAD_S, Fault
+from simcluster.fault_plans.kinds import ABSENT, DEAD_S, Fault
 from simcluster.interrupts import PATIENCE_S, CtrlC
-from simcluster.results.record import Recorder, kept_spans
+from simcluster.runs.record import Recorder, kept_spans
 
 if TYPE_CHECKING:
     from simcluster.payload import Message
@@ -268,6 +268,7 @@ class Cluster:
                 result = await body(node)
             except Left as left:
                 result, reason = left, str(left)
+            self._stop_receiving(node)
             if node.buffer is not None:
                 await node.buffer.flush()
         except BaseException as error:
@@ -277,13 +278,20 @@ class Cluster:
                 self._cancel_children(node)
                 self._announce(node, f"failed: {type(error).__name__}: {error}")
             raise
-        self._cancel_children(node)
-        if reason == ENDED:
-            node.inbox.close()
-        else:
+        if reason != ENDED:
             self._see_off(node, reason)
         self._announce(node, reason)
         return result
+
+    def _stop_receiving(self, node: SimTransport) -> None:
+        """The body of *node* is over: from now on it takes in whatever it is sent, and drops it.
+
+        Before its own buffer is empty: two nodes may hold messages for each other.
+        """
+        self._cancel_children(node)
+        node.inbox.close()
+        for peer in self._living.values():
+            peer.pump(node.rank)
 
     def _see_off(self, node: SimTransport, reason: str) -> None:
         """*node* was told to leave, and does."""

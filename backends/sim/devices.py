@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backends.sim.stragglers import slowdown_of
-from simcluster.experiment.fault_kinds import Factors, stretched
+from simcluster.fault_plans.kinds import Factors, stretched
 from simcluster.rng import numpy_stream
 from simcluster.transport import FREE, Cost
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from math import inf, prod
 from typing import TYPE_CHECKING
 
-from backends.sim.losses import together
-from backends.sim.news import Severance
+from backends.sim.membership import Severance
+from backends.sim.network.losses import together
 from backends.sim.troubled import TroubledStream
-from simcluster.experiment.fault_kinds import (
+from simcluster.fault_plans.kinds import (
     CRASHED,
     Bandwidth,
     Crash,
@@ -36,7 +36,7 @@ from simcluster.experiment.fault_kinds import (
     overdue,
     severed,
 )
-from simcluster.experiment.fault_log import FaultLog
+from simcluster.fault_plans.log import FaultLog
 
 if TYPE_CHECKING:
     from backends.sim.cluster import Cluster

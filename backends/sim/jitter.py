@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import numpy as np
 
-    from simcluster.topology.conditions import Jitter
+    from simcluster.topology.model.conditions import Jitter
 
 Draw: TypeAlias = Callable[[], float]
 """Seconds, 0 or more."""

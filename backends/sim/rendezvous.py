@@ -15,8 +15,8 @@ from backends.sim.transport import SimTransport
 from simcluster.transport import Any_
 
 if TYPE_CHECKING:
+    from backends.common.inbox import Waiting
     from backends.sim.rough import RoughStream
-    from simcluster.inbox import Waiting
     from simcluster.payload import Message
 
 

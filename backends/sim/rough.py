@@ -14,16 +14,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from backends.sim.host import Host
 from backends.sim.jitter import Draw
-from backends.sim.losses import Losses
+from backends.sim.network.conditions import Weather
+from backends.sim.network.losses import Losses
+from backends.sim.stages import Host
 from backends.sim.stalling import StallingFlow
 from backends.sim.stream import Outgoing, Stream
-from backends.sim.weather import Weather
 
 if TYPE_CHECKING:
     from backends.sim.cluster import Cluster
-    from backends.sim.network import Route
+    from backends.sim.network.flows import Route
     from backends.sim.rendezvous import Rendezvous
     from backends.sim.transport import SimTransport
     from simcluster.payload import Message
@@ -84,7 +84,7 @@ class RoughStream(Stream):
             super().pump()
         elif self._current is None and self._queue:
             outgoing = self._queue[0]
-            if self.receiver.rank in self.cluster.news.departed:
+            if self.receiver.inbox.is_closed:
                 self.admit(outgoing)  # it is dropped there
             elif outgoing is not self._offered:
                 self._offered = outgoing

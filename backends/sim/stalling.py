@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from backends.sim.clock import Clock
-from backends.sim.losses import Stall
-from backends.sim.network import Flow, Network, Route
+from backends.sim.loop.clock import Clock
+from backends.sim.network.flows import Flow, Network, Route
+from backends.sim.network.losses import Stall
 
 
 class StallingFlow(Flow):

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from simcluster.topology.stragglers import (
+from simcluster.topology.model.stragglers import (
     Constant,
     Exponential,
     Lognormal,
@@ -59,7 +59,7 @@ def slowdown_of(straggler: Straggler | None, random: np.random.Generator) -> Slo
 
 
 def draw_factor(straggler: Straggler, random: np.random.Generator) -> float:
-    """One draw of a factor that is drawn anew for every piece of work: `simcluster.topology.stragglers` says whence."""
+    """One draw of a factor, new for every piece of work: see `simcluster.topology.model.stragglers`."""
     match straggler:
         case Constant(factor):
             return factor

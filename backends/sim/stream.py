@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from simcluster.inbox import Waiting, fail
+from backends.common.inbox import Waiting, fail
 from simcluster.payload import Message
 
 if TYPE_CHECKING:
     from backends.sim.cluster import Cluster
-    from backends.sim.network import Flow, Route
+    from backends.sim.network.flows import Flow, Route
     from backends.sim.transport import SimTransport
 
 INBOX_BYTES = 64 * 1024 * 1024

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from backends.sim.ahead import Entry
+from backends.common.arguments import check_work
+from backends.common.inbox import Inbox
+from backends.sim.lookahead import Entry
+from backends.sim.loop.workers import LEAST_FLOPS
 from backends.sim.sendbuffer import SendBuffer
 from backends.sim.stream import Beside, Outgoing
-from backends.sim.workers import LEAST_FLOPS
 from simcluster.errors import ENDED, PeerLost
-from simcluster.inbox import Inbox
-from simcluster.misuse import check_work
 from simcluster.payload import Message, Sendable, as_payload, freeze, sizes_of
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from backends.sim.cluster import Cluster
     from backends.sim.devices import DeviceModel
-    from backends.sim.news import Item
+    from backends.sim.membership import Item
     from backends.sim.stream import Stream
-    from simcluster.experiment.fault_kinds import Fault
-    from simcluster.results.record import Recorder
+    from simcluster.fault_plans.kinds import Fault
+    from simcluster.runs.record import Recorder
 
 T = TypeVar("T")
 
@@ -182,12 +182,13 @@ class SimTransport:
 
     def expect_news_of(self, rank: int) -> None:
         """*rank* has just departed: the news is sent here if anybody waits for it."""
-        stream = self._streams.get(rank)
-        blocked = stream is not None and stream.waiting()
-        if self.inbox.mailbox.waited_for(rank) or blocked:
+        if self.inbox.mailbox.waited_for(rank) or (rank in self._streams and self._streams[rank].waiting()):
             self._hear_of(rank)
-        if stream is not None and blocked and self._cluster.news.departed[rank].reason == ENDED:
-            stream.pump()  # what still comes is taken there, and dropped
+
+    def pump(self, rank: int) -> None:
+        """*rank* has room again for what waits to be sent to it."""
+        if rank in self._streams:
+            self._streams[rank].pump()
 
     def welcome(self, rank: int, incarnation: int) -> None:
         """The news is here that *rank* has come back as *incarnation*."""

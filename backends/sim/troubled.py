@@ -18,7 +18,7 @@ from backends.sim.rough import Roughness, RoughStream
 from backends.sim.stream import Outgoing
 
 if TYPE_CHECKING:
-    from backends.sim.network import Route
+    from backends.sim.network.flows import Route
     from simcluster.payload import Message
 
 

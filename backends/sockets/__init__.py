@@ -10,12 +10,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from backends.sockets.keys import OPEN_KEY, generate_key, read_key, write_key
+from backends.sockets.wire.keys import OPEN_KEY, generate_key, read_key, write_key
 from simcluster.interrupts import Cancellable, CtrlC
 
 if TYPE_CHECKING:
     from simcluster.experiment.job import ClusterJob
-    from simcluster.results.record import RunRecord
+    from simcluster.runs.record import RunRecord
 
 __all__ = ["OPEN_KEY", "generate_key", "join", "read_key", "run_cluster", "write_key"]
 
@@ -28,8 +28,8 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     KeyboardInterrupt after everything has been ended. May be called where a loop runs, as in a notebook: it
     then waits for a thread.
     """
-    from backends.sockets.launch import run_job
-    from backends.sockets.settings import read_options
+    from backends.sockets.launcher.launcher import run_job
+    from backends.sockets.launcher.settings import read_options
 
     options, key = read_options(job)
     run = Cancellable(run_job(job, options, key))
@@ -52,7 +52,7 @@ def join(
     tls: str | None = None,
     on_left: Callable[[], object] = lambda: None,
 ) -> int:
-    """Runs as node *name* of the run at *rendezvous*: see backends.sockets.node."""
-    from backends.sockets import node
+    """Runs as node *name* of the run at *rendezvous*: see backends.sockets.node.process."""
+    from backends.sockets.node import process as node
 
     return node.join(name, rendezvous, key, listen, files=files, tls=tls, on_left=on_left)

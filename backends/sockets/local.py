@@ -12,12 +12,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from backends.sockets.endpoints import open_socket
-from backends.sockets.keys import generate_key
 from backends.sockets.loops import run_to_its_end
-from backends.sockets.mesh import Mesh
-from backends.sockets.transport import INBOX_BYTES, SocketTransport
-from simcluster.results.record import Recorder
+from backends.sockets.net.addresses import open_socket
+from backends.sockets.node.mesh import Mesh
+from backends.sockets.node.transport import INBOX_BYTES, SocketTransport
+from backends.sockets.wire.keys import generate_key
+from simcluster.runs.record import Recorder
 from simcluster.testing import ComesBack, Crash
 from simcluster.testing.owners import Owners
 

@@ -10,9 +10,9 @@ import importlib.util
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from backends.sockets.counting import counting_loop
+from backends.common.event_loop import run_in
+from backends.sockets.node.order import counting_loop
 from simcluster.errors import Problem, UsageError
-from simcluster.keeper import run_in
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from backends.sockets.frame import MESSAGE_LIMIT_BYTES
+from backends.sockets.wire.frame import MESSAGE_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from backends.sockets.control import Job
+    from backends.sockets.wire.messages import Job
     from simcluster.experiment.job import ClusterJob
 
 LEAST_BYTES = 64 * 1024

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from backends.torch.group import Place
     from backends.torch.settings import Options
     from simcluster.experiment.job import ClusterJob
-    from simcluster.results.record import RunRecord
+    from simcluster.runs.record import RunRecord
 
 __all__ = ["run_cluster"]
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from backends.torch.group import Group, HashStore, Place
 from backends.torch.loops import run_to_its_end
 from backends.torch.transport import INBOX_BYTES, TorchTransport
-from simcluster.results.record import Recorder
+from simcluster.runs.record import Recorder
 from simcluster.testing import Crash
 from simcluster.testing.owners import Owners
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
-from simcluster.keeper import run_in
+from backends.common.event_loop import run_in
 
 T = TypeVar("T")
 

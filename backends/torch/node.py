@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from backends.common.event_loop import KEEPER
 from backends.torch.board import Board, Patience, Pulse, Status
 from backends.torch.group import Group, Place, PrefixStore, Store
 from backends.torch.loops import run_to_its_end
@@ -21,9 +22,8 @@ from backends.torch.transport import TorchTransport
 from simcluster.errors import LaunchFailed, RunError, SimclusterError
 from simcluster.experiment.job import ClusterJob
 from simcluster.intra_op import one_thread
-from simcluster.keeper import KEEPER
 from simcluster.kernels import heed_portable
-from simcluster.results.record import NodeRecord, Recorder, RunRecord, kept_spans
+from simcluster.runs.record import NodeRecord, Recorder, RunRecord, kept_spans
 
 WAITS_SHOWN = 20
 STOP_S = 3.0

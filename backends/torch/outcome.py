@@ -13,8 +13,8 @@ import msgspec
 
 from backends.torch.board import Status
 from simcluster.errors import NeverFinished, NodeFailed, PeerLost, RunError
-from simcluster.results.copies import hand_in, put_back, told
-from simcluster.results.record import NodeRecord, RunRecord
+from simcluster.runs.copies import hand_in, put_back, told
+from simcluster.runs.record import NodeRecord, RunRecord
 
 DETAILS_CHARACTERS = 20_000
 

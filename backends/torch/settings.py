@@ -10,10 +10,10 @@ from typing import Any
 
 from backends.torch.group import Place
 from backends.torch.transport import INBOX_BYTES
+from simcluster.documents.yaml import describe
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.fault_kinds import DEAD_S, LIMITS_S
 from simcluster.experiment.job import ClusterJob
-from simcluster.yaml_lines import describe
+from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 
 MOST = {"inbox_bytes": 2**50}
 """Of what is no time."""

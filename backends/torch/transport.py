@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 
 import torch
 
+from backends.common.arguments import check_work
+from backends.common.device_thread import DeviceThread
+from backends.common.inbox import Inbox
 from backends.torch.frame import Frame, Kind, content_of, control_frame, data_frame, read_message
 from backends.torch.group import Group
 from backends.torch.link import Link
-from simcluster.device_thread import DeviceThread
 from simcluster.errors import ENDED, ProtocolError
-from simcluster.inbox import Inbox
-from simcluster.misuse import check_work
 from simcluster.payload import Message, Sendable, as_payload
-from simcluster.results.record import Recorder
 from simcluster.rng import NodeRandom
+from simcluster.runs.record import Recorder
 from simcluster.transport import ANY, Any_, Cost
 
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.papers.frame import Check, Lab, Paper, agrees
-from simcluster.bench_collective import bench_collective
-from simcluster.topology import generators
+from simcluster.bench.collective import bench_collective
+from simcluster.topology.presets import generators
 
 A, B = 100e-6, 1e9
 """Latency of a route; bytes a second of a link."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simcluster.algorithms.parameter_server import SERVER
-from simcluster.algorithms.serving import Listener
+from simcluster.algorithms.parameter_server.server import SERVER
+from simcluster.algorithms.parameter_server.serving import Listener
 from simcluster.errors import PeerLost
 from simcluster.transport import Transport
 from simcluster.workloads import Replica

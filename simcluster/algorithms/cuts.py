@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simcluster.algorithms.pipeline_plan import plan_of
+from simcluster.algorithms.model_parallel.pipeline_plan import plan_of
 from simcluster.workloads import Replica
 
 Settings = Mapping[str, Any]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from simcluster.transport import Cost, Transport
-from simcluster.workloads.costs import elementwise_cost
+from simcluster.workloads.costs.costs import elementwise_cost
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simcluster.algorithms.parameter_server import check_push, most_of, trainers
+from simcluster.algorithms.parameter_server.server import check_push, most_of, trainers
 
 Settings = Mapping[str, Any]
 Check = Callable[[int, Settings], object]

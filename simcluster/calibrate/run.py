@@ -29,7 +29,7 @@ from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.places import places
 from simcluster.experiment.read import read_experiment
-from simcluster.results.record import RunRecord
+from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load
 
 PROGRAM = "simcluster.calibrate.measure:measure"

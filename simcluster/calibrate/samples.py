@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from simcluster.results.record import NodeRecord
+from simcluster.runs.record import NodeRecord
 
 Samples: TypeAlias = dict[int, list[float]]
 """Seconds by size in bytes, or by FLOPs."""

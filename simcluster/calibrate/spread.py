@@ -16,7 +16,7 @@ from simcluster.calibrate.rehearsal import pattern_of
 from simcluster.calibrate.run import Calibration, LinkFit, NodeFit, fitted
 from simcluster.calibrate.samples import STEP, STREAM, SWAP, SWAP_MESSAGES, Row
 from simcluster.experiment.job import ClusterJob
-from simcluster.results.record import RunRecord
+from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load
 from simcluster.topology.spread import replica, rounds_of, spread_block
 from simcluster.units import write_latency

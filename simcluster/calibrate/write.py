@@ -14,8 +14,8 @@ import yaml
 from simcluster.calibrate.fit import HALF, Value
 from simcluster.calibrate.run import Calibration, LinkFit, NodeFit
 from simcluster.calibrate.spread import add_spread
-from simcluster.results import words
-from simcluster.topology.profile import profile_block
+from simcluster.runs import words
+from simcluster.topology.model.profile import profile_block
 from simcluster.units import format_bandwidth, format_latency, format_size, write_bandwidth, write_latency, write_size
 
 DIGITS = 4

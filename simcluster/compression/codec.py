@@ -18,7 +18,7 @@ from simcluster.compression.kinds import compressor
 from simcluster.compression.layout import Layout, Memory
 from simcluster.rng import NodeRandom
 from simcluster.transport import FREE, Cost, Transport
-from simcluster.workloads.costs import elementwise_cost
+from simcluster.workloads.costs.costs import elementwise_cost
 
 
 class Codec:

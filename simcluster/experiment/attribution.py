@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from simcluster.errors import ENDED, PeerLost
-from simcluster.experiment.fault_kinds import too_late
+from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
+from simcluster.fault_plans.kinds import too_late
 
 
 class Report(NamedTuple):
@@ -35,7 +35,7 @@ def excuse(report: Report) -> str | None:
     """
     if report.lost is None:
         return None
-    if report.absence is not None and (report.lost.reason == ENDED or report.others_ended):
+    if report.absence is not None and (report.lost.reason in (ENDED, TIME_IS_UP) or report.others_ended):
         return too_late(report.absence)
     return str(report.lost) if report.is_cut or report.absence is not None else None
 

@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from simcluster.documents.reading import Reading
+from simcluster.documents.settings import validate
+from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function
+from simcluster.documents.yaml import MISSING
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.experiment.own_code import calling, catch_alls, check_algorithm, load_function
-from simcluster.experiment.reading import Reading
-from simcluster.experiment.settings import validate
 from simcluster.topology import Topology
 from simcluster.topology import load as load_topology
 from simcluster.workloads import Workload
-from simcluster.yaml_lines import MISSING
 
 Function = Callable[..., Any]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from simcluster.checkpoints.store import Best
+from simcluster.documents.reading import Reading
 from simcluster.errors import nearest
-from simcluster.experiment.reading import Reading
 from simcluster.limits import MOST_STEPS
 from simcluster.workloads.workload import Numerics
 

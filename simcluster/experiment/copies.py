@@ -1,14 +1,14 @@
 """Copies one node's weights every so many steps, off the clock: `evaluate_consensus: true`.
 
-This file knows replicas and recorders. It must not know what becomes of the copies: see simcluster.results.copies.
+This file knows replicas and recorders. It must not know what becomes of the copies: see simcluster.runs.copies.
 """
 
 from __future__ import annotations
 
 import torch
 
-from simcluster.results.copies import Copy
-from simcluster.results.record import Recorder
+from simcluster.runs.copies import Copy
+from simcluster.runs.record import Recorder
 from simcluster.workloads import Replica
 
 

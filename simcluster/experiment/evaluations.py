@@ -9,8 +9,8 @@ import asyncio
 
 from torch import Tensor
 
-from simcluster.results.record import Recorder
-from simcluster.results.summary import ACCURACY, LOSS
+from simcluster.runs.record import Recorder
+from simcluster.runs.summary import ACCURACY, LOSS
 from simcluster.workloads import Replica
 
 _NAMES = {"loss": LOSS, "accuracy": ACCURACY}

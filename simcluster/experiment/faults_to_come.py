@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simcluster.experiment.fault_kinds import Fault, Join, Spell, may_lose
+from simcluster.fault_plans.kinds import Fault, Join, Spell, may_lose
 
 _NEAR_S = 1e-9
 """Times of a run that begins again are sums, so one moment may differ by rounding."""

@@ -2,7 +2,7 @@
 process.
 
 This file knows how much memory this machine has. It must not know devices: whether simulated nodes are large enough is
-`simcluster.experiment.memory`'s affair.
+`simcluster.experiment.preflight`'s affair.
 """
 
 from __future__ import annotations

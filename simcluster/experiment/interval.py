@@ -22,8 +22,8 @@ from simcluster.errors import NeedsValues, Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.results.record import RunRecord
 from simcluster.rng import numpy_stream
+from simcluster.runs.record import RunRecord
 from simcluster.topology.spread import replica, rounds_of
 
 LEVEL = 0.9

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.keeping import Keeping
-    from simcluster.experiment.fault_kinds import Fault
+    from simcluster.fault_plans.kinds import Fault
     from simcluster.topology import Topology
     from simcluster.watching.telling import Watcher
 

@@ -36,7 +36,7 @@ def attend_run(
 ) -> int:
     """Runs as node *name* of the next run that the *coordinator* at a URL has for it; returns the exit code."""
     sockets: Any = importlib.import_module("backends.sockets")
-    attending: Any = importlib.import_module("backends.sockets.attend")
+    attending: Any = importlib.import_module("backends.sockets.node.attend")
     certificates = str(tls) if tls is not None else None
     code: int = attending.attend_with_files(
         name, coordinator, token_file, key_file, listen, certificates, patience_s, sockets.join, plain_http
@@ -54,7 +54,7 @@ def coordinate(
     plain_http: bool,
 ) -> None:
     """Runs a coordinator at *listen* until it is interrupted; *told* is called with its URL. Raises UsageError."""
-    reporting: Any = importlib.import_module("backends.sockets.reporting")
+    reporting: Any = importlib.import_module("backends.sockets.launcher.reporting")
     reporting.coordinate(listen, token_file, dead_s, hosts, told, str(tls) if tls is not None else None, plain_http)
 
 
@@ -74,6 +74,6 @@ def write_certificates(
     """
     overrides = {} if nproc_per_node is None else {"launch.nproc_per_node": nproc_per_node}
     names = load(topology, overrides=overrides).workers
-    certificates: Any = importlib.import_module("backends.sockets.certificates")
+    certificates: Any = importlib.import_module("backends.sockets.net.certificates")
     made: list[Path] = certificates.make_certificates(folder, names, days, hosts)
     return made

@@ -16,8 +16,8 @@ from simcluster.experiment.part import OBSERVED_RANK, Part
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.values import missing_values
 from simcluster.kernels import numerics
-from simcluster.results.record import NodeRecord, Recorder
-from simcluster.results.weights import to_safetensors
+from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.weights import to_safetensors
 from simcluster.transport import Transport
 
 CLOCKS_APART_S = 1.0

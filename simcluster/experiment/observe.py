@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from simcluster.documents.reading import Reading
 from simcluster.errors import nearest
-from simcluster.experiment.reading import Reading
 from simcluster.workloads.workload import Numerics
 
 KEYS = ("gradient_norms",)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from simcluster.results.record import OBSERVED, Recorder
+from simcluster.runs.record import OBSERVED, Recorder
 from simcluster.transport import Cost, Transport
 from simcluster.workloads import Replica
 

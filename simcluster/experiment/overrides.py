@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from simcluster.documents.reading import Reading
 from simcluster.errors import Problem, nearest
-from simcluster.experiment.reading import Reading
 
 
 def apply_overrides(

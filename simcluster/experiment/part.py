@@ -8,19 +8,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from simcluster.algorithms.declared import goes_in_step
 from simcluster.algorithms.resuming import why_it_stays
 from simcluster.checkpoints.keeper import Holder
 from simcluster.checkpoints.shard import restore
+from simcluster.errors import TIME_IS_UP, PeerLost
 from simcluster.experiment.copies import Copies
 from simcluster.experiment.evaluations import Evaluations
-from simcluster.experiment.fault_kinds import may_lose
 from simcluster.experiment.observed import observed
 from simcluster.experiment.read import Experiment
 from simcluster.experiment.understudies import is_lowest, may_stand
-from simcluster.regroup.declared import goes_in_step
+from simcluster.fault_plans.kinds import may_lose
 from simcluster.regroup.memory import Capture, Memory, put_back
 from simcluster.regroup.supervisor import Regrouped, Supervisor
-from simcluster.results.record import Recorder
+from simcluster.runs.record import Recorder
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -36,7 +37,9 @@ class Part:
     def __init__(self, node: Transport, recorder: Recorder, experiment: Experiment, *, evaluate: bool) -> None:
         self._whole, self._recorder, self._experiment, self._evaluate = node, recorder, experiment, evaluate
         self._names = experiment.topology.workers
-        self._may_stand = may_stand(node.rank, experiment.faults)
+        # The ranks that were not there when this one began: a real run need not have planned them.
+        self._late = () if recorder.losses_are_planned else tuple({*range(node.rank)}.difference(node.peers))
+        self._may_stand = may_stand(node.rank, experiment.faults, self._late)
         self.evaluations: Evaluations | None = None
         self._copies: Copies | None = None
         record = recorder.record
@@ -59,6 +62,7 @@ class Part:
 
     async def run(self) -> None:
         """The algorithm, to its end: again with other ranks, if some are lost and that can be done."""
+        self._check_in_time()
         if can_regroup(self._experiment):
             await Supervisor(self._whole, self._names, self, self._recorder.incarnation).run()
         else:
@@ -79,13 +83,21 @@ class Part:
 
     async def judge(self, finished_s: float) -> None:
         """Evaluates what was to be; on real nodes, where no plan knows all losses, also on the lowest rank left."""
-        if not self.stands_for_the_run and not self._recorder.losses_are_planned and await is_lowest(self._whole):
+        may_be_left = not self.stands_for_the_run and not self._recorder.losses_are_planned
+        if may_be_left and await is_lowest(self._whole, self._late):
             self._may_stand = True
             self._look()
         if self.stands_for_the_run and self.evaluations is None:
             self._look()  # the time was up before any group had begun
         if self.evaluations is not None and self.stands_for_the_run:
             await self.evaluations.finish(finished_s)
+
+    def _check_in_time(self) -> None:
+        """Raises PeerLost if this node came when the time was up: all others have ended by then."""
+        is_late = self._recorder.incarnation and self.time_left_s is not None and self.time_left_s <= 0
+        others = [rank for rank in range(len(self._names)) if rank != self._whole.rank]
+        if is_late and others:
+            raise PeerLost(others[0], self._names[others[0]], TIME_IS_UP)
 
     # what a supervisor calls: see simcluster.regroup.supervisor.Trainee
 

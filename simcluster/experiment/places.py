@@ -10,7 +10,7 @@ from typing import Any
 
 from simcluster.experiment.job import Remote
 from simcluster.topology import Topology
-from simcluster.topology.model import Node
+from simcluster.topology.model.model import Node
 
 Address = tuple[str, int]
 

@@ -13,24 +13,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from simcluster import yaml_lines
+from simcluster.documents import yaml as yaml_lines
+from simcluster.documents.reading import Reading
+from simcluster.documents.shipped import shipped_names, shipped_path
+from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
 from simcluster.experiment.checkpoint import CheckpointSettings, read_checkpoint
-from simcluster.experiment.fault_kinds import Fault
-from simcluster.experiment.faults import read_faults
+from simcluster.experiment.model_cuts import check_cut, put_numbers
 from simcluster.experiment.observe import read_observe
 from simcluster.experiment.overrides import add_faults, apply_overrides
-from simcluster.experiment.placement import check_cut, put_numbers
-from simcluster.experiment.reading import Reading
 from simcluster.experiment.stop import count_steps, read_stop
+from simcluster.fault_plans.kinds import Fault
+from simcluster.fault_plans.read import read_faults
 from simcluster.intra_op import one_thread
 from simcluster.limits import MOST_STEPS, MOST_WHOLE
-from simcluster.shipped import shipped_names, shipped_path
 from simcluster.topology import Topology
 from simcluster.workloads import Workload
 from simcluster.workloads.workload import Numerics
-from simcluster.yaml_lines import Document
 
 KEYS = (
     "name",

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from simcluster.errors import NodeFailed, PeerLost
-from simcluster.experiment.fault_kinds import UNTRAINED, Join
 from simcluster.experiment.faults_to_come import faults_to_come
 from simcluster.experiment.job import NODE_PROGRAM, ClusterJob
-from simcluster.results.record import RunRecord, last
+from simcluster.fault_plans.kinds import UNTRAINED, Join
+from simcluster.runs.record import RunRecord, last
 
 WORTH_IT = (PeerLost, NodeFailed)
 """A node died, or its algorithm raised. What never finishes would not finish again, and what cannot start, cannot."""

@@ -12,12 +12,12 @@ from typing import Any
 
 from simcluster.checkpoints.manifest import Manifest
 from simcluster.errors import CheckpointError
-from simcluster.experiment.kept import begin_with, last_before_the_end, last_complete
+from simcluster.experiment.checkpointing import begin_with, last_before_the_end, last_complete
 from simcluster.experiment.read import read_experiment
 from simcluster.experiment.run import Output, Progress, run_plan
 from simcluster.given_path import given_path
 from simcluster.kernels import heed_portable
-from simcluster.results.folder import SUMMARY, Run, read_summary
+from simcluster.runs.folder import SUMMARY, Run, read_summary
 from simcluster.watching.telling import Watcher
 
 

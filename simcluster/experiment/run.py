@@ -21,25 +21,25 @@ import simcluster
 from simcluster.checkpoints.keeping import Keeping
 from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
+from simcluster.documents.own_files import files_of
+from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
-from simcluster.experiment.fault_plan import planned
+from simcluster.experiment.checkpointing import check_nothing_to_resume, conclude, keeping_of, restart_of
 from simcluster.experiment.faults_to_come import faults_to_come
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.kept import check_nothing_to_resume, conclude, keeping_of, restart_of
 from simcluster.experiment.measured import warn_of_misspelt
-from simcluster.experiment.memory import check_memory
 from simcluster.experiment.node import remember
-from simcluster.experiment.own_code import refuse_while_loading
 from simcluster.experiment.places import places
+from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.fault_plans.plan import planned
 from simcluster.given_path import given_path
 from simcluster.kernels import heed_portable, stay_portable
-from simcluster.logs import about
-from simcluster.own_files import files_of
-from simcluster.results.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
-from simcluster.results.record import RunRecord
-from simcluster.results.write import write_run
+from simcluster.logs.setup import about
+from simcluster.runs.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
+from simcluster.runs.record import RunRecord
+from simcluster.runs.write import write_run
 from simcluster.watching.telling import Watcher
 
 log = logging.getLogger("simcluster.run")

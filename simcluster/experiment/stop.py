@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from simcluster.documents.reading import Reading
+from simcluster.documents.user_code import calling
 from simcluster.errors import nearest
 from simcluster.experiment.host import check_host
-from simcluster.experiment.own_code import calling
-from simcluster.experiment.reading import Reading
 from simcluster.limits import MOST_STEPS
 from simcluster.topology import Topology
 from simcluster.units import UnitError, parse_latency, write_latency

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from simcluster.errors import NeedsValues
-from simcluster.unknown import Undecidable
+from simcluster.unknown_number import Undecidable
 
 _TORCH = str(Path(torch.__file__).parent)
 

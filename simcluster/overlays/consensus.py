@@ -13,7 +13,7 @@ from torch import Tensor
 from simcluster.collectives import flatten, ring_all_reduce, unflatten
 from simcluster.errors import PeerLost
 from simcluster.transport import Transport
-from simcluster.unknown import UNKNOWN
+from simcluster.unknown_number import UNKNOWN
 
 
 async def everybodys_mean(

@@ -8,6 +8,6 @@ state for who has none; supervisor: an algorithm, group after group.
 From `send` and `recv` alone, so that it is the same on every backend. This package must not know a backend.
 """
 
-from simcluster.regroup.declared import in_step
+from simcluster.algorithms.declared import in_step
 
 __all__ = ["in_step"]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simcluster.regroup.facts import Facts
-from simcluster.regroup.words import Held
+from simcluster.regroup.membership_view import Facts
+from simcluster.regroup.messages import Held
 
 
 def form(facts: Facts, members: Sequence[int]) -> tuple[list[int], dict[int, int]]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from simcluster.errors import PeerLost
 from simcluster.payload import Message
-from simcluster.regroup.facts import Facts
-from simcluster.regroup.words import MARK, TAG, Life, number_of
+from simcluster.regroup.membership_view import Facts
+from simcluster.regroup.messages import MARK, TAG, Life, number_of
 from simcluster.transport import ANY, Transport
 
 LOOK_S = 1e-3

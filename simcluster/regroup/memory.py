@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from simcluster.regroup.words import Held
+from simcluster.regroup.messages import Held
 from simcluster.rng import NodeRandom
 from simcluster.workloads import Replica
 from simcluster.workloads.saved import Sharded

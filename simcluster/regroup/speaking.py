@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from simcluster.errors import PeerLost
-from simcluster.regroup.facts import Facts
-from simcluster.regroup.words import TAG, Word, spoken
+from simcluster.regroup.membership_view import Facts
+from simcluster.regroup.messages import TAG, Word, spoken
 from simcluster.transport import Transport
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from simcluster.collectives.group import Group
 from simcluster.errors import ENDED, PeerLost
-from simcluster.regroup.council import Council
-from simcluster.regroup.group import Group
-from simcluster.regroup.handing import hand_over, take_over
+from simcluster.regroup.agreement import Council
 from simcluster.regroup.memory import Capture, Memory
-from simcluster.regroup.words import Decision
+from simcluster.regroup.messages import Decision
+from simcluster.regroup.state_transfer import hand_over, take_over
 from simcluster.rng import NodeRandom
 from simcluster.transport import Transport
 

@@ -6,14 +6,14 @@
 
 from __future__ import annotations
 
-from simcluster.topology.device import Device
-from simcluster.topology.draw import draw_svg
-from simcluster.topology.facts import describe
-from simcluster.topology.model import Hop, Link, Node, Topology
-from simcluster.topology.page import draw_html
-from simcluster.topology.profile import Profile, profile_block
-from simcluster.topology.read import load, loads
-from simcluster.topology.stragglers import Straggler
+from simcluster.topology.draw.draw import draw_svg
+from simcluster.topology.draw.facts import describe
+from simcluster.topology.draw.page import draw_html
+from simcluster.topology.model.device import Device
+from simcluster.topology.model.model import Hop, Link, Node, Topology
+from simcluster.topology.model.profile import Profile, profile_block
+from simcluster.topology.model.stragglers import Straggler
+from simcluster.topology.read.read import load, loads
 
 __all__ = [
     "Device",

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from simcluster.topology.profile import profile_block
+from simcluster.topology.model.profile import profile_block
 from simcluster.units import write_bandwidth, write_latency
 
 if TYPE_CHECKING:
-    from simcluster.topology.model import Link, Node, Topology
+    from simcluster.topology.model.model import Link, Node, Topology
 
 Factors: TypeAlias = tuple[float, ...]
 

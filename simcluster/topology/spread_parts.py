@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from simcluster.topology.fields import Fields
+from simcluster.documents.fields import Fields
 from simcluster.topology.spread import Factors, Spread
 from simcluster.units import UnitError, parse_latency
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from simcluster.errors import Problem, RunError, UsageError, nearest
 from simcluster.given_path import given_path
-from simcluster.results.folder import Run
-from simcluster.results.sweep_folder import SweepFolder
+from simcluster.runs.folder import Run
+from simcluster.runs.sweep_folder import SweepFolder
 from simcluster.tracking.handover import Handover, hand_over
 
 

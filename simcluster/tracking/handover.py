@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from simcluster.results.flat_config import flat
-from simcluster.results.folder import CONFIG, REPORT, SUMMARY, Run
+from simcluster.runs.flat_config import flat
+from simcluster.runs.folder import CONFIG, REPORT, SUMMARY, Run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from typing import Final
 from simcluster.experiment.node import prepare, run_node
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
-from simcluster.results.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord, Recorder
 from simcluster.transport import ANY, Any_, Transport
 
 __all__ = ["PROGRAM", "TAKEN", "TENSOR_BYTES", "prepare", "run_counted"]

@@ -25,7 +25,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.interrupts import stop_innermost
-from simcluster.results.record import NodeRecord, RunRecord
+from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.verify import faults
 from simcluster.verify.cluster import Shape, cluster
 from simcluster.verify.probe import PROGRAM, TAKEN, TENSOR_BYTES

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import torch
 
+from simcluster.documents.user_code import load_function
 from simcluster.errors import Problem, UsageError
-from simcluster.experiment.own_code import load_function
 from simcluster.verify.claim import Claim
 from simcluster.verify.running import Done, Request, Runner, as_json
 from simcluster.workloads import Workload

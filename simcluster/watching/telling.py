@@ -14,7 +14,7 @@ from simcluster.watching.board import LinkTelemetry, Map, NodeTelemetry, RunInfo
 
 if TYPE_CHECKING:
     from simcluster.experiment.job import ClusterJob
-    from simcluster.results.record import Metric, Span
+    from simcluster.runs.record import Metric, Span
     from simcluster.topology import Topology
 
 WAITS_TOLD = 3
@@ -126,7 +126,7 @@ def run_info(job: ClusterJob, backend: str, rendezvous: str = "", attempt: int =
 
 def map_of(topology: Topology) -> Map | None:
     """Where its nodes are on a page; None for too many of them."""
-    from simcluster.topology.layout import place
+    from simcluster.topology.draw.layout import place
 
     if len(topology.nodes) > MOST_ON_MAP:
         return None

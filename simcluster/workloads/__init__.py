@@ -6,12 +6,12 @@ workload.py shows how to bring your own. This package knows torch. It must not k
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from simcluster.workloads.gpt import gpt
 from simcluster.workloads.ledger import Group
-from simcluster.workloads.mnist import mnist_mlp
+from simcluster.workloads.models.gpt import gpt
+from simcluster.workloads.models.mnist import mnist_mlp
+from simcluster.workloads.models.quadratic import quadratic
 from simcluster.workloads.optimizers import adamw, sgd
 from simcluster.workloads.partition import dirichlet, iid
-from simcluster.workloads.quadratic import quadratic
 from simcluster.workloads.reference import joined_batches, train_alone
 from simcluster.workloads.replica import Replica, weights_sha256
 from simcluster.workloads.samples import Batch, Samples

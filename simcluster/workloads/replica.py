@@ -22,21 +22,21 @@ from torch import Tensor, nn
 
 from simcluster.rng import seed_sequence
 from simcluster.transport import Cost
-from simcluster.workloads.costs import elementwise_cost, kind_of, matrix_cost
+from simcluster.workloads.costs.costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.evaluation import copy_into, evaluated
 from simcluster.workloads.global_rng import borrowed, seed_number
-from simcluster.workloads.layer_costs import LayerCost, count_layers
-from simcluster.workloads.layers import Layers, modules_in_order
+from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
+from simcluster.workloads.layers.layers import Layers, modules_in_order
+from simcluster.workloads.layers.part import Part, count_part
+from simcluster.workloads.layers.pieces import Pieces, make_pieces
+from simcluster.workloads.layers.tensor_shard import PieceCost, TensorShard, share_of
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.part import Part, count_part
 from simcluster.workloads.partition import Indices
-from simcluster.workloads.pieces import Pieces, make_pieces
 from simcluster.workloads.progress import Progress
 from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.saved import load_model, load_optimizer, model_state, optimizer_state
 from simcluster.workloads.steps import Loss, differentiate, separate, take_step, trainable_of
 from simcluster.workloads.streams import joined, stream
-from simcluster.workloads.tensor_shard import PieceCost, TensorShard, share_of
 
 
 @dataclass
@@ -177,7 +177,7 @@ class Replica(Progress):
         """What `loss_and_gradients(batch)` asks of a device; counted once a shape of batch, on another model.
 
         FLOPs are those of matrix products, convolutions and attention, forward and backward; bytes are what
-        all operators read and write, without cache or fusion (simcluster.workloads.costs).
+        all operators read and write, without cache or fusion (simcluster.workloads.costs.costs).
         """
         key = ("gradient", batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
         costs = self._counted.costs
@@ -234,8 +234,9 @@ class Replica(Progress):
         return borrowed(seed_number(seed_sequence(self._seed, "layers", str(self._rank), f"{layer}/{runs}")))
 
     def tensor_shard(self) -> TensorShard:
-        """This rank's share of the model, split by tensors: see `simcluster.workloads.tensor_shard`. Raises UsageError
-        if that many ranks cannot split it.
+        """This rank's share of the model, split by tensors: see `simcluster.workloads.layers.tensor_shard`.
+
+        Raises UsageError if that many ranks cannot split it.
         """
         self.is_parted = True
         rank, size = self._rank, len(self._shards)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 import statistics
 
-from simcluster.experiment.flows import PlainFlow, finish_times
-from simcluster.topology.generators import star
+from simcluster.bench.flows import PlainFlow, finish_times
+from simcluster.topology.presets.generators import star
 from tests.benchmarks.timing import ROUNDS, cpu_s
 
 FLOWS, HOSTS = 1000, 64

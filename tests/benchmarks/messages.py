@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from backends.sim import run_bodies
-from simcluster.bench import bench_simulator
+from simcluster.bench.simulator import bench_simulator
 from simcluster.collectives import exchange
-from simcluster.topology.generators import star
+from simcluster.topology.presets.generators import star
 from simcluster.transport import Transport
 from tests.benchmarks.timing import ROUNDS, cpu_s
 

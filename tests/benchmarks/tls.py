@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from backends.sockets import run_cluster
-from backends.sockets.certificates import make_certificates
-from backends.sockets.endpoints import open_socket
-from backends.sockets.handshake import Handshake, Identity
-from backends.sockets.listener import Listener, connect
-from backends.sockets.tls import Tls, read_tls
+from backends.sockets.net.addresses import open_socket
+from backends.sockets.net.certificates import make_certificates
+from backends.sockets.net.listener import Listener, connect
+from backends.sockets.net.tls import Tls, read_tls
+from backends.sockets.wire.handshake import Handshake, Identity
 from simcluster.experiment.job import ClusterJob
-from simcluster.results.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord, Recorder
 
 PAIRS = 7
 LARGE_BYTES, LARGE_TIMES = 25_000_000, 8

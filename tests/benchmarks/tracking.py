@@ -14,7 +14,7 @@ from pathlib import Path
 from simcluster.errors import UsageError
 from simcluster.tracking import check
 from simcluster.tracking.exporting import KINDS
-from tests.tracked import run_of_500
+from tests.tracking.tracked import run_of_500
 
 OTHERS = 5
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from backends.sockets.connection import HANDSHAKE_TIMEOUT_S
-from backends.sockets.frame import Kind
-from backends.sockets.framing import FrameReader
-from backends.sockets.handshake import Handshake, HandshakeMessage, Hello, Identity, Proof, Refused, Welcome
+from backends.sockets.net.connection import HANDSHAKE_TIMEOUT_S
+from backends.sockets.wire.frame import Kind
+from backends.sockets.wire.handshake import Handshake, HandshakeMessage, Hello, Identity, Proof, Refused, Welcome
+from backends.sockets.wire.reader import FrameReader
 from simcluster.errors import ProtocolError
 from tests.hostile.inputs import FRAMES, HTTP, STRANGE_KEY, a_hello, http_tokens, wire
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from backends.sockets.control import read_from_launcher, read_from_node
-from backends.sockets.frame import HANDSHAKE_LIMIT_BYTES, Frame, Kind, Outgoing, Preamble, as_octets, header_crc
-from backends.sockets.framing import FrameReader, Limits
-from backends.sockets.handshake import Handshake, Identity
+from backends.sockets.wire.frame import HANDSHAKE_LIMIT_BYTES, Frame, Kind, Outgoing, Preamble, as_octets, header_crc
+from backends.sockets.wire.handshake import Handshake, Identity
+from backends.sockets.wire.messages import read_from_launcher, read_from_node
+from backends.sockets.wire.reader import FrameReader, Limits
 from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster.payload import PREAMBLE_BYTES
 

@@ -21,8 +21,8 @@ from typing import Any
 import psutil
 
 from backends.sockets.coordinator.client import Client
-from backends.sockets.endpoints import open_socket
-from backends.sockets.keys import generate_key, write_key
+from backends.sockets.net.addresses import open_socket
+from backends.sockets.wire.keys import generate_key, write_key
 from simcluster.errors import RunError
 from tests.hostile.clients import Door, GotIn, Tally, manners
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.socket_runs import ROOT
+from tests.support.socket_runs import ROOT
 
 MARK = "SIMCLUSTER_TRIAL"
 """In the environment of a trial's processes, which every process that they start has too."""

@@ -19,8 +19,8 @@ from simcluster.checkpoints.store import checkpoints, latest
 from simcluster.errors import UsageError
 from simcluster.exits import INTERRUPTED
 from simcluster.inside import PARTIAL
-from simcluster.results.folder import SUMMARY, load_run
-from simcluster.results.sweep_folder import POINTS
+from simcluster.runs.folder import SUMMARY, load_run
+from simcluster.runs.sweep_folder import POINTS
 from simcluster.workloads.replica import weights_sha256
 from tests.interrupts.case import ENDLESS, IMPORT_S, START_S, Case, arguments, draw, experiment, own_code
 from tests.interrupts.processes import Command

@@ -9,13 +9,14 @@ from __future__ import annotations
 from tests.mutants.trial import Mutant
 
 ALGORITHMS = "simcluster/algorithms/"
-SYNC_PS, EDP, DP = ALGORITHMS + "sync_ps.py", ALGORITHMS + "edp.py", ALGORITHMS + "all_reduce_dp.py"
-PIPELINE = ALGORITHMS + "pipeline.py"
+SERVED, REDUCED = ALGORITHMS + "parameter_server/", ALGORITHMS + "data_parallel/"
+SYNC_PS, EDP, DP = SERVED + "sync_ps.py", SERVED + "edp.py", REDUCED + "all_reduce_dp.py"
+PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
 RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
 INT8 = "simcluster/compression/int8.py"
 STEPS, WORKLOAD = "simcluster/workloads/steps.py", "simcluster/workloads/workload.py"
 
-ZERO_SUMS, ACCUMULATOR = ALGORITHMS + "zero_sums.py", "simcluster/accumulator.py"
+ZERO_SUMS, ACCUMULATOR = REDUCED + "zero_sums.py", REDUCED + "accumulator.py"
 
 ARITHMETIC = [
     Mutant(
@@ -69,7 +70,7 @@ ARITHMETIC = [
         "pipeline", "one process",
     ),
     Mutant(
-        "8", "a clipping key that nobody reads", STEPS,
+        "8", "a clipping key that is never read", STEPS,
         "    if clip_norm is not None:\n        gradients = _clip(gradients, clip_norm)\n", "",
         "all_reduce_dp", "clipping",
     ),
@@ -165,7 +166,7 @@ KNOBS = [
         "sync_ps", "settings",
     ),
     Mutant(
-        "17", "an update interval that nobody reads", SYNC_PS,
+        "17", "an update interval that is never read", SYNC_PS,
         "pull = replica.snapshot() if step % pull_interval == 0 else ()", "pull = replica.snapshot()",
         "sync_ps", "settings",
     ),
@@ -198,7 +199,7 @@ RANKS_AND_DATA = [
         "sync_ps", "one process",
     ),
     Mutant(
-        "22", "a late gradient makes its slot anew, and stays there", ACCUMULATOR,
+        "22", "a late gradient opens its slot again, and stays there", ACCUMULATOR,
         "if last is not None and step <= last:", "if last is not None and step < 0:",
         "zero", "sums",
     ),
@@ -232,7 +233,7 @@ RANKS_AND_DATA = [
         "all_reduce_dp", "shards",
     ),
     Mutant(
-        "27", "the world is who is there at this poll: nodes hold different maps", ALGORITHMS + "d_psgd.py",
+        "27", "the world is who is there at this poll: nodes hold different maps", ALGORITHMS + "gossip/d_psgd.py",
         "        async with asyncio.TaskGroup() as group:\n            # Phase 1",
         "        graph = overlay_for(overlay, len(node.peers) + 1, node.rng.seed, unbalanced)\n"
         "        async with asyncio.TaskGroup() as group:\n            # Phase 1",
@@ -259,3 +260,6 @@ SEEN_IN_PEERS = [
 ]  # fmt: skip
 
 MUTANTS = [*ARITHMETIC, *KNOBS, *RANKS_AND_DATA, *SEEN_IN_PEERS]
+
+FIRST = list({mutant.check: mutant for mutant in reversed(MUTANTS)}.values())
+"""One for each check that shows any."""

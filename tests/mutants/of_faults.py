@@ -9,9 +9,9 @@ from __future__ import annotations
 from tests.mutants.planted import plant
 
 SIM, CHECKPOINTS = "backends/sim/", "simcluster/checkpoints/"
-CLUSTER, FAULTS, INBOX = SIM + "cluster.py", SIM + "faults.py", "simcluster/inbox.py"
-SERVING, RECORD = "simcluster/algorithms/serving.py", "simcluster/results/record.py"
-LEDGER, SERVER = "simcluster/workloads/ledger.py", "simcluster/algorithms/parameter_server.py"
+CLUSTER, FAULTS, INBOX = SIM + "cluster.py", SIM + "faults.py", "backends/common/inbox.py"
+SERVING, RECORD = "simcluster/algorithms/parameter_server/serving.py", "simcluster/runs/record.py"
+LEDGER, SERVER = "simcluster/workloads/ledger.py", "simcluster/algorithms/parameter_server/server.py"
 REFORMING = ("all_reduce_dp", "local_sgd", "diloco", "streaming_diloco", "sparta", "demo")
 SERVED = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp", "easgd", "fedbuff", "async_diloco")
 LOSSES = ("crash", "restart", "join", "leave", "hang", "cut", "partition", "flap")
@@ -45,7 +45,7 @@ IN_THE_SIMULATOR = [
     plant(
         5,
         "lost wake-up: what a node was about to do when it hung is forgotten",
-        SIM + "frozen.py",
+        SIM + "loop/suspended.py",
         "self._ready.extend(self._held.pop(owner, ()))",
         "self._held.pop(owner, ())",
         kinds=("hang",),
@@ -113,7 +113,7 @@ AT_SERVERS = [
     plant(
         13,
         "wrong divisor: a sum of fewer gradients is divided by how many workers there were",
-        "simcluster/algorithms/sync_ps.py",
+        "simcluster/algorithms/parameter_server/sync_ps.py",
         "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
         "        share = len(summed) / needed\n"
         "        total = [tensor * share for tensor in total]\n"
@@ -125,7 +125,7 @@ AT_SERVERS = [
     plant(
         14,
         "wrong divisor: a batch of K gradients is divided by K, though fewer came",
-        "simcluster/algorithms/k_sync.py",
+        "simcluster/algorithms/parameter_server/k_sync.py",
         "mean([push.tensors for push in first])",
         "[t * (len(first) / k) for t in mean([push.tensors for push in first])]",
         algorithms=("k_sync",),
@@ -144,7 +144,7 @@ AT_SERVERS = [
     plant(
         19,
         "a bound on staleness that lets one more through",
-        "simcluster/algorithms/edp.py",
+        "simcluster/algorithms/parameter_server/edp.py",
         "staleness > max_staleness:",
         "staleness > max_staleness + 1:",
         algorithms=("edp",),
@@ -185,7 +185,7 @@ AMONG_NEIGHBOURS = [
     plant(
         22,
         "the weight of a lost neighbour is dropped: weights sum to less than 1",
-        "simcluster/algorithms/d_psgd.py",
+        "simcluster/algorithms/gossip/d_psgd.py",
         "return mix(graph.weights(me, number, absent), models)",
         "return mix({rank: w for rank, w in graph.weights(me, number).items() if rank in models}, models)",
         algorithms=("d_psgd",),
@@ -235,7 +235,7 @@ IN_GROUPS = [
     plant(
         28,
         "early answer: the leader decides before all members have answered",
-        "simcluster/regroup/council.py",
+        "simcluster/regroup/agreement.py",
         "all(self.facts.life(rank) in self._answers for rank in others)",
         "any(self.facts.life(rank) in self._answers for rank in others) or not others",
         algorithms=REFORMING,
@@ -244,7 +244,7 @@ IN_GROUPS = [
     plant(
         29,
         "a rank that asks to be let in waits until its group ends for another reason",
-        "simcluster/regroup/council.py",
+        "simcluster/regroup/agreement.py",
         "if (self._leads or source in self.members) and not self.is_done:",
         "if source in self.members and not self.is_done:",
         algorithms=REFORMING,

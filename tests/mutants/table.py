@@ -16,7 +16,7 @@ _HEAD = """# Mutants
 
 Known defects of real systems: versions of an algorithm that run, print a falling loss and say nothing. Each is put into
 this library as a small change of its text, and `simcluster verify` must fail it and say why. Made by
-`python -m tests.mutants`; `tests/test_mutants.py` tries them all and keeps this page true.
+`python -m tests.mutants`; `tests/whole/test_mutants.py` tries one for each check and holds their lines here.
 
 The numbers are those of a list of 51 defects. Where one number has several lines, the defect has several forms here.
 
@@ -26,12 +26,15 @@ The numbers are those of a list of 51 defects. Where one number has several line
 def page(mutants: Sequence[Mutant], found: Sequence[Found]) -> str:
     """The whole page."""
     rows = ["| no. | defect | put into | shown by | what `verify` says |", "| --- | --- | --- | --- | --- |"]
-    for mutant, one in zip(mutants, found, strict=True):
-        name, reason = one.failed[0] if one.failed else ("", "NOT CAUGHT")
-        put_into = mutant.file.removeprefix("simcluster/").removesuffix(".py")
-        cells = [mutant.number, mutant.defect, f"`{put_into}`", f"`{mutant.algorithm}`", f"{name}: {reason}"]
-        rows.append("| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |")
+    rows += [row(mutant, one) for mutant, one in zip(mutants, found, strict=True)]
     return _HEAD + "\n".join(rows) + "\n"
+
+
+def row(mutant: Mutant, found: Found) -> str:
+    name, reason = found.failed[0] if found.failed else ("", "NOT CAUGHT")
+    put_into = mutant.file.removeprefix("simcluster/").removesuffix(".py")
+    cells = [mutant.number, mutant.defect, f"`{put_into}`", f"`{mutant.algorithm}`", f"{name}: {reason}"]
+    return "| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |"
 
 
 def without_numbers(text: str) -> str:

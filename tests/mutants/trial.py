@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.root import ROOT
+
 PROCESSOR_S = 90
 """Processor time that a trial may use, whatever else the machine does; one needs about 3."""
 REAL_S = 400.0

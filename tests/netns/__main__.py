@@ -19,8 +19,8 @@ from tests.netns.hosts import missing
 from tests.netns.load import LOOPS, background_load
 from tests.netns.report import report, summary, table
 from tests.netns.scenarios import ALGORITHMS, NETWORKS, SIZES
+from tests.support.root import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "fidelity.md"
 KEPT = ROOT / "runs" / "fidelity"
 IDLE, BUSY = "idle", "busy"

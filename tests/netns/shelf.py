@@ -16,8 +16,8 @@ import psutil
 
 from simcluster.topology import Topology
 from tests.netns.hosts import Hosts, hosts_of
-from tests.socket_runs import wait_for
-from tests.sshd import client_config, keygen, server_command
+from tests.support.socket_runs import wait_for
+from tests.support.sshd import client_config, keygen, server_command
 
 PORT = 22
 LISTENS = f":{PORT:04X} 00000000:0000 0A"

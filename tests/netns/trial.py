@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.netns.accelerator import PACE
 from tests.netns.hosts import LAUNCHER, LAUNCHER_ADDRESS, Hosts
+from tests.support.root import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 PORT = 52300
 SIMCLUSTER = (sys.executable, "-m", "simcluster")
 PATIENCE_S = 300.0

@@ -7,12 +7,12 @@ becomes of them.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
+from tests.support.root import ROOT
 
-FAULTS_PAGE: Final = Path(__file__).parents[2] / "docs" / "faults.md"
+FAULTS_PAGE: Final = ROOT / "docs" / "faults.md"
 
 COLUMNS: Final[dict[str, dict[str, Any]]] = {
     "crash": {"kind": "crash", "node": "n2", "at": 0.4},

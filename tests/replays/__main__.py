@@ -14,7 +14,7 @@ from typing import Any
 
 import simcluster
 from simcluster.errors import ReplayDiverged
-from simcluster.replaying.replay import replay
+from simcluster.replays.run import replay
 
 ALGORITHMS: dict[str, Any] = {
     "edp": "edp",

@@ -15,8 +15,8 @@ import torch
 
 from backends.sockets import run_cluster
 from simcluster.experiment.job import ClusterJob
-from simcluster.replaying.order import unpack
-from simcluster.results.record import NodeRecord, Recorder, RunRecord
+from simcluster.replays.order import unpack
+from simcluster.runs.record import NodeRecord, Recorder, RunRecord
 
 
 async def ping(node: Any, recorder: Recorder, config: str) -> NodeRecord:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import simcluster
 from simcluster.errors import NobodyLeft, PeerLost
-from simcluster.experiment.fault_kinds import Crash, Join, Leave, Restart
+from simcluster.fault_plans.kinds import Crash, Join, Leave, Restart
 from tests.swarm.case import Case
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played

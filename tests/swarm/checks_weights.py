@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import torch
 
-from simcluster.experiment.fault_kinds import Join, Restart
-from simcluster.results.record import NodeRecord
+from simcluster.fault_plans.kinds import Join, Restart
+from simcluster.runs.record import NodeRecord
 from tests.swarm.checks_outcome import Found
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played

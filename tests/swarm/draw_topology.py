@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from simcluster.shipped import shipped_path
+from simcluster.documents.shipped import shipped_path
 from tests.swarm.dice import Dice
 
 SHAPES = ("star", "complete", "ring", "chain", "tree", "two sites", "shipped")

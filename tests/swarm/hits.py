@@ -11,8 +11,8 @@ from itertools import combinations
 from math import inf
 from typing import Any
 
-from simcluster.experiment.fault_kinds import Crash, Cut, Fault, Hang, Join, Leave, Partition, Restart, severed
 from simcluster.experiment.read import Experiment
+from simcluster.fault_plans.kinds import Crash, Cut, Fault, Hang, Join, Leave, Partition, Restart, severed
 from tests.swarm.case import Case
 from tests.swarm.draw_faults import DEAD_S
 

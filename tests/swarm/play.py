@@ -20,7 +20,7 @@ from simcluster.errors import RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import _experiment
 from simcluster.experiment.read import Experiment
-from simcluster.results.record import RunRecord
+from simcluster.runs.record import RunRecord
 from simcluster.workloads.ledger import Ledger
 from tests.swarm.case import Case
 from tests.swarm.disk import audited

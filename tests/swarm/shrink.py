@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-from simcluster.results.record import RunRecord, Span
+from simcluster.runs.record import RunRecord, Span
 from tests.swarm.smaller import smaller
 from tests.swarm.trial import Verdict, try_case
 

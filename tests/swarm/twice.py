@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.root import ROOT
 from tests.swarm.memory import in_memory
 from tests.swarm.play import Played
 from tests.swarm.trial import Verdict, try_seed
 
 EVERY: Final = 10
 """One seed in this many is played twice."""
-ROOT: Final = Path(__file__).parents[2]
 SAME: Final = (
     "status",
     "elapsed_s",

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from simcluster.experiment.fault_kinds import Crash, Hang, Join, Restart
-from simcluster.results.folder import load_run
+from simcluster.fault_plans.kinds import Crash, Hang, Join, Restart
+from simcluster.runs.folder import load_run
 from tests.swarm.checks_folder import check_folder
 from tests.swarm.checks_outcome import Found, check_outcome
 from tests.swarm.checks_samples import COUNTED
@@ -25,7 +25,10 @@ CODES: Final = {"done": 0, "failed": 1}
 EXPECTED: Final = ("simcluster.errors.", "ExceptionGroup: unhandled errors in a TaskGroup")
 """Exceptions whose traceback a node's log may show; all that is in a group has one of its own."""
 LEAVES_S: Final = 1.2
-"""Gradients of more seconds after a request to leave are too many: it comes with the next heartbeat, of 0.5 s."""
+"""Gradients of more seconds after a request to leave are too many: it comes with the next heartbeat, of 0.5 s.
+
+Node, launcher and node again pass it on, each of which a busy machine may hold up.
+"""
 
 
 def check_run(lived: Lived, played: Played, before: Played, hits: Hits, pace_s: float) -> Found:
@@ -75,7 +78,7 @@ def _check_leaves(lived: Lived, played: Played, pace_s: float) -> Found:
     for act in lived.done:
         after = max((count for life, count in lived.taken.items() if life.split(".")[0] == act.node), default=0)
         late_s = (after - act.gradients) * pace_s
-        if act.kind in ("post", "term") and act.node not in played.lost and late_s > LEAVES_S:
+        if act.kind in ("post", "term") and act.node not in played.lost and late_s > LEAVES_S + 3 * lived.held_up_s:
             yield "a node that is asked to leave leaves", f"{act}, and it trained for {late_s:.1f} s more"
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from tests.mutants.planted import plant
 
 SOCKETS = "backends/sockets/"
-LAUNCH = SOCKETS + "launch.py"
+LAUNCH = SOCKETS + "launcher/launcher.py"
 
 PLANTED = [
     plant(
         1,
         "a lost peer is not reported to the algorithm",
-        SOCKETS + "transport.py",
+        SOCKETS + "node/transport.py",
         "connection.on_lost = lambda reason: self.lose(rank, GIVEN_UP if rank in self._unheard else reason)",
         "connection.on_lost = lambda reason: None",
         kinds=("kill", "crash"),
@@ -22,7 +22,7 @@ PLANTED = [
     plant(
         2,
         "orphan: a node that was given up is not killed",
-        SOCKETS + "forkserver.py",
+        SOCKETS + "launcher/fork_server.py",
         '            self._write({"kill": pid})\n',
         "            pass\n",
         kinds=("stop",),
@@ -30,7 +30,7 @@ PLANTED = [
     plant(
         3,
         "a node that hangs is never let go on",
-        SOCKETS + "faults.py",
+        SOCKETS + "launcher/faults.py",
         "            self._let_go(fault.rank)\n",
         "",
         kinds=("hang",),
@@ -38,7 +38,7 @@ PLANTED = [
     plant(
         4,
         "a cut never ends",
-        SOCKETS + "holds.py",
+        SOCKETS + "node/cuts.py",
         "self._change, order, -1",
         "self._change, order, +1",
         kinds=("cut", "flap", "partition"),

@@ -28,7 +28,7 @@ SUDDEN = ("crash", "hang")
 def as_played(drawn: Drawn, lived: Lived) -> tuple[Played, Hits]:
     """The run as if its plan had held all that happened to it, and what that may have done."""
     summary = read(lived.folder)
-    rows = [*summary.get("faults", ()), *_rows(drawn, lived), *_late(drawn.case, summary)]
+    rows = [*summary.get("faults", ()), *_rows(drawn, lived), *_late(drawn.case, summary, _error(summary, lived))]
     rows = [row for row in rows if not _too_late(row, summary)]
     case = drawn.case.with_faults([*drawn.case.faults, *(row["plan"] for row in rows if row.get("outside"))])
     plan = read_experiment(case.document)
@@ -59,13 +59,16 @@ def _rows(drawn: Drawn, lived: Lived) -> Iterator[dict[str, Any]]:
         yield {"kind": act.fault["kind"], "plan": act.fault, "spells_s": [[0.0, None]], "outside": True}
 
 
-def _late(case: Case, summary: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """With *min_workers* the run does not wait for all, and those that come later join."""
+def _late(case: Case, summary: dict[str, Any], error: BaseException | None) -> Iterator[dict[str, Any]]:
+    """With *min_workers* a run does not wait for all, and those that come later join; *error* may name one of them."""
     planned = {fault["node"] for fault in case.faults if fault["kind"] in ("restart", "join")}
     if "min_workers" not in case.options:
         return
+    lost = dict(summary.get("lost", {}))
+    if isinstance(error, PeerLost):
+        lost[error.name] = error.reason
     for number, (name, node) in enumerate(summary.get("nodes", {}).items()):
-        came = node.get("incarnation", 0) > 0 or "join" in summary.get("lost", {}).get(name, "")
+        came = node.get("incarnation", 0) > 0 or "join" in lost.get(name, "")
         if came and name not in planned:
             fault = {"kind": "join", "node": name, "at": f"{number + 1} us"}
             yield {"kind": "join", "plan": fault, "spells_s": [[0.0, None]], "outside": True}

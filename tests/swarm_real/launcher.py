@@ -20,7 +20,8 @@ from typing import Any, Final
 
 import psutil
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.support.root import ROOT
+
 MARK: Final = "SWARM_REAL_MARK"
 """In the environment of every process that a command leads to."""
 
@@ -101,7 +102,7 @@ class Launcher:
         yield self._process.pid
         with suppress(psutil.Error):
             for child in psutil.Process(self._process.pid).children():
-                if any("backends.sockets.forking" in word for word in child.cmdline()):
+                if any("backends.sockets.launcher.fork_process" in word for word in child.cmdline()):
                     yield child.pid
 
     def _marked(self) -> list[psutil.Process]:
@@ -120,7 +121,7 @@ def serve() -> None:
     """Run the commands of standard input, a line of JSON each, and answer with their exit codes."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    from simcluster.cli import main
+    from simcluster.cli.app import main
 
     while line := sys.stdin.buffer.readline():
         order = json.loads(line)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from backends.sockets.keys import write_key
-from tests.socket_runs import free_port
+from backends.sockets.wire.keys import write_key
+from tests.support.socket_runs import free_port
 from tests.swarm_real.draw import Act, Drawn
 from tests.swarm_real.launcher import Launcher
 from tests.swarm_real.paced import DRAWN, PACE, PLACE, TAKEN

@@ -12,8 +12,8 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
-from backends.sockets.endpoints import is_loopback
-from backends.sockets.tls import COORDINATOR, in_words, names_in, trust
+from backends.sockets.net.addresses import is_loopback
+from backends.sockets.net.tls import COORDINATOR, in_words, names_in, trust
 from simcluster.errors import Problem, RunError, UsageError
 
 CALL_S = 5.0

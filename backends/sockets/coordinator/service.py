@@ -15,8 +15,8 @@ import uvicorn
 
 from backends.sockets.coordinator.api import make_api
 from backends.sockets.coordinator.desk import Desk
-from backends.sockets.coordinator.patience import patient_protocol
-from backends.sockets.endpoints import is_wildcard, open_socket, parse_endpoint, show_endpoint
+from backends.sockets.coordinator.rate_limits import patient_protocol
+from backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint, show_endpoint
 from simcluster.errors import Problem, RunError, UsageError
 
 MOST_CONNECTIONS = 256

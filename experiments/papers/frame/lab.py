@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import simcluster
 from simcluster import Run
-from simcluster.experiment.sweep import Sweep
+from simcluster.sweeps import Sweep
 
 Setting = TypeVar("Setting")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from simcluster.compression import KINDS, Codec
-from simcluster.experiment.settings import settings_of
+from simcluster.documents.settings import settings_of
 from simcluster.rng import NodeRandom, torch_stream
 from simcluster.verify.subject import Subject
 from simcluster.verify.tell import failed, held, listed, not_claimed

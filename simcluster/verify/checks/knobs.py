@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from simcluster.documents.settings import Setting, settings_of
 from simcluster.errors import UsageError
-from simcluster.experiment.settings import Setting, settings_of
 from simcluster.verify.claim import Variant
 from simcluster.verify.subject import Subject
 from simcluster.verify.tell import failed, held, listed, not_claimed, shown

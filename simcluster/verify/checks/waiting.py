@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import torch
 
-from simcluster.accumulator import Accumulator
+from simcluster.algorithms.data_parallel.accumulator import Accumulator
 from simcluster.verify.subject import Subject
 from simcluster.verify.tell import failed, held, listed, not_claimed, shown
 from simcluster.verify.verdict import Check

@@ -1,0 +1,42 @@
+"""Runs plain bodies as the nodes of a simulated cluster: for tests and `check_transport`.
+
+This file knows clusters and bodies. It must not know experiments or files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from backends.sim.cluster import Body, Cluster
+from simcluster.testing import ComesBack
+from simcluster.topology.presets.generators import star
+
+if TYPE_CHECKING:
+    from backends.sim.transport import SimTransport
+    from simcluster.topology import Topology
+
+
+def run_bodies(
+    bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0, *, comes_back: bool = False
+) -> list[Any]:
+    """Runs each body as one node, by default on a star of ideal links; *comes_back*: a body may raise ComesBack."""
+    cluster = Cluster(topology or star(len(bodies)), seed)
+    if comes_back:
+        cluster.faults.troubles_ways = True
+        bodies = [_returning(cluster, body) for body in bodies]
+    return cluster.run(bodies)
+
+
+def _returning(cluster: Cluster, body: Body) -> Body:
+    async def life(node: SimTransport) -> Any:
+        try:
+            return await body(node)
+        except ComesBack:
+            cluster.crash(node.rank, "crashed", returns=True)
+            cluster.loop.clock.alarm_at(cluster.loop.time(), cluster.revive, node.rank)
+            await asyncio.sleep(0)  # this life is over
+            raise
+
+    return life

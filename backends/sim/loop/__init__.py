@@ -1,0 +1,1 @@
+"""An asyncio event loop in virtual time."""

@@ -1,0 +1,1 @@
+"""The fluid network: routes, flows, and how they share links."""

@@ -1,0 +1,71 @@
+"""Simulates a run whose work takes as long as it was recorded to take on real nodes: order and network are simulated.
+
+This file knows devices and durations. It must not know where they were recorded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backends.common.arguments import name_of
+from backends.sim import run_cluster
+from backends.sim.devices import DeviceModel
+from simcluster.forwarding import Forwarding
+from simcluster.transport import Cost
+
+if TYPE_CHECKING:
+    from backends.sim.transport import SimTransport
+    from simcluster.experiment.job import ClusterJob
+    from simcluster.runs.record import RunRecord
+
+T = TypeVar("T")
+Pieces = Sequence[tuple[str, float]]
+"""What ran on one node, in order: the name of each piece of work, and how many seconds it took."""
+
+
+def run_recorded(job: ClusterJob, pieces: Sequence[Pieces]) -> RunRecord:
+    """*job* as `run_cluster` has it, the n-th piece of each name taking as long as the n-th in its rank's *pieces*.
+
+    Where there are more than were recorded, they take the mean of their name; where none was, what the model says.
+    """
+
+    def wrap(node: SimTransport) -> Named:
+        node.device = RecordedDevice(node.device, pieces[node.rank])
+        return Named(node)
+
+    return run_cluster(job, wrap)
+
+
+class RecordedDevice(DeviceModel):
+    """In place of *model*: the kind of a cost is the name of the work. What slows a device down is in the record."""
+
+    def __init__(self, model: DeviceModel, pieces: Pieces) -> None:
+        self.faults = ()
+        self._model, self._modelled = model, False
+        self._left: dict[str, deque[float]] = {}
+        for name, took_s in pieces:
+            self._left.setdefault(name, deque()).append(took_s)
+        self._mean_s = {name: fmean(took_s) for name, took_s in self._left.items()}
+
+    def start(self, cost: Cost, now_s: float) -> float:
+        left = self._left.get(cost.kind)
+        self._modelled = left is None
+        if left is None:
+            return self._model.start(cost, now_s)
+        return left.popleft() if left else self._mean_s[cost.kind]
+
+    def stop(self, now_s: float) -> None:
+        if self._modelled:
+            self._model.stop(now_s)
+
+
+class Named(Forwarding):
+    """A node whose device is told which work it does."""
+
+    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
+        named = replace(cost, kind=name_of(work)) if isinstance(cost, Cost) else cost
+        return await super().compute(work, *args, cost=named, **kwargs)

@@ -1,0 +1,1 @@
+"""The process that starts nodes, watches them and collects what they leave."""

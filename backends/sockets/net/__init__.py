@@ -1,0 +1,1 @@
+"""Connections, listeners, addresses, TLS and ssh."""

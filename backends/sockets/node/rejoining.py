@@ -1,0 +1,94 @@
+"""Connections of peers that come back, or come late: when a node begins to deal with one in place of the one before.
+
+This file knows connections and who has been told of a loss. It must not know messages, handshakes or launchers.
+
+A peer that is back is another incarnation. Its connection waits, unread, until the loss of the one before has been told
+here: else what the new one sends would be taken for the old one's next. Nothing of the old connection is heard then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backends.sockets.wire.frame import Frame
+from simcluster.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from backends.sockets.net.connection import Connection
+    from backends.sockets.node.transport import SocketTransport
+
+BACK = "it has come back, and what it was before is gone"
+
+
+class Returning:
+    """Those of one *node*. *past* are connections of incarnations that are over, for what moved on them."""
+
+    def __init__(self, node: SocketTransport) -> None:
+        self._node = node
+        self._waiting: dict[int, tuple[Connection, list[Frame]]] = {}
+        self._drained: list[Connection] = []
+        self.past: list[Connection] = []
+
+    def links(self) -> list[Connection]:
+        """Those that are open beside the ones that are dealt with."""
+        return [*(connection for connection, _ in self._waiting.values()), *self._drained]
+
+    def welcome(self, rank: int, connection: Connection, old: Connection | None) -> None:
+        """*rank* is there (again), behind *connection*; *old* is that of the incarnation before, if there was one."""
+        if rank in self._waiting:  # it has come back twice since anybody here looked
+            self.retire(self._waiting.pop(rank)[0])
+        come: list[Frame] = []
+        self._waiting[rank] = connection, come
+        connection.on_frame = come.append
+        connection.on_lost = lambda reason: self._forget(rank, connection)
+        connection.pause_reading()
+        if self._node.inbox.has_told(rank):
+            self._node.later(self._accept, rank)
+        elif old is not None:
+            self._node.expect_end(rank, BACK, old.peer.incarnation)
+
+    def told(self, rank: int) -> None:
+        """The loss of *rank* is being raised."""
+        if rank in self._waiting:
+            # Not at once: whoever is being told of its end is told first.
+            self._node.later(self._accept, rank)
+
+    def link_of(self, rank: int, incarnation: int, present: Connection | None) -> Connection | None:
+        """The connection to this *incarnation* of *rank*, if there is one; *present* is the one that is dealt with."""
+        waiting = [self._waiting[rank][0]] if rank in self._waiting else []
+        known = [link for link in (present, *waiting) if link is not None]
+        return next((link for link in known if link.peer.incarnation == incarnation), None)
+
+    def take_only(self, connection: Connection) -> None:
+        """What comes on *connection* is dropped: this node's algorithm has ended."""
+        connection.on_frame = lambda frame: None
+        self._drained.append(connection)
+
+    def retire(self, connection: Connection) -> None:
+        """Nothing of *connection* is heard any more."""
+        connection.on_frame = lambda frame: None
+        connection.on_lost = lambda reason: None
+        connection.abort(BACK)
+        self.past.append(connection)
+
+    # inside
+
+    def _accept(self, rank: int) -> None:
+        """Deals with the new incarnation, if the loss of the one before has been told."""
+        if rank not in self._waiting or not self._node.inbox.has_told(rank):
+            return
+        connection, come = self._waiting.pop(rank)
+        self._node.inbox.found(rank)
+        self._node.deal_with(rank, connection)
+        connection.resume_reading()
+        try:
+            for frame in come:
+                connection.on_frame(frame)
+        except ProtocolError as error:
+            connection.abort(str(error))
+
+    def _forget(self, rank: int, connection: Connection) -> None:
+        """It is gone again, before anybody here has dealt with it."""
+        if rank in self._waiting and self._waiting[rank][0] is connection:
+            del self._waiting[rank]
+            self.past.append(connection)

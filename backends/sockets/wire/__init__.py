@@ -1,0 +1,1 @@
+"""Frames, handshakes and control messages, without sockets."""

@@ -1,0 +1,1 @@
+"""Every node holds the model and averages gradients with all others."""

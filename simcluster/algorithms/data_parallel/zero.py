@@ -1,0 +1,126 @@
+"""ZeRO: data parallelism in which each rank keeps only a part of what all of them would keep alike.
+
+Rajbhandari et al. 2020, section 5, in its numbers: stage 1 (P_os) parts the optimizer's state, stage 2 (P_os+g) the
+gradients as well, stage 3 (P_os+g+p) the parameters, too; stage 0 parts nothing. With N_d ranks and Psi bytes of
+parameters each rank sends 2 (N_d-1)/N_d Psi a step up to stage 2 and 3 (N_d-1)/N_d Psi in stage 3 (section 7), and all
+stages take the same steps as plain data parallelism. The bound on staleness is that of SmolCluster's FSDP.
+
+This file knows ranks, layers, gradients and who owns what. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Literal
+
+from pydantic import NonNegativeInt, PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.data_parallel.zero_held import Held
+from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
+from simcluster.algorithms.data_parallel.zero_weights import Weights
+from simcluster.collectives import flatten, naive_all_reduce
+from simcluster.transport import Transport
+from simcluster.workloads import Batch, Replica
+from simcluster.workloads.layers.pieces import Pieces
+
+
+async def zero(
+    node: Transport,
+    replica: Replica,
+    *,
+    stage: Literal[0, 1, 2, 3] = 1,
+    reduce: Literal["ring", "direct"] = "ring",
+    gather: Literal["ring", "broadcast"] = "ring",
+    prefetch: NonNegativeInt = 1,
+    staleness: NonNegativeInt = 0,
+    gather_interval: PositiveInt | None = None,
+) -> None:
+    """One gradient, one sum of it at each owner, one step of each owner's part of the optimizer per batch.
+
+    *reduce*: how gradients get to their owners: `ring`, or `direct`, straight to them, all at once and added in rank
+    order. *gather*: how parameters get back: `ring`, or `broadcast`, each owner to everybody. *prefetch*: in stage 3,
+    so many layers are gathered before they are needed. *staleness*: a gradient is taken at weights that lack so many of
+    the last updates, always exactly as many, so a rank may be that many steps ahead of another. *gather_interval*: in
+    stage 3 nobody has a whole model to be judged, but every so many steps, and at the end; rank 0 records those steps.
+    """
+    n_d, held = node.size, Held()
+    weights = Weights(node, replica, stage > 0, stage == 3, gather, prefetch, held)
+    owner = replica.pieces(weights.mine)
+    held.take("optimizer", owner.state_bytes)
+    owner, kept = replica.restored(owner=owner, under_way=[])
+    under_way: deque[tuple[int, float, Gradient]] = deque()
+
+    async def update() -> None:
+        step, loss, gradient = under_way.popleft()
+
+        # Phase 4, step: the owner's part of the mean gradient, its part of the optimizer, its part of the weights.
+        mean = [total.div_(n_d) for total in await gradient.sums()]
+        squares = await _squared_norm(node, owner, mean, stage, f"norm/{step}") if owner.clips else None
+        await node.compute(owner.apply, mean, squares, cost=owner.apply_cost())
+        gradient.forget()
+
+        # Phase 5, gather: everybody's part to everybody; in stage 3 a layer at a time, when it is needed.
+        whole = stage < 3 or step == replica.steps or (gather_interval is not None and step % gather_interval == 0)
+        if whole:
+            await weights.share(f"after {step}")
+        if whole or node.rank:
+            late = {"staleness": min(staleness, step - 1)} if staleness else {}
+            node.record(step=step, loss=loss, **late, **(held.metrics() if step == replica.steps else {}))
+
+    async with asyncio.TaskGroup() as group:
+        sums = Sums(node, weights.units, reduce, stage, group, replica.steps - replica.done, held)
+        under_way.extend((step, loss, sums.of(step).arrived(totals)) for step, loss, totals in kept)
+        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+            weights.expect(step, group)
+            loss = await _forward(node, replica, batch, weights)
+            under_way.append((step, loss, await _backward(node, replica, batch, weights, sums.of(step))))
+            if len(under_way) > staleness:
+                await update()
+            due = replica.is_due(step)  # only then are those under way waited for
+            kept = [(step, loss, await gradient.parts()) for step, loss, gradient in under_way] if due else []
+            await replica.checkpoint(step, places=[] if stage == 3 else None, owner=owner, under_way=kept)
+        while under_way:
+            await update()
+
+
+async def _forward(node: Transport, replica: Replica, batch: Batch, weights: Weights) -> float:
+    """Phase 1: the loss; each layer's parameters are there when it is its turn, and not longer."""
+    *inner, last = zip(replica.layers(), replica.layer_costs(batch), strict=True)
+    value = batch.inputs
+    for layer, cost in inner:
+        async with weights.present(layer):
+            value = await node.compute(layer.forward, value, cost=cost.forward)
+    layer, cost = last
+    async with weights.present(layer):
+        return await node.compute(layer.loss, value, batch.targets, cost=cost.forward)
+
+
+async def _backward(node: Transport, replica: Replica, batch: Batch, weights: Weights, gradient: Gradient) -> Gradient:
+    """Phases 2 and 3: each layer's gradient, which is summed at its owners; from stage 2 on at once, and not kept."""
+    passing: Tensor | None = None
+    found: dict[int, Tensor] = {}
+    for layer, cost in reversed(list(zip(replica.layers(), replica.layer_costs(batch), strict=True))):
+        async with weights.present(layer):
+            passing, gradients = await node.compute(layer.backward, passing, cost=cost.backward)
+        for place, new in zip(layer.parameters, gradients, strict=True):
+            found[place] = found[place].add_(new) if place in found else gradient.keep(new)
+        for unit in weights.complete_with(layer):
+            await gradient.leave(unit, flatten([found.pop(place) for place in unit.places]))
+    gradient.leave_all()
+    return gradient
+
+
+async def _squared_norm(node: Transport, owner: Pieces, mean: list[Tensor], stage: int, tag: str) -> Tensor:
+    """Of the whole gradient, added up by owner: the same bits in every stage."""
+    if stage > 0:
+        own = await node.compute(owner.squared_norm, mean, cost=owner.norm_cost())
+        return await naive_all_reduce(node, own, tag)
+
+    def of_all_parts() -> Tensor:
+        parts = zip(*(vector.tensor_split(node.size) for vector in mean), strict=True)
+        first, *others = [owner.squared_norm(part) for part in parts]
+        return sum(others, start=first)
+
+    return await node.compute(of_all_parts, cost=owner.norm_cost())

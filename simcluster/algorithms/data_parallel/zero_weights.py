@@ -1,0 +1,112 @@
+"""The parameters of a model of which each rank owns a part of every layer's: what it updates, and how all get the rest.
+
+This file knows units, layers and which part is whose. It must not know gradients, losses or steps of an optimizer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import torch
+from torch import Tensor
+
+from simcluster.algorithms.data_parallel.zero_held import Held
+from simcluster.collectives import all_gather, flatten, unflatten
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+from simcluster.workloads.layers.layers import Layer
+from simcluster.workloads.layers.units import Unit, cut_into_units, in_order, units_of_layers
+
+SCHEDULES = {"ring": "ring", "broadcast": "naive"}
+
+
+class Weights:
+    """*mine* is this rank's part of every unit as a vector of its own, or all of it if nothing is *owned*.
+
+    If they are *sharded*, the replica's own weights are only where a layer's are put while it is used; *prefetch*
+    layers more are on their way.
+    """
+
+    def __init__(
+        self, node: Transport, replica: Replica, owned: bool, sharded: bool, gather: str, prefetch: int, held: Held
+    ) -> None:
+        self._node, self._replica, self._held = node, replica, held
+        self._owned, self._sharded, self._schedule, self._prefetch = owned, sharded, SCHEDULES[gather], prefetch
+        self.units = cut_into_units(replica)
+        self._used_by = units_of_layers(replica, self.units)
+        self._uses: deque[tuple[int, str | None]] = deque()
+        self._coming: deque[asyncio.Task[list[Tensor]]] = deque()
+        self._group: asyncio.TaskGroup | None = None
+        self.mine: list[Tensor] = []
+        for unit in self.units:
+            vector = flatten([replica.parameters[place] for place in unit.places])
+            self.mine.append(vector.tensor_split(node.size)[node.rank].clone() if owned else vector)
+        own_bytes = sum(vector.nbytes for vector in self.mine)
+        held.take("parameters", own_bytes if sharded else sum(unit.size_bytes for unit in self.units))
+        if not sharded:
+            held.take("optimizer", own_bytes)  # the master copy of what it updates
+
+    def complete_with(self, layer: Layer) -> list[Unit]:
+        """The units whose gradient is complete when *layer* has gone backward."""
+        return [unit for unit in self.units if unit.layer == layer.number]
+
+    # sharded: gathered layer by layer, a few ahead, and freed
+
+    def expect(self, step: int, group: asyncio.TaskGroup) -> None:
+        """All layers are about to be used, forward and then backward; *group* has the tasks that gather them.
+
+        What the first pass forward needs, everybody has drawn from the common seed: that is not sent.
+        """
+        if self._sharded:
+            self._group, numbers = group, range(len(self._used_by))
+            self._uses.extend((number, f"{step}/forward {number}" if step > 1 else None) for number in numbers)
+            self._uses.extend((number, f"{step}/backward {number}") for number in reversed(numbers))
+
+    @asynccontextmanager
+    async def present(self, layer: Layer) -> AsyncIterator[None]:
+        """The weights of *layer*, the next that is used, are in place."""
+        if self._sharded:
+            self._begin()
+            layer.fill(await self._coming.popleft())
+        yield
+        if self._sharded:
+            self._held.give("gathered", self._size_bytes(layer.number))
+
+    def _begin(self) -> None:
+        while self._uses and len(self._coming) <= self._prefetch:
+            number, tag = self._uses.popleft()
+            self._held.take("gathered", self._size_bytes(number))
+            assert self._group is not None
+            self._coming.append(self._group.create_task(self._gather(number, tag)))
+
+    async def _gather(self, number: int, tag: str | None) -> list[Tensor]:
+        places = self._replica.layers()[number].parameters
+        if tag is None:
+            return [self._replica.parameters[place].clone() for place in places]
+        found: dict[int, Tensor] = {}
+        for unit in self._used_by[number]:
+            found |= await self._whole(unit, tag)
+        return [found[place] for place in places]
+
+    def _size_bytes(self, number: int) -> int:
+        return sum(unit.size_bytes for unit in self._used_by[number])
+
+    # replicated: everybody hands out what it has updated
+
+    async def share(self, tag: str) -> None:
+        """The replica's weights become those of all owners."""
+        async with asyncio.TaskGroup() as group:
+            coming = [group.create_task(self._whole(unit, tag)) for unit in self.units]
+        found = {place: tensor for task in coming for place, tensor in task.result().items()}
+        self._replica.load(in_order(self.units, found))
+
+    async def _whole(self, unit: Unit, tag: str) -> dict[int, Tensor]:
+        vector = self.mine[unit.number]
+        if self._owned:
+            tag = f"weights/{tag}/{unit.number}"
+            vector = torch.cat(await all_gather(self._node, vector, tag, schedule=self._schedule))
+        like = [self._replica.parameters[place] for place in unit.places]
+        return dict(zip(unit.places, unflatten(vector, like), strict=True))

@@ -1,0 +1,1 @@
+"""Nodes average with their neighbours in an overlay."""

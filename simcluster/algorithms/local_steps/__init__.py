@@ -1,0 +1,1 @@
+"""Nodes take several steps of their own between two exchanges."""

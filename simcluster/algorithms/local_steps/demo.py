@@ -1,0 +1,102 @@
+"""DeMo: each rank keeps its momentum to itself, and only the components that stand out of it are shared.
+
+Peng, Quesnelle and Kingma 2024, algorithm 1. Momentum is cut into chunks, each is transformed (DCT-II), and the k
+largest coefficients of a chunk are taken out of the momentum and sent to all. Everybody steps along the sum of those,
+or along its signs. Algorithm 1 chunks each tensor; here the chunks are of all parameters end to end.
+
+This file knows ranks, chunks and their coefficients. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Lt
+from pydantic import PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.timed import timed
+from simcluster.collectives import flatten, unflatten
+from simcluster.payload import pack
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+@in_step
+async def demo(
+    node: Transport,
+    replica: Replica,
+    *,
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.999,
+    chunk: PositiveInt = 64,
+    top_k: PositiveInt = 8,
+    update: Literal["sign", "mean"] = "sign",
+) -> None:
+    """One exchange with everybody and one step of the workload's optimizer, meant to be plain SGD, per batch.
+
+    *momentum*: beta. Chunks have *chunk* (s) elements, of which *top_k* (k) coefficients are shared, all of them if
+    there are not so many. *update*: along the signs of what was shared, or along its mean.
+    """
+    m = replica.restored(m=torch.zeros_like(flatten(replica.parameters)))
+    transform = _dct(chunk, m)
+    others = [rank for rank in range(node.size) if rank != node.rank]
+
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+        # Phase 1, compute: the gradient of this rank's batch.
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+
+        # Phase 2, extract: m <- beta m + gradient, then q, the fast components, out of m.
+        m, values, places = await timed(node, _extract, m, gradients, momentum, transform, min(top_k, chunk))
+
+        # Phase 3, synchronise: everybody's q to everybody, in its small form.
+        async with asyncio.TaskGroup() as group:
+            for peer in others:
+                group.create_task(node.send(peer, f"q/{step}", pack(values, places)))
+            coming = {peer: group.create_task(node.recv(peer, f"q/{step}")) for peer in others}
+
+        # Phase 4, apply: Q, summed by rank, the same bits everywhere.
+        shared = [(values, places) if rank == node.rank else coming[rank].result().tensors for rank in range(node.size)]
+        Q = await timed(node, _combine, shared, transform, len(m), update == "sign")
+        await node.compute(replica.apply, unflatten(Q, gradients), cost=replica.apply_cost())
+        node.record(step=step, loss=loss)
+        await replica.checkpoint(step, m=m)
+
+
+def _dct(size: int, like: Tensor) -> Tensor:
+    """The orthogonal matrix of the DCT-II: its rows are cosines of rising frequency."""
+    n = torch.arange(size, dtype=like.dtype, device=like.device)
+    rows = torch.cos(math.pi / size * torch.outer(n, n + 0.5)) * math.sqrt(2 / size)
+    rows[0] /= math.sqrt(2)
+    return rows
+
+
+def _extract(
+    m: Tensor, gradients: Sequence[Tensor], beta: float, transform: Tensor, k: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(momentum without q, q's coefficients, their places in each chunk: as few bytes as they fit in)."""
+    m = beta * m + flatten(gradients)
+    coefficients = _chunks(m, len(transform)) @ transform.T
+    places = coefficients.abs().topk(k).indices
+    values = coefficients.gather(1, places)
+    q = torch.zeros_like(coefficients).scatter(1, places, values) @ transform
+    small = torch.uint8 if len(transform) <= 256 else torch.int16 if len(transform) <= 2**15 else torch.int32
+    return m - q.view(-1)[: len(m)], values, places.to(small)
+
+
+def _combine(shared: Sequence[Sequence[Tensor]], transform: Tensor, length: int, sign: bool) -> Tensor:
+    """Q: the mean of every rank's q, or its signs."""
+    chunks, size = len(shared[0][0]), len(transform)
+    total = shared[0][0].new_zeros(chunks, size)
+    for values, places in shared:
+        total = total + torch.zeros_like(total).scatter(1, places.long(), values)
+    Q = (total / len(shared) @ transform).view(-1)[:length]
+    return Q.sign() if sign else Q
+
+
+def _chunks(vector: Tensor, size: int) -> Tensor:
+    return torch.nn.functional.pad(vector, (0, -len(vector) % size)).view(-1, size)

@@ -1,0 +1,62 @@
+"""DiLoCo: local AdamW for many steps, then one step of Nesterov's momentum along the mean of what the replicas did.
+
+Douillard et al. 2023, algorithm 1. With an outer learning rate of 1 and no momentum it is local SGD (Stich 2019). The
+inner optimizer is the workload's, and its state stays where it is; theta and the outer momentum are alike everywhere.
+
+This file knows ranks, rounds and one mean. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Lt
+from pydantic import PositiveFloat, PositiveInt
+
+from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.local_steps.inner_steps import inner_steps
+from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient
+from simcluster.algorithms.timed import timed
+from simcluster.collectives import all_reduce, flatten, unflatten
+from simcluster.compression import Compression, Mean
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+@in_step
+async def diloco(
+    node: Transport,
+    replica: Replica,
+    *,
+    interval: PositiveInt = 20,
+    outer_learning_rate: PositiveFloat = 0.7,
+    outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9,
+    schedule: Literal["ring", "naive", "direct", "binomial", "recursive_doubling", "halving_doubling"] = "ring",
+    compression: Compression = "none",
+) -> None:
+    """Rounds of *interval* inner steps (H), the last one shorter if the steps run out; then one outer step by all.
+
+    *schedule*: of the all-reduce; a ring sends least, in 2 (n-1) rounds, `direct` as little in two, which is what far
+    links want. *compression*: of the outer gradients that travel.
+    """
+    theta = flatten(replica.parameters)
+    m = torch.zeros_like(theta)
+    mean = Mean(compression, node, "outer gradient", replica.parameters, partial(all_reduce, schedule=schedule))
+    theta, m, mean = replica.restored(theta=theta, m=m, mean=mean)
+    batches, step = replica.batches(), replica.done
+
+    while step < replica.steps:
+        # Phase 1, inner: H steps of this replica's own optimizer on its own data.
+        step, loss = await inner_steps(node, replica, batches, step, interval)
+
+        # Phase 2, outer gradient: Delta = 1/k sum_i (theta - theta_i).
+        moved = await timed(node, outer_gradient, theta, replica.parameters)
+        delta = flatten(await mean(unflatten(moved, replica.parameters), f"outer/{step}"))
+
+        # Phase 3, outer step: the same bits everywhere, from which all go on.
+        theta, m = await timed(node, nesterov, theta, m, delta, outer_learning_rate, outer_momentum)
+        await timed(node, adopt, replica.parameters, theta)
+        node.record(step=step, loss=loss)
+        await replica.checkpoint(step, theta=theta, m=m, mean=mean)

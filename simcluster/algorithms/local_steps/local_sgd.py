@@ -1,0 +1,87 @@
+"""Local SGD: every rank trains alone for H steps, then all go on from the mean of their weights.
+
+Stich 2019, algorithm 1; as FedAvg (McMahan et al. 2017, algorithm 1) with a fraction of the ranks a round and a mean
+weighted by the sizes of their shards. FedAvg's server is left out: the mean is an all-reduce, which around a ring takes
+2 (n-1)/n of the weights' bytes from each rank and round, and so H times less than averaging gradients.
+
+This file knows ranks, rounds and one mean. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Gt, Le
+from pydantic import PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.local_steps.inner_steps import inner_steps
+from simcluster.algorithms.local_steps.rounds import adopt
+from simcluster.algorithms.timed import timed
+from simcluster.collectives import all_reduce, flatten, unflatten
+from simcluster.compression import Compression, Mean
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+@in_step
+async def local_sgd(
+    node: Transport,
+    replica: Replica,
+    *,
+    interval: PositiveInt = 10,
+    participation: Annotated[float, Gt(0), Le(1)] = 1.0,
+    weighting: Literal["uniform", "samples"] = "uniform",
+    schedule: Literal["ring", "naive", "direct", "binomial", "recursive_doubling", "halving_doubling"] = "ring",
+    compression: Compression = "none",
+) -> None:
+    """Rounds of *interval* steps (H), the last one shorter if the steps run out; all ranks end with the same weights.
+
+    *participation*: the fraction C of ranks that train in a round, one at least, drawn alike by all; the others let
+    their batches of that round go by. *weighting*: `samples` weighs ranks by the sizes of their shards. *schedule*: of
+    the all-reduce; a ring sends least, in 2 (n-1) rounds, `direct` as little in two. *compression*: of what travels,
+    the weights' changes since the last mean.
+    """
+    n = await _samples(node, replica) if weighting == "samples" else [1] * node.size
+    chosen_ranks = max(round(participation * node.size), 1)
+    x = flatten(replica.parameters)
+    mean = Mean(compression, node, "change", replica.parameters, partial(all_reduce, schedule=schedule))
+    x, mean = replica.restored(x=x, mean=mean)
+    batches, step = replica.batches(), replica.done
+
+    while step < replica.steps:
+        # Phase 1, select: S, the ranks of this round.
+        drawn = node.rng.shared("local_sgd", str(step)).permutation(node.size)
+        chosen = sorted(int(rank) for rank in drawn[:chosen_ranks])
+        share = n[node.rank] / sum(n[rank] for rank in chosen) if node.rank in chosen else 0.0
+
+        # Phase 2, train: H steps alone, or none.
+        if share:
+            step, loss = await inner_steps(node, replica, batches, step, interval)
+        else:
+            step += len(list(islice(batches, interval)))
+            replica.ledger.settle(step, used=False)
+
+        # Phase 3, average: x + sum over S of n_k / n (x_k - x), as a mean over all ranks, the same bits everywhere.
+        change = await timed(node, _change, x, replica.parameters, share * node.size)
+        changes = await mean(unflatten(change, replica.parameters), f"average/{step}")
+        x = await timed(node, torch.add, x, flatten(changes))
+        await timed(node, adopt, replica.parameters, x)
+        node.record(step=step, contributions=len(chosen), **({"loss": loss} if share else {}))
+        await replica.checkpoint(step, x=x, mean=mean)
+
+
+async def _samples(node: Transport, replica: Replica) -> list[int]:
+    """The size of every rank's shard; where nothing is computed shards are empty, and count as equal."""
+    own = torch.zeros(node.size, dtype=torch.int64)
+    own[node.rank] = max(replica.shard_size, 1)
+    return [int(size) for size in (await all_reduce(node, own, "samples")).tolist()]
+
+
+def _change(x: Tensor, parameters: Sequence[Tensor], weight: float) -> Tensor:
+    return (flatten(parameters) - x) * weight

@@ -1,0 +1,61 @@
+"""SPARTA: after every step a few coordinates of the weights, other ones each time, are averaged over all ranks.
+
+Sparse parameter averaging (Beton et al. 2025). The coordinates are drawn from a common seed, each with
+probability p, so no index travels and all average the same ones. After n steps a coordinate has been shared at least
+once with probability 1 - (1-p)^n; with p = 1 all weights are averaged every step.
+
+This file knows ranks, coordinates and one all-reduce. It must not know a backend, a file or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from annotated_types import Gt, Le
+from torch import Tensor
+
+from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.local_steps.rounds import adopt
+from simcluster.algorithms.timed import timed
+from simcluster.collectives import flatten, ring_all_reduce
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+@in_step
+async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float, Gt(0), Le(1)] = 0.05) -> None:
+    """One step of each rank's own optimizer per batch, then a mean of the share *fraction* (p) of the coordinates."""
+    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+        # Phase 1, train: a step of this rank's own.
+        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+
+        # Phase 2, select: the same coordinates on every rank.
+        x = await timed(node, flatten, replica.parameters)
+        chosen = _coordinates(node, step, x, fraction)
+
+        # Phase 3, average: those, and no other.
+        own = await timed(node, torch.take, x, chosen)
+        total = await ring_all_reduce(node, own, f"average/{step}")
+        await timed(node, _put, replica.parameters, x, chosen, total, node.size)
+        node.record(step=step, loss=loss)
+        await replica.checkpoint(step)
+
+
+def _coordinates(node: Transport, step: int, x: Tensor, p: float) -> Tensor:
+    """Of the coordinates of *x* each with probability *p*, in order.
+
+    How many they are is drawn first, which a run without values can do as well, however many there are to choose from.
+    """
+    common = node.rng.shared("sparta", str(step))
+    number = int(common.binomial(len(x), p))
+    if x.is_meta:
+        return torch.empty(number, dtype=torch.int64, device="meta")
+    chosen = common.choice(len(x), number, replace=False)
+    return torch.from_numpy(chosen).sort().values
+
+
+def _put(parameters: Sequence[Tensor], x: Tensor, chosen: Tensor, total: Tensor, size: int) -> None:
+    adopt(parameters, x.index_copy(0, chosen, total / size))

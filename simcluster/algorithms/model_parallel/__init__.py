@@ -1,0 +1,1 @@
+"""Every node holds a part of the model."""

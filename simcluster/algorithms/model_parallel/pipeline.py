@@ -1,0 +1,151 @@
+"""Pipeline parallelism: each rank has some consecutive layers, and micro-batches go through them, forth and back.
+
+GPipe (Huang et al. 2019, section 2), one forward one backward (Narayanan et al. 2019, section 3.2, with the flush of
+Narayanan et al. 2021, section 2.2.1) and interleaved stages (Narayanan et al. 2021, section 2.2.2), in whose symbols p
+ranks put m micro-batches through v chunks each. All ranks train one model, on the batches of all ranks as one.
+
+This file knows stages and their neighbours. It must not know a backend, a file or a clock, nor how layers are made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor
+
+from simcluster.algorithms.model_parallel.pipeline_orders import ORDERS, Task
+from simcluster.algorithms.model_parallel.pipeline_plan import Plan, plan_of
+from simcluster.collectives import naive_all_reduce
+from simcluster.payload import Payload, pack
+from simcluster.transport import Transport
+from simcluster.workloads import Batch, Replica
+from simcluster.workloads.layers.layer_costs import LayerCost
+from simcluster.workloads.layers.layers import Layer
+from simcluster.workloads.streams import micro_batches as cut
+
+
+async def pipeline(
+    node: Transport,
+    replica: Replica,
+    *,
+    schedule: Literal["gpipe", "1f1b", "interleaved"] = "1f1b",
+    micro_batches: PositiveInt | None = None,
+    chunks: PositiveInt | None = None,
+    cuts: tuple[PositiveInt, ...] | None = None,
+    flops_per_s: tuple[PositiveFloat, ...] | Literal["topology"] | None = None,
+    bandwidth_Bps: tuple[PositiveFloat, ...] | Literal["topology"] | None = None,
+    gather_interval: PositiveInt | None = None,
+) -> None:
+    """One flush of the pipeline and one step of each rank's optimizer per batch.
+
+    *micro_batches*: how many a batch is cut into; None for one a rank. *chunks*: stages a rank has if they are
+    interleaved; None for 2. *cuts*: the first layer of each stage but the first; None balances the layers' FLOPs, by
+    *flops_per_s* of each rank and *bandwidth_Bps* from each rank to the next, where they are given; in an experiment
+    "topology" stands for its numbers. *gather_interval*: rank 0 is sent all weights every so many steps, and records
+    those steps; None for the end alone.
+    """
+    p, i, m = node.size, node.rank, micro_batches or node.size
+    plan = plan_of(replica, p, m, schedule, chunks, cuts, flops_per_s, bandwidth_Bps)
+    order = ORDERS[schedule](p, i, m, plan.chunks)
+    part = replica.part(plan.places(i))
+    mine = [plan.stage(chunk * p + i) for chunk in range(plan.chunks)]
+
+    async with asyncio.TaskGroup() as sends:
+        for step, batch in enumerate(replica.joined_batches(), start=1 + replica.done):
+            # Phases 1 and 2, forward and backward: the mean loss, and the gradients of this rank's parameters.
+            sums = {place: torch.zeros_like(replica.parameters[place]) for place in part.places}
+            loss, stashed = await _flush(node, plan, mine, order, cut(batch, m), step, sums, sends)
+
+            # Phase 3, tie: a parameter that several ranks use has the sum of their gradients.
+            for place, ranks in plan.tied(i).items():
+                sums[place] = await _sum(node, ranks, sums[place], f"tied/{step}/{place}")
+
+            # Phase 4, step: of its own parameters; a limit on the gradients' norm is on that of all.
+            squares = None
+            if part.clips:
+                own = [sums[place] for place in plan.counted(i)]
+                squares = await node.compute(part.squared_norm, own, cost=part.norm_cost())
+                squares = await naive_all_reduce(node, squares, f"norm/{step}")
+            await node.compute(part.apply, list(sums.values()), squares, cost=part.apply_cost())
+
+            # Phase 5, gather: rank 0 has a whole model again, which can be judged.
+            whole = step == replica.steps or p == 1 or (gather_interval is not None and step % gather_interval == 0)
+            if whole:
+                await _gather(node, replica, plan, f"weights/{step}")
+            if whole or i != 0:
+                node.record(step=step, loss=loss, stashed=stashed)
+            await replica.checkpoint(step, places=part.places)
+
+
+async def _flush(
+    node: Transport,
+    plan: Plan,
+    mine: list[tuple[Layer, LayerCost]],
+    order: list[Task],
+    micros: list[Batch],
+    step: int,
+    sums: dict[int, Tensor],
+    sends: asyncio.TaskGroup,
+) -> tuple[float, int]:
+    """All micro-batches forth and back; adds to *sums*. Returns (the mean loss, the most that was ever stashed)."""
+    # Stage s is chunk s // p of rank s % p; what it hands to a stage of its own rank stays here.
+    p, i, m = node.size, node.rank, len(micros)
+    kept: dict[str, Payload] = {}
+    losses, stashed = [0.0] * m, 0
+
+    def hand(s: int, tag: str, content: Payload) -> None:
+        if s % p == i:
+            kept[tag] = content
+        else:
+            sends.create_task(node.send(s % p, tag, content))  # leaves while this rank goes on
+
+    async def take(s: int, tag: str) -> Payload:
+        return kept.pop(tag) if s % p == i else (await node.recv(s % p, tag)).payload
+
+    for way, chunk, k in order:
+        s, (layers, cost) = chunk * p + i, mine[chunk]
+        if way == "forward":
+            # Phase 1: activations of micro-batch k from the stage before, and on to the next.
+            inputs = micros[k].inputs if s == 0 else (await take(s - 1, f"activations/{step}/{s}/{k}")).tensors[0]
+            if s == plan.last:
+                losses[k] = await node.compute(layers.loss, inputs, micros[k].targets, k, cost=cost.forward)
+            else:
+                outputs = await node.compute(layers.forward, inputs, k, cost=cost.forward)
+                hand(s + 1, f"activations/{step}/{s + 1}/{k}", pack(outputs))
+            stashed = max(stashed, sum(layers.stashed for layers, _ in mine))
+        else:
+            # Phase 2: their gradient from the stage behind, and with it the loss; a micro-batch is 1/m of the batch.
+            behind = await take(s + 1, f"gradients/{step}/{s}/{k}") if s < plan.last else pack(loss=losses[k])
+            losses[k] = behind.values["loss"]  # type: ignore[assignment]
+            above = behind.tensors[0] if behind.tensors else None
+            below, gradients = await node.compute(layers.backward, above, k, 1 / m, cost=cost.backward)
+            for place, gradient in zip(layers.parameters, gradients, strict=True):
+                sums[place].add_(gradient)
+            if s > 0:
+                handed = [] if below is None else [below]
+                hand(s - 1, f"gradients/{step}/{s - 1}/{k}", pack(*handed, loss=losses[k]))
+    return sum(losses) / m, stashed
+
+
+async def _sum(node: Transport, ranks: list[int], mine: Tensor, tag: str) -> Tensor:
+    """The sum of what each of *ranks* has, taken by rank: the same bits on all of them."""
+    async with asyncio.TaskGroup() as group:
+        for rank in ranks:
+            if rank != node.rank:
+                group.create_task(node.send(rank, tag, mine))
+        parts = [mine if rank == node.rank else (await node.recv(rank, tag)).tensor for rank in ranks]
+    return torch.stack(parts).sum(0)
+
+
+async def _gather(node: Transport, replica: Replica, plan: Plan, tag: str) -> None:
+    """Everyone's weights to rank 0."""
+    if node.rank != 0:
+        await node.send(0, tag, [replica.parameters[place] for place in plan.places(node.rank)])
+        return
+    for rank in range(1, node.size):
+        message = await node.recv(rank, tag)
+        for place, weights in zip(plan.places(rank), message.tensors, strict=True):
+            replica.parameters[place].copy_(weights)

@@ -1,0 +1,116 @@
+"""Tensor parallelism: every layer is shared by all ranks, the first of two products by columns, the second by rows.
+
+Shoeybi et al. 2019 (Megatron-LM), section 3, whose f and g are the two sums over ranks: g of the layer's outputs on the
+way forward, f of the gradient of its inputs on the way back; either is the identity the other way. Heads of attention
+are columns, too. Embeddings, norms and the output layer every rank has whole, and computes alike. All ranks train one
+model, on the batches of all ranks as one.
+
+This file knows pieces of layers and their sums. It must not know a backend, a file or a clock, nor how layers are cut.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from simcluster.collectives import all_reduce
+from simcluster.transport import Transport
+from simcluster.workloads import Batch, Replica
+from simcluster.workloads.layers.tensor_shard import TensorShard
+
+
+async def tensor_parallel(
+    node: Transport,
+    replica: Replica,
+    *,
+    schedule: Literal["ring", "naive"] = "ring",
+    gather_interval: PositiveInt | None = None,
+) -> None:
+    """Two sums of activations per layer and micro-batch, none of gradients of weights.
+
+    *schedule*: of the sums over ranks. *gather_interval*: rank 0 is sent all parts of the weights every so many steps,
+    and records those steps; None for the end alone.
+    """
+    p, shard = node.size, replica.tensor_shard()
+    part, cut = replica.restored(part=shard.part), list(shard.cuts)
+
+    for step, batch in enumerate(replica.joined_batches(), start=1 + replica.done):
+        # Phases 1 and 2, forward and backward: the loss, and the gradients of what this rank has.
+        gradients = [torch.zeros_like(parameter) for parameter in part.parameters]
+        loss = await _forward_and_backward(node, shard, batch, gradients, schedule, step)
+
+        # Phase 3, step: gradients of what all have are equal on all. A norm counts them once, parts of all ranks.
+        squares = None
+        if part.clips:
+            whole = [gradient for place, gradient in enumerate(gradients) if place not in shard.cuts]
+            own = await node.compute(part.squared_norm, [gradients[place] for place in cut], cost=part.norm_cost())
+            squares = part.squared_norm(whole) + await all_reduce(node, own, f"norm/{step}", schedule=schedule)
+        await node.compute(part.apply, gradients, squares, cost=part.apply_cost())
+
+        # Phase 4, gather: rank 0 has a whole model again, which can be judged.
+        gathered = step == replica.steps or p == 1 or (gather_interval is not None and step % gather_interval == 0)
+        if gathered:
+            await _gather(node, replica, shard, f"weights/{step}")
+        if gathered or node.rank != 0:
+            node.record(step=step, loss=loss)
+        await replica.checkpoint(step, places=[], part=part)
+
+
+async def _forward_and_backward(
+    node: Transport, shard: TensorShard, batch: Batch, gradients: list[Tensor], schedule: str, step: int
+) -> float:
+    """Adds to *gradients*; returns the loss."""
+    costs = shard.costs(batch)
+    stream = batch.inputs
+
+    # Phase 1, forward, layer by layer: whole(x), then the sum over ranks of shard(whole(x)).
+    for number, (piece, cost) in enumerate(zip(shard.pieces, costs, strict=False)):
+        inputs = stream
+        if piece.whole is not None:
+            inputs = await node.compute(piece.whole.forward, stream, cost=cost.whole.forward)
+        if piece.shard is None:
+            stream = inputs
+            continue
+        share = await node.compute(piece.shard.forward, inputs, cost=cost.shard.forward)
+        total = await all_reduce(node, share, f"g/{step}/{number}", schedule=schedule)
+        stream = await node.compute(piece.join, stream, total, cost=cost.join.forward)
+    loss = await node.compute(shard.last.loss, stream, batch.targets, cost=costs[-1].whole.forward)
+
+    # Phase 2, backward: through g as it is, through the shard, and the sum over ranks of what comes out.
+    gradient, _ = await node.compute(shard.last.backward, cost=costs[-1].whole.backward)
+    for number, (piece, cost) in reversed(list(enumerate(zip(shard.pieces, costs, strict=False)))):
+        through, after = gradient, gradient
+        if piece.shard is not None:
+            through, own = await node.compute(piece.shard.backward, gradient, cost=cost.shard.backward)
+            _add(gradients, piece.shard.parameters, own)
+            if through is not None:
+                through = await all_reduce(node, through, f"f/{step}/{number}", schedule=schedule)
+        if piece.whole is not None:
+            through, own = await node.compute(piece.whole.backward, through, cost=cost.whole.backward)
+            _add(gradients, piece.whole.parameters, own)
+        gradient = through
+        if piece.shard is not None and after is not None:
+            gradient, bias = await node.compute(piece.unjoin, after, through, cost=cost.join.backward)
+            if bias is not None and piece.bias_place is not None:
+                _add(gradients, [piece.bias_place], [bias])
+    return loss
+
+
+def _add(gradients: list[Tensor], places: list[int], more: list[Tensor]) -> None:
+    for place, gradient in zip(places, more, strict=True):
+        gradients[place].add_(gradient)
+
+
+async def _gather(node: Transport, replica: Replica, shard: TensorShard, tag: str) -> None:
+    """Everyone's parts of the weights to rank 0, which puts them together; what all have it has, too."""
+    own = [shard.part.parameters[place] for place in shard.cuts]
+    if node.rank != 0:
+        await node.send(0, tag, own)
+        return
+    shard.put(replica.parameters, own, 0)
+    for rank in range(1, node.size):
+        message = await node.recv(rank, tag)
+        shard.put(replica.parameters, message.tensors, rank)

@@ -1,0 +1,1 @@
+"""Workers push gradients to a server that holds the model."""

@@ -1,0 +1,188 @@
+"""What the pages of the parameter servers share: who trains, the mean of gradients, replies, and work that news ends.
+
+This file knows ranks and one protocol's ends: workers push to SERVER, and each of them has at most one reply on its
+way. It must not know which pushes are applied, or when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from simcluster.algorithms.parameter_server.serving import Listener
+from simcluster.errors import PeerLost, Problem, UsageError
+from simcluster.payload import Message, Payload, pack
+from simcluster.transport import Transport
+from simcluster.workloads import Batch, Replica
+
+T = TypeVar("T")
+
+SERVER = 0
+
+
+def trainers(size: int, server_trains: bool) -> list[int]:
+    """The ranks that compute gradients. Raises UsageError if there are none."""
+    ranks = [rank for rank in range(size) if server_trains or rank != SERVER]
+    if not ranks:
+        found = "false in a world of one rank, which is the server: nobody trains"
+        raise UsageError(Problem("server_trains", found, "true, or a world of at least two ranks"))
+    return ranks
+
+
+def most_of(ranks: Sequence[int], setting: str, value: int | None) -> int:
+    """*value* of *setting*, a number of *ranks*; all of them for None. Raises UsageError if there are not so many."""
+    if value is not None and value > len(ranks):
+        raise UsageError(Problem(setting, f"{value}", f"at most {len(ranks)}, as many as there are ranks that train"))
+    return len(ranks) if value is None else value
+
+
+def check_push(push: str, compression: object) -> None:
+    """Compressors are made for gradients; what error feedback keeps of weights would have no meaning."""
+    if push == "weights" and compression != "none":
+        raise UsageError(Problem("compression", f"{compression!r} with push: weights", "none, or push: gradients"))
+
+
+def mean(contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """The mean of each gradient over *contributions*, summed in the order given; the first one is overwritten."""
+    total = list(contributions[0])
+    for gradients in contributions[1:]:
+        for into, gradient in zip(total, gradients, strict=True):
+            into.add_(gradient)
+    return [tensor.div_(len(contributions)) for tensor in total]
+
+
+def blended(own: Sequence[Tensor], theirs: Sequence[Tensor], share: float) -> list[Tensor]:
+    """(1 - share) own + share theirs, tensor by tensor."""
+    if share == 1:
+        return list(theirs)
+    return [mine.lerp(other, share) for mine, other in zip(own, theirs, strict=True)]
+
+
+def endless(replica: Replica) -> Iterator[Batch]:
+    """The replica's batches, from the beginning again when they are used up."""
+    yield from replica.batches()
+    while True:
+        yield from replica.batches(0)
+
+
+async def keep(replica: Replica, dealt_with: int, training: int, *, at: int | None = None, **kept: Any) -> None:
+    """A server's checkpoint: *at* that step if ranks go in step, else loosely: a step is as many batches *dealt_with*
+    as ranks are *training*.
+    """
+    step = min(dealt_with // training, replica.steps) if at is None else at
+    await replica.checkpoint(step, batches=replica.ledger.settled, loose=at is None, **kept)
+
+
+async def reply_to(node: Transport, worker: int, tag: str, content: Payload) -> None:
+    """Sends *content*, if *worker* is there to take it."""
+    try:
+        await node.send(worker, tag, content)
+    except PeerLost:
+        return
+
+
+class Expected(Listener):
+    """Which ranks have how many pushes still to come, at a server that answers each: *left* of them, and *each* of one
+    that begins from the beginning, late or once more.
+    """
+
+    def __init__(self, node: Transport, left: Mapping[int, int], each: int) -> None:
+        super().__init__(node, lambda: bool(self.workers()))
+        self._left, self._each = dict(left), each
+
+    def workers(self) -> set[int]:
+        """The workers that have pushes to come, or have just come themselves."""
+        open_ = {rank for rank, left in self._left.items() if left and rank != SERVER}
+        return open_ | {rank for rank in self._node.peers if rank not in self._left}
+
+    def left(self) -> set[int]:
+        """Who is there, and has not pushed all."""
+        return {rank for rank, left in self._left.items() if left and rank in (SERVER, *self._node.peers)}
+
+    def came(self, rank: int) -> None:
+        """One of *rank* has."""
+        self._left[rank] = self._left.get(rank, self._each) - 1
+        self.is_through = self.is_through or not self._left[rank]
+
+    def lost(self, loss: PeerLost) -> None:
+        """*loss* was told, behind all that had come. Who ended well is not told of one by one."""
+        there = (SERVER, *self._node.peers)
+        self._left = {rank: left for rank, left in self._left.items() if rank in there and rank != loss.rank}
+
+    async def reply(self, worker: int, tag: str, content: Payload) -> None:
+        """Sends *content*. Whoever turns out to be lost here may be back before the server's recv is told."""
+        try:
+            await self._node.send(worker, tag, content)
+        except PeerLost:
+            self._left.pop(worker, None)
+
+
+class Replies:
+    """Replies under *tag* that leave while the server goes on: a slow link holds up its own worker only.
+
+    Each one says at which *step* its receiver is to work.
+    """
+
+    def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str) -> None:
+        self._node, self._group, self._tag = node, group, tag
+        self._told: dict[int, int] = {}
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+
+    def send(self, worker: int, step: int, weights: Sequence[Tensor]) -> None:
+        self._told[worker] = step
+        self._under_way[worker] = self._group.create_task(self._send(worker, pack(*weights, step=step)))
+
+    def newer_than(self, step: int, worker: int) -> bool:
+        """Whether *worker*, which has pushed what it did at *step*, has been sent a later one, and need only look."""
+        return self._told.get(worker, 0) > step
+
+    def under_way_to(self, worker: int) -> bool:
+        """Whether the last one to *worker* has not left yet: another one would only be queued behind it."""
+        return worker in self._under_way and not self._under_way[worker].done()
+
+    def lost(self, loss: PeerLost, *, enough: bool = True) -> None:
+        """A worker is lost; if it comes back it knows of nothing. Raises *loss* if not *enough* are left."""
+        self._told.pop(loss.rank, None)
+        if not enough:
+            raise loss
+
+    async def _send(self, worker: int, content: Payload) -> None:
+        """Whoever turns out to be lost here may be back, and push, before the server's recv is told."""
+        try:
+            await self._node.send(worker, self._tag, content)
+        except PeerLost:
+            self._told.pop(worker, None)
+
+    async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:
+        """After the last step: what workers still push, until they end, is received and counted; it is too late.
+
+        Whoever has not been told that it is the end is sent the final weights; *only_behind*: nobody else can push.
+        """
+        late = 0
+        for worker in range(1, self._node.size):
+            try:
+                while not (only_behind and self.newer_than(replica.steps, worker)):
+                    push = await self._node.recv(worker, tag)
+                    replica.ledger.receive(push)
+                    late += 1
+                    if not self.newer_than(push["step"], worker):
+                        self.send(worker, replica.steps + 1, replica.snapshot())
+            except PeerLost as lost:
+                self.lost(lost)
+        return late
+
+
+async def unless_told(node: Transport, tag: str, work: Coroutine[Any, Any, T]) -> T | Message:
+    """What *work* returns, or the message under *tag* from the server, if that is here first: *work* is cancelled then.
+
+    On a real device cancelled work may still run, and read the weights: load them as a piece of work behind it.
+    """
+    async with asyncio.TaskGroup() as group:
+        doing, news = group.create_task(work), group.create_task(node.recv(SERVER, tag))
+        await asyncio.wait((doing, news), return_when=asyncio.FIRST_COMPLETED)
+        told = news.done()
+        (doing if told else news).cancel()
+    return news.result() if told else doing.result()

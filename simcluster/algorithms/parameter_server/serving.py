@@ -1,0 +1,167 @@
+"""A server's side of asynchronous rounds: the next push of any worker, while the server trains.
+
+This file knows which workers are there, which have ended, and a server's own training. It must not know what is pushed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from simcluster.algorithms.gradient import Gradient
+from simcluster.errors import ENDED, PeerLost
+from simcluster.fault_plans.kinds import ABSENT
+from simcluster.hearing import heard
+from simcluster.payload import Message
+from simcluster.transport import ANY, Transport
+from simcluster.workloads import Replica
+
+PUSH: Final = "push"
+
+
+class Listener:
+    """Receives pushes as long as any are *expected*, or may be again.
+
+    Without a single worker a server that is *busy*, by default with its own training, continues, and looks
+    after each step whether a worker has come. A server that only serves fails with its workers, unless one of them
+    `is_through`.
+    """
+
+    def __init__(
+        self, node: Transport, expected: Callable[[], bool], busy: Callable[[], bool] | None = None, tag: str = PUSH
+    ) -> None:
+        self._node, self._expected, self._tag = node, expected, tag
+        self._busy = busy or self._is_training
+        self._looked = asyncio.Event()
+        self._own: asyncio.Task[None] | None = None
+        self._heard = False
+        self.is_through = False  # some worker has pushed all that it had to
+
+    def train(self, tasks: asyncio.TaskGroup, training: Coroutine[Any, Any, None]) -> None:
+        """Begin the server's own *training*."""
+        self._own = tasks.create_task(training)
+        self._own.add_done_callback(lambda _: self.look())
+
+    def look(self) -> None:
+        """Look for workers: one that has come (back) is served from now on. Call it after each step."""
+        self._looked.set()
+
+    async def looked(self) -> None:
+        """Wait for the next `look`."""
+        self._looked.clear()
+        await self._looked.wait()
+
+    async def next(self) -> Message | PeerLost | None:
+        """The next push, or the next loss; None when no push is to come and the server is not busy.
+
+        Raises PeerLost, with the reason ENDED, if the workers ended before they could push anything to this server: it
+        came back too late. Raises the loss of a worker if this server only serves, and has none left to serve.
+        """
+        found: Message | PeerLost | None = None
+        while found is None:
+            if not self._expected() and self._busy():
+                await self.looked()
+                found = None if self._expected() else await heard(self._node, ANY, self._tag)
+                if isinstance(found, PeerLost):
+                    await self._check_in_time()
+            elif self._expected() or await self._must_wait():
+                try:
+                    found = await self._node.recv(ANY, self._tag)
+                except PeerLost as lost:
+                    await self._check_in_time()
+                    found = lost
+            else:
+                return None
+        if isinstance(found, Message):
+            self._heard = True
+            self.is_through = self.is_through or bool(found.payload.values.get("last"))
+        return found
+
+    async def into(self, arrived: asyncio.Queue[Gradient | PeerLost], replica: Replica) -> None:
+        """Put each gradient of a step, and each loss, into *arrived*; without workers, go on at the next `look`."""
+        while (push := await self.next()) is not None:
+            if isinstance(push, Message):
+                arrived.put_nowait(Gradient.received(push, push["step"], replica))
+                continue
+            arrived.put_nowait(push)
+            if not self._node.peers:
+                await self.looked()
+
+    def _is_training(self) -> bool:
+        return self._own is not None and not self._own.done()
+
+    async def _must_wait(self) -> bool:
+        """Return whether a server that only serves has to wait for a worker to join. Raise PeerLost if all are lost."""
+        if self._own is not None or self.is_through or self._node.peers:
+            return False
+        others = [rank for rank in range(self._node.size) if rank != self._node.rank]
+        told = [await heard(self._node, rank) for rank in others]
+        losses = [lost for lost in told if isinstance(lost, PeerLost)]
+        if any(lost.reason == ENDED for lost in losses):
+            return False
+        for lost in losses if len(losses) == len(others) else ():
+            if lost.reason != ABSENT:
+                raise lost
+        return True
+
+    async def _check_in_time(self) -> None:
+        for rank in range(self._node.size) if not (self._heard or self._node.peers) else ():
+            lost = await heard(self._node, rank) if rank != self._node.rank else None
+            if isinstance(lost, PeerLost) and lost.reason == ENDED:
+                raise lost
+
+
+class Rounds(Listener):
+    """Receives pushes of workers that say of each whether it is their `last`, until all have said so or are lost."""
+
+    def __init__(self, node: Transport, replica: Replica) -> None:
+        workers = set(range(node.size)) - {node.rank}
+        self._training = {rank for rank in workers if replica.done_by(rank) < replica.steps}
+        self._through = workers - self._training
+        super().__init__(node, self._may_come)
+
+    def _may_come(self) -> bool:
+        return bool(self._training) or any(rank not in self._through for rank in self._node.peers)
+
+    async def next_push(self) -> Message | None:
+        """The next push, in order of arrival; None when no worker is left to send one.
+
+        A worker that comes back begins from the beginning, and is in training again.
+        """
+        while (push := await self.next()) is not None:
+            if isinstance(push, PeerLost):
+                # All that came is taken; a worker that is gone, even one that ended well, pushes no more.
+                self._training.intersection_update(self._node.peers)
+                self._through.discard(push.rank)
+                continue
+            (self._training.discard if push["last"] else self._training.add)(push.source)
+            (self._through.add if push["last"] else self._through.discard)(push.source)
+            return push
+        return None
+
+
+class Requests(Listener):
+    """Receives *partners*' requests for an average, until each has ended, or is lost and not back in time."""
+
+    def __init__(self, node: Transport, partners: Sequence[int]) -> None:
+        self._partners, self._to_end, self._ended = partners, set(partners), set[int]()
+        super().__init__(node, self._may_come, tag="average")
+
+    def _may_come(self) -> bool:
+        there = self._node.peers
+        return bool(self._to_end) or any(rank in there and rank not in self._ended for rank in self._partners)
+
+    async def next_request(self, gone: dict[int, PeerLost]) -> Message | None:
+        """The next request, in order of arrival; None when no more can come. *gone* takes the losses."""
+        while (request := await self.next()) is not None:
+            if isinstance(request, PeerLost):
+                gone[request.rank] = request
+                self._to_end.intersection_update(self._node.peers)
+            elif request.tensors:
+                self._to_end.add(request.source)  # also one that was lost and has come back
+                return request
+            else:
+                self._to_end.discard(request.source)
+                self._ended.add(request.source)
+        return None

@@ -1,0 +1,160 @@
+"""How long one collective operation takes on a topology, and what it sends: simulated, without values.
+
+This file knows operations, schedules and what they must be told of a topology. It must not know how a schedule works,
+nor how the simulator does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simcluster.bench.counted import Counted
+from simcluster.bench.placement import far_order, near_order, sites_of, weights_of
+from simcluster.collectives import operations, subgroup
+from simcluster.collectives.schedules import find
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.limits import MOST_BYTES
+from simcluster.topology import Topology
+from simcluster.transport import Transport
+
+ORDERS = ("ranks", "near-first", "far-first")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `--set` may say: see docs/collectives.md."""
+
+    order: Sequence[int]
+    root: int
+    schedule: Mapping[str, Any]
+
+
+def bench_collective(
+    op: str, schedule: str, topology: Topology, size_bytes: int, given: Mapping[str, Any], seed: int = 0
+) -> dict[str, Any]:
+    """Simulates *op* by *schedule* among all workers of *topology*, who all enter at time 0.
+
+    *size_bytes* is M of the formulas: the vector that is broadcast or reduced; what all ranks have together, to be
+    gathered or scattered; what each rank has for all, in an all-to-all. Returns elapsed_s, messages, bytes_sent (of
+    tensors, by all ranks together) and header_bytes beside what was asked for.
+    """
+    op, schedule, run = find(op, schedule)
+    limit = "at least 0" if size_bytes < 0 else f"at most {MOST_BYTES}" if size_bytes > MOST_BYTES else ""
+    problems = [Problem("--bytes", str(size_bytes), limit)] if limit else []
+    settings = _settings(run, topology, 0 if limit else size_bytes, given, problems)
+    if problems or settings is None:
+        raise UsageError(problems)
+    work = _work(op, schedule, size_bytes, settings)
+
+    async def body(node: Any) -> tuple[float, int, int, int]:
+        counted = Counted(node)
+        await work(subgroup(counted, settings.order))
+        record = node.recorder.record
+        return asyncio.get_running_loop().time(), record.messages_sent, counted.payload_B, record.bytes_sent
+
+    ends = importlib.import_module("backends.sim").run_bodies([body] * len(topology.workers), topology, seed)
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+    times_s, messages, payload_B, sent_B = zip(*ends, strict=True)
+    return {
+        "op": op,
+        "schedule": schedule,
+        "topology": topology.name,
+        "nodes": len(ends),
+        "bytes": size_bytes,
+        "order": [topology.workers[rank] for rank in settings.order],
+        **{name: value for name, value in settings.schedule.items() if name != "first"},
+        "elapsed_s": max(times_s),
+        "messages": sum(messages),
+        "bytes_sent": sum(payload_B),
+        "header_bytes": sum(sent_B) - sum(payload_B),
+    }
+
+
+def _work(op: str, schedule: str, size_bytes: int, settings: Settings) -> Callable[[Transport], Awaitable[object]]:
+    """What every rank does; single bytes, so that the parts are as equal as they can be."""
+    root, options = settings.root, {"schedule": schedule, **settings.schedule}
+    function = getattr(operations, op)
+
+    async def work(node: Transport) -> None:
+        whole = torch.empty(size_bytes, dtype=torch.uint8, device="meta")
+        parts: Sequence[Tensor] = whole.tensor_split(node.size)
+        arguments: dict[str, tuple[Any, ...]] = {
+            "broadcast": ([whole], "bench", root),
+            "scatter": (parts, "bench", root),
+            "gather": (parts[node.rank], "bench", root),
+            "reduce": (whole, "bench", root),
+            "all_gather": (parts[node.rank], "bench"),
+            "reduce_scatter": (whole, "bench"),
+            "all_reduce": (whole, "bench"),
+            "all_to_all": (parts, "bench"),
+            "barrier": ("bench",),
+        }
+        await function(node, *arguments[op], **options)
+
+    return work
+
+
+def _settings(
+    run: Callable[..., Any], topology: Topology, size_bytes: int, given: Mapping[str, Any], problems: list[Problem]
+) -> Settings | None:
+    """*given*, checked and completed from the *topology*; what is wrong is added to *problems*."""
+    taken = inspect.signature(run).parameters
+    known = ["order", *(name for name in ("root", "first", "pieces") if name in taken)]
+    problems += [Problem(f"--set {name}", name, nearest(name, known)) for name in given if name not in known]
+    order, first = _order(given.get("order", "ranks"), "first" in taken, topology, size_bytes, problems)
+    wanted: dict[str, Any] = {"first": given.get("first", first)} if "first" in taken else {}
+    if wanted and wanted["first"] not in ("near", "far"):
+        problems.append(Problem("--set first", repr(wanted["first"]), "near or far"))
+    root = _whole(given, "root", 0, 0, len(topology.workers) - 1, problems)
+    if "pieces" in taken and "pieces" in given:
+        wanted["pieces"] = _whole(given, "pieces", 1, 1, 2**16, problems)
+    if problems or order is None:
+        return None
+    places = {rank: place for place, rank in enumerate(order)}
+    if "sites" in taken:
+        sites = sites_of(topology, size_bytes)
+        wanted["sites"] = [sorted(places[rank] for rank in site) for site in sites]
+    if "weights" in taken:
+        weights = weights_of(topology, size_bytes, order)
+        wanted["weights"] = [weights[rank] for rank in order]
+    return Settings(order, places[root], wanted)
+
+
+def _order(
+    order: Any, has_distances: bool, topology: Topology, size_bytes: int, problems: list[Problem]
+) -> tuple[list[int] | None, str]:
+    """(the ranks in the order of neighbours, which partners come first where a schedule has partners at distances)."""
+    workers = topology.workers
+    word = order.replace("_", "-") if isinstance(order, str) else ""
+    if word == "ranks":
+        return list(range(len(workers))), "near"
+    if word == "near-first" or (word == "far-first" and has_distances):
+        return near_order(topology, size_bytes), word.removesuffix("-first")
+    if word == "far-first":
+        return far_order(topology, size_bytes), "far"
+    names = [part.strip() for part in order.split(",")] if isinstance(order, str) else order
+    names = [str(name) for name in names] if isinstance(names, list) else []
+    ranks = {name: rank for rank, name in enumerate(workers)} | {str(rank): rank for rank in range(len(workers))}
+    found = [ranks.get(name, -1) for name in names]
+    if sorted(found) == list(range(len(workers))):
+        return found, "near"
+    problems.append(Problem("--set order", repr(order), f"{', '.join(ORDERS)}, or a list of all ranks or names"))
+    return None, "near"
+
+
+def _whole(given: Mapping[str, Any], name: str, default: int, least: int, most: int, problems: list[Problem]) -> int:
+    value = given.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        problems.append(Problem(f"--set {name}", repr(value), f"a whole number from {least} to {most}"))
+        return default
+    return value

@@ -1,0 +1,103 @@
+"""Reads plain flows: who sends how many bytes to whom, from when on, with no algorithm behind it.
+
+This file knows the file's format and a topology's names. It must not know how a flow is timed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from simcluster.documents.fields import Fields
+from simcluster.documents.yaml import Document, load
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.topology import Topology
+from simcluster.topology.model.model import NetworkKind
+
+KEYS = ("src", "dst", "bytes", "start")
+MODELS = get_args(NetworkKind)
+
+
+@dataclass(frozen=True)
+class PlainFlow:
+    """*size_bytes* from node *source* to node *target*, from *start_s* on."""
+
+    source: str
+    target: str
+    size_bytes: float
+    start_s: float = 0.0
+
+
+def read_flows(path: str | Path, topology: Topology) -> list[PlainFlow]:
+    """The flows of a JSON (or YAML) file: a list of {src, dst, bytes, start}; start is in seconds, by default 0.
+
+    Raises UsageError with everything that is wrong, each with its line.
+    """
+    document = load(path)
+    problems: list[Problem] = []
+    if not isinstance(document.data, list):
+        raise UsageError(document.problem((), expected="a list of {src, dst, bytes, start}"))
+    flows = [_read(document, index, topology, problems) for index in range(len(document.data))]
+    if problems:
+        raise UsageError(problems)
+    return [flow for flow in flows if flow is not None]
+
+
+def _read(document: Document, index: int, topology: Topology, problems: list[Problem]) -> PlainFlow | None:
+    before = len(problems)
+    fields = Fields(document, (index,), KEYS, problems)
+    if not fields.is_mapping:
+        return None
+    ends = [_node(fields, key, topology) for key in ("src", "dst")]
+    size_bytes = _number(fields, "bytes", None)
+    start_s = _number(fields, "start", 0.0)
+    if len(problems) > before or size_bytes is None or start_s is None or None in ends:
+        return None
+    source, target = (str(end) for end in ends)
+    if source == target:
+        fields.problem("dst", found=repr(target), expected=f"another node than {source}")
+        return None
+    try:
+        topology.route(source, target)
+    except ValueError as error:
+        fields.problem("dst", expected=str(error))
+    return PlainFlow(source, target, size_bytes, start_s)
+
+
+def _node(fields: Fields, key: str, topology: Topology) -> str | None:
+    name = str(fields.get(key)) if fields.has(key) else None
+    if name in topology.nodes:
+        return name
+    fields.problem(key, expected=f"a node of {topology.name}: {nearest(name or '', topology.nodes)}")
+    return None
+
+
+def _number(fields: Fields, key: str, default: float | None) -> float | None:
+    """A number that is finite and not negative, in bytes or seconds."""
+    if not fields.has(key) and default is not None:
+        return default
+    value = fields.get(key)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+        return float(value)
+    fields.problem(
+        key, expected=f"a number of {'bytes' if key == 'bytes' else 'seconds'} of at least 0, without a unit"
+    )
+    return None
+
+
+def finish_times(
+    topology: Topology, flows: Sequence[PlainFlow], model: str | None = None, seed: int = 0
+) -> list[float]:
+    """When each of *flows* is there, in seconds, inf for never: see backends.sim.plain_flows.
+
+    *model* is the topology's if it is None, *seed* that of what is drawn. Raises UsageError for an unknown *model*.
+    """
+    if model is not None and model not in MODELS:
+        raise UsageError(Problem("model", repr(model), nearest(model, MODELS)))
+    backend = importlib.import_module("backends.sim.plain_flows")
+    times: list[float] = backend.finish_times(topology, flows, model, seed)
+    return times

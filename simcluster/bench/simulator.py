@@ -1,0 +1,81 @@
+"""What the simulator itself costs, on a case that anyone can repeat: one all-reduce on a star.
+
+This file knows a topology, a collective and the clock on the wall. It must not know how the simulator works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import resource
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simcluster.collectives import ring_all_reduce
+from simcluster.errors import Problem, UsageError
+from simcluster.limits import MOST_BYTES
+from simcluster.topology.presets.generators import star
+from simcluster.topology.read.generated import MOST_WORKERS
+from simcluster.transport import Transport
+
+BANDWIDTH_BPS = 125e6
+LATENCY_S = 25e-6
+
+
+def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
+    """Simulates a ring all-reduce of *size_bytes* on a star of *nodes*, 125 MB/s and 25 us each link, full duplex.
+
+    Returns elapsed_s (virtual: 2 (n-1) (2 x 25 us + M/(n x 125 MB/s)) where n divides M, else with the largest part),
+    wall_s (of the simulation, set-up included), messages, and peak_rss_mb of the whole process.
+    """
+    problems = [
+        Problem(key, str(value), f"at least {least}" if value < least else f"at most {most}")
+        for key, value, least, most in (("--nodes", nodes, 1, MOST_WORKERS), ("--bytes", size_bytes, 0, MOST_BYTES))
+        if not least <= value <= most
+    ]
+    if problems:
+        raise UsageError(problems)
+
+    async def body(node: Any) -> tuple[float, int]:
+        await _all_reduce(node, size_bytes)
+        return asyncio.get_running_loop().time(), node.recorder.record.messages_sent
+
+    cluster = star(nodes, bandwidth=BANDWIDTH_BPS, latency=LATENCY_S)
+    run_bodies = importlib.import_module("backends.sim").run_bodies
+    began_s = time.perf_counter()  # measured and printed: nothing is decided by it
+    ends = run_bodies([body] * nodes, cluster)
+    wall_s = time.perf_counter() - began_s
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+    return {
+        "nodes": nodes,
+        "bytes": size_bytes,
+        "elapsed_s": max(end[0] for end in ends),
+        "wall_s": wall_s,
+        "messages": sum(end[1] for end in ends),
+        "peak_rss_mb": peak_rss_mb(),
+    }
+
+
+async def _all_reduce(node: Transport, size_bytes: int) -> None:
+    # Single bytes, so that the parts are as equal as they can be; without values, since only time is asked for.
+    await ring_all_reduce(node, torch.empty(size_bytes, dtype=torch.uint8, device="meta"), "bench")
+
+
+def peak_rss_mb() -> float:
+    """The most memory that this process ever had, in MiB.
+
+    Linux is asked for the peak of this program: there `getrusage` begins with the memory of whoever started it.
+    """
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 2**10
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

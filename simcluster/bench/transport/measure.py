@@ -1,0 +1,106 @@
+"""The measuring program: every node runs it, in place of an algorithm, with a gloo rank beside it.
+
+This file knows messages, the run's clock and a companion to ask. It must not know what is concluded from the times.
+
+Operation by operation it is this transport's turn and then gloo's, so that both meet the same load of the machine; the
+other waits. An operation starts when all ranks have said that they are ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+
+import torch
+from torch import Tensor
+
+from simcluster.bench.transport.companion import Companion
+from simcluster.collectives import ring_all_reduce
+from simcluster.collectives.ring import ring_barrier
+from simcluster.errors import RunError
+from simcluster.payload import lend
+from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.transport import FREE, Transport
+
+OURS, GLOO = "ours", "gloo"
+CPU = "_cpu"
+"""Behind one of these names: of the time of processors, which other work on the machine lengthens far less."""
+SERVER = 0
+WARM_UP = 2
+"""Repetitions that are not noted: caches fill, TCP finds its window."""
+
+
+async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
+    """Measures as *config_json* says: {"sizes": bytes of the vector, "repeats": how often each}."""
+    config = json.loads(config_json)
+    with Companion(node.rank, node.size) as gloo:
+        await _introduce(node, gloo)
+        for size_bytes in config["sizes"]:
+            mine = torch.full((size_bytes // 4,), node.rank + 1.0)
+            for repeat in range(-WARM_UP, config["repeats"]):
+                for name, operation in OPERATIONS.items():
+                    ours = await _timed(node, recorder, operation, mine)
+                    answer = await node.compute(gloo.ask, do=name, count=len(mine), cost=FREE)
+                    _check(answer["right"], f"{name} of gloo", size_bytes)
+                    theirs = answer["took_s"], answer["cpu_s"]
+                    for whose, (took_s, cpu_s) in ((OURS, ours), (GLOO, theirs)) if repeat >= 0 else ():
+                        for of, value_s in ((whose, took_s), (whose + CPU, cpu_s)):
+                            recorder.metric_at(recorder.now(), repeat, f"{name}:{of}:{size_bytes}", value_s)
+    return recorder.finish(None)
+
+
+async def _introduce(node: Transport, gloo: Companion) -> None:
+    """Rank 0's gloo opens a port, and the others' come to it; rank 0's next answer is not before they are all there."""
+    port = None
+    if node.rank == 0:
+        port = (await node.compute(gloo.ask, port=None, cost=FREE))["port"]
+        for rank in range(1, node.size):
+            await node.send(rank, "port", port)
+    else:
+        port = (await node.recv(0, "port"))["value"]
+        await node.compute(gloo.ask, port=port, cost=FREE)
+
+
+async def _timed(
+    node: Transport, recorder: Recorder, operation: Callable[[Transport, Tensor], Awaitable[Tensor]], mine: Tensor
+) -> tuple[float, float]:
+    """How long it took, and how much of processors in all threads."""
+    await ring_barrier(node, "ready")
+    began_s, cpu_began_s = recorder.now(), time.process_time()
+    total = await operation(node, mine)
+    took_s, cpu_s = recorder.now() - began_s, time.process_time() - cpu_began_s
+    _check(bool((total == node.size * (node.size + 1) / 2).all()), "a sum", mine.nbytes)
+    return took_s, cpu_s
+
+
+def _check(is_right: bool, what: str, size_bytes: int) -> None:
+    if not is_right:
+        raise RunError(f"{what} of {size_bytes} bytes came out wrong")
+
+
+async def _all_reduce(node: Transport, mine: Tensor) -> Tensor:
+    return await ring_all_reduce(node, mine, "bench")
+
+
+async def _push_pull(node: Transport, mine: Tensor) -> Tensor:
+    """Every worker's vector to the server, and the sum, by rank, to every worker."""
+    if node.rank != SERVER:
+        await node.send(SERVER, "push", lend(mine))
+        return (await node.recv(SERVER, "pull")).tensor
+    workers = [rank for rank in range(node.size) if rank != SERVER]
+    total = mine.clone()
+    for rank in workers:
+        total.add_((await node.recv(rank, "push")).tensor)
+    async with asyncio.TaskGroup() as pulls:
+        for rank in workers:
+            pulls.create_task(node.send(rank, "pull", lend(total)))
+    return total
+
+
+OPERATIONS: dict[str, Callable[[Transport, Tensor], Awaitable[Tensor]]] = {
+    "all_reduce": _all_reduce,
+    "push_pull": _push_pull,
+}
+"""By the names that the gloo program knows, too."""

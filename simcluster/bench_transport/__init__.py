@@ -1,5 +1,0 @@
-"""Times the transport of a backend of real nodes against torch.distributed's gloo, on this machine."""
-
-from simcluster.bench_transport.run import bench_transport
-
-__all__ = ["bench_transport"]

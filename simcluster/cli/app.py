@@ -1,0 +1,201 @@
+"""The command `simcluster`: arguments in, exit codes out. 0 done, 1 the run failed, 2 the request was wrong.
+
+This file knows commands and what they print. It must not know how anything is done; heavy modules are imported inside
+the commands, so that `--help` and completion stay quick.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simcluster.cli.calibrate import calibrate
+from simcluster.cli.figure import figure
+from simcluster.cli.logs import Said, logged
+from simcluster.cli.node import coordinator, key, keys_app, node
+from simcluster.cli.options import Json, names_of
+from simcluster.cli.replay import replay
+from simcluster.cli.resume import resume
+from simcluster.cli.run import run
+from simcluster.cli.show import wrapped
+from simcluster.cli.simulator import bench_app, flows
+from simcluster.cli.sweep import sweep
+from simcluster.cli.topology import topology_app
+from simcluster.cli.track import export
+from simcluster.cli.verify import verify
+from simcluster.cli.whatif import whatif
+from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere
+from simcluster.exits import INTERRUPTED
+from simcluster.terminal import make_visible
+
+app = typer.Typer(
+    name="simcluster",
+    help="Write a distributed-training algorithm once. Simulate it on the cluster you don't have. Run it on yours.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain text: it fits narrow terminals and pipes, and starts in half the time
+)
+app.add_typer(topology_app, name="topology")
+app.add_typer(bench_app, name="bench")
+app.add_typer(keys_app, name="keys")
+
+
+def main() -> None:
+    """The console script: turns every typed error into its message and exit code."""
+    _open_streams()
+    make_visible()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk can still be told in a sentence
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO, errno.EPIPE):
+            raise
+        _discard_output()
+        print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except UsageError as error:
+        for problem in error.problems[:MOST_PROBLEMS]:
+            print(f"error: {problem}", file=sys.stderr)
+        if len(error.problems) > MOST_PROBLEMS:
+            print(f"error: and {len(error.problems) - MOST_PROBLEMS:,} more", file=sys.stderr)
+        raise SystemExit(2) from None
+    except WrittenElsewhere:
+        raise SystemExit(0) from None
+    except RunError as error:
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        if error.seed is not None:
+            print(f"seed: {error.seed}", file=sys.stderr)
+        if error.folder is not None:
+            print(f"run folder: {error.folder}", file=sys.stderr)
+        for note in getattr(error, "__notes__", []):
+            print(note, file=sys.stderr)
+        raise SystemExit(1) from None
+    except SystemExit as end:
+        if end.code == INTERRUPTED and not isinstance(end, Said):  # the command-line library ends without a word
+            print("interrupted", file=sys.stderr)
+        raise
+
+
+def _open_streams() -> None:
+    """Whoever starts this may have closed the standard streams; no file of ours must get their numbers."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _discard_output() -> None:
+    """What could not be written is not tried again when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from simcluster import __version__
+
+        print(f"simcluster {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command()(logged("run")(run))
+app.command()(logged("run")(resume))
+app.command()(sweep)
+app.command()(whatif)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; each is compared with the first.")],
+    as_json: Json = False,
+) -> None:
+    """Say in words and numbers where runs differ."""
+    from simcluster.runs.compare import compare as compare_runs
+    from simcluster.runs.folder import load_run
+
+    if len(runs) < 2:
+        raise UsageError(Problem("runs", str(len(runs)), "at least two run folders"))
+    comparisons = [compare_runs(load_run(runs[0]), load_run(other)) for other in runs[1:]]
+    if as_json:
+        print(json.dumps([comparison.to_dict() for comparison in comparisons], indent=2))
+        return
+    print("\n\n".join(comparison.describe() for comparison in comparisons))
+    reports = [path / "report.html" for path in runs if (path / "report.html").is_file()]
+    if reports:
+        print("\nreports:", *reports, sep="\n  ")
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep.")]) -> None:
+    """Write the report of a run or a sweep again.
+
+    Of a sweep the explorer, too.
+    """
+    from simcluster.runs.folder import load_run
+    from simcluster.runs.sweep_folder import is_sweep, load_sweep
+    from simcluster.runs.write import write_report
+    from simcluster.topology import load
+
+    if is_sweep(run):
+        print(*load_sweep(run).write_pages(), sep="\n")
+        return
+    finished = load_run(run)
+    print(write_report(finished, load(finished.config["topology"])))
+
+
+app.command()(figure)
+
+
+@app.command(name="list")
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KIND",
+            help="algorithms, workloads, topologies, experiments, links, devices or backends.",
+            autocompletion=names_of("kinds"),
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List what can be named: algorithms, workloads, topologies, ..."""
+    from simcluster.catalogue import KINDS, catalogue
+    from simcluster.errors import nearest
+
+    if kind is not None and kind not in KINDS:
+        raise UsageError(Problem("kind", repr(kind), f"a kind: {nearest(kind, KINDS)}"))
+    found = {name: catalogue(name) for name in KINDS if kind in (None, name)}
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    for name, entries in found.items():
+        print(f"{name}:")
+        for entry, words in entries.items():
+            print(wrapped(f"  {entry:<22} {words}".rstrip()))
+
+
+app.command()(logged("node")(node))
+app.command()(logged("coordinator")(coordinator))
+app.command()(key)
+app.command()(export)
+app.command()(replay)
+app.command()(calibrate)
+app.command()(flows)
+app.command()(verify)

@@ -1,0 +1,80 @@
+"""The command `simcluster calibrate`: arguments in, a topology file with measured numbers out.
+
+This file knows the command's options and what it prints. It must not know how anything is measured.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simcluster.catalogue import names
+from simcluster.cli.files import check_target, write_file
+from simcluster.cli.options import Json, KeyFile, Rendezvous, Sets, meeting
+from simcluster.errors import Problem, UsageError, nearest
+
+NO_WORKLOAD = "none"
+
+
+def calibrate(
+    topology: Annotated[
+        str, typer.Argument(metavar="TOPOLOGY", help="A file or name: whose nodes and links to measure.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write; by default NAME-measured.yaml here.")
+    ] = None,
+    workload: Annotated[
+        str, typer.Option(metavar="NAME", help="What to measure devices with: a name, file.py:function, or none.")
+    ] = "mnist_mlp",
+    sets: Sets = None,
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="sockets, or sim to see the measuring measured.")
+    ] = "sockets",
+    seed: Annotated[int, typer.Option(metavar="N", help="The seed of the workload's data.")] = 0,
+    rendezvous: Rendezvous = None,
+    key_file: KeyFile = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the links and devices of a cluster; write its topology.
+
+    The new file has the measured numbers in place of those of TOPOLOGY.
+    """
+    from simcluster.calibrate import calibrate as measure
+    from simcluster.calibrate.write import calibrated_document, calibrated_text, describe
+    from simcluster.cli.sets import overrides
+    from simcluster.topology import load
+
+    if backend not in names("backends"):
+        raise UsageError(Problem("--backend", repr(backend), f"a backend: {nearest(backend, names('backends'))}"))
+    cluster = load(topology)
+    target = _checked_target(out or Path(f"{cluster.name}-measured.yaml"), topology)
+    calibration = measure(
+        cluster,
+        backend=backend,
+        workload=None if workload == NO_WORKLOAD else _block(workload),
+        overrides=overrides(sets or []),
+        options=meeting(rendezvous, key_file),
+        seed=seed,
+    )
+    write_file(target, calibrated_text(calibration, date.today()))
+    if as_json:
+        print(json.dumps(calibrated_document(calibration), indent=2))
+    else:
+        print("\n".join(describe(calibration)))
+        print(target)
+
+
+def _block(workload: str) -> dict[str, Any]:
+    return {"path": workload} if ":" in workload else {"name": workload}
+
+
+def _checked_target(given: Path, topology: str) -> Path:
+    """Return the path of *given*, before anything is measured: it can be written, and is not the one that is read."""
+    target = check_target(given)
+    if target.exists() and Path(topology).exists() and target.samefile(topology):
+        raise UsageError(Problem("--out", str(target), "another file than the one that is measured"))
+    return target

@@ -1,0 +1,71 @@
+"""The command `simcluster figure`: the folder of a run, a sweep or a what-if in, one figure as a file out.
+
+This file knows the command's options and what it prints. It must not know how anything is drawn.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simcluster.cli.sets import overrides
+from simcluster.cli.show import wrapped
+from simcluster.errors import Problem, UsageError
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+SUFFIXES = (".svg", ".pdf", ".png", ".html")
+
+
+def figure(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run, a sweep or a what-if.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Which figure; without it, those that there are, are listed.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings of the figure, e.g. x=bytes.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ends in .svg, .pdf or .png (extra plot-static), or .html: interactive."),
+    ] = None,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="RUN", help="Draw this run, too: convergence, consensus, predicted_measured."),
+    ] = None,
+    width_in: Annotated[float, typer.Option("--width", metavar="INCHES", help="Of a figure for paper.")] = 6.5,
+    height_in: Annotated[
+        float | None, typer.Option("--height", metavar="INCHES", help="By default as high as in a browser.")
+    ] = None,
+) -> None:
+    """Draw one figure of a run, a sweep or a what-if into a file."""
+    from simcluster.cli.figure_names import about, draw_named, figures_of
+
+    figures = figures_of(folder, others or [])
+    if name is None:
+        for known, draw in figures.items():
+            print(wrapped(f"  {known:<22} {about(draw)}"))
+        return
+    if out is None or out.suffix.lower() not in SUFFIXES:
+        found = str(out) if out is not None else "nothing"
+        raise UsageError(Problem("--out", found, f"a file that ends in {', '.join(SUFFIXES)}"))
+    drawn = draw_named(figures, name, overrides(settings or [], name))
+    if out.suffix.lower() == ".html":
+        _write_page(drawn, f"{name} of {folder.name}", out)
+    else:
+        from simcluster.reports.static.save import save_figure
+
+        save_figure(drawn, out, width_in=width_in, height_in=height_in)
+    print(out)
+
+
+def _write_page(drawn: go.Figure, title: str, out: Path) -> None:
+    from simcluster.cli.files import check_target, write_file
+    from simcluster.reports.html_page import page, section
+
+    out = check_target(out)
+    place = '<div class="figure" data-figure="figure"></div>'
+    write_file(out, page(title, section(title, "", place), {"figure": drawn}))

@@ -1,0 +1,102 @@
+"""Which figures a folder has, and each by its name: what `simcluster figure` draws.
+
+This file knows the folders of runs, sweeps and what-ifs, and their figures' names and settings. It must not draw, nor
+know files of figures.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.runs.folder import Run, load_run
+from simcluster.runs.sweep_folder import is_sweep, load_sweep
+from simcluster.what_if.folder import is_whatif, load_whatif
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Draw = Callable[..., "go.Figure"]
+
+
+def figures_of(folder: Path, others: Sequence[Path] = ()) -> dict[str, Draw]:
+    """Every figure by its name that *folder*, of a run, a sweep or a what-if, may have; some runs lack some of them.
+
+    With *others* these are figures of several runs. Raises UsageError for folders that are none of these.
+    """
+    if others:
+        return _of_runs([load_run(path) for path in (folder, *others)])
+    if is_sweep(folder):
+        return _figures(load_sweep(folder).plot)
+    if is_whatif(folder):
+        return _figures(load_whatif(folder).plot)
+    return _figures(load_run(folder).plot)
+
+
+def draw_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, Any]) -> go.Figure:
+    """The figure called *name*, with *settings* as keyword arguments. Raises UsageError with all that is wrong."""
+    import pydantic
+
+    if name not in figures:
+        raise UsageError(Problem("figure", repr(name), f"a figure of this folder: {nearest(name, figures)}"))
+    draw = figures[name]
+    known = inspect.signature(draw).parameters
+    hints = get_type_hints(_function(draw), localns={"Run": Run})
+    problems = [
+        Problem(
+            key, "no setting", f"one of {name}: {nearest(key, known)}" if known else f"none, {name} has no settings"
+        )
+        for key in settings
+        if key not in known
+    ]
+    problems += [
+        Problem(key, "nothing", f"{key}=VALUE, which {name} needs")
+        for key, parameter in known.items()
+        if parameter.default is parameter.empty and key not in settings
+    ]
+    for key in settings.keys() & known.keys():
+        try:
+            pydantic.TypeAdapter(hints[key]).validate_python(settings[key])
+        except pydantic.ValidationError as error:
+            problems.append(Problem(key, repr(settings[key]), error.errors()[0]["msg"].lower()))
+    if problems:
+        raise UsageError(problems)
+    return draw(**settings)
+
+
+def about(draw: Draw) -> str:
+    """What a figure says of itself, in a sentence, and its settings."""
+    text = " ".join((inspect.getdoc(_function(draw)) or "").replace("*", "").split())
+    settings = ", ".join(inspect.signature(draw).parameters)
+    return text.partition(". ")[0].rstrip(".") + (f" ({settings})" if settings else "")
+
+
+def _function(draw: Draw) -> Callable[..., Any]:
+    return draw.func if isinstance(draw, partial) else draw
+
+
+def drawn_by(plots: type) -> list[str]:
+    """The names of the methods of the class *plots* that return a figure."""
+    return [
+        name
+        for name, method in vars(plots).items()
+        if inspect.isfunction(method) and method.__annotations__.get("return") == "go.Figure" and name[0] != "_"
+    ]
+
+
+def _figures(plots: object) -> dict[str, Draw]:
+    return {name: getattr(plots, name) for name in drawn_by(type(plots))}
+
+
+def _of_runs(runs: list[Run]) -> dict[str, Draw]:
+    """Figures that several runs have together."""
+    from simcluster.reports.consensus import consensus
+    from simcluster.reports.plots import convergence
+    from simcluster.runs.compare import compare
+
+    alike = _figures(compare(runs[0], *runs[1:]).plot)
+    return {"convergence": partial(convergence, runs), "consensus": partial(consensus, runs), **alike}

@@ -1,0 +1,16 @@
+"""What ssh starts on a real node. On its own, so that it is there before anything large has been imported.
+
+This file knows the name of the backend that has real nodes, and imports it only when it is asked to serve.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def serve_launcher() -> int:
+    """Does what a launcher that has reached this machine by ssh says on standard input; returns the exit code."""
+    launched: Any = importlib.import_module("backends.sockets.launcher.remote_agent")
+    code: int = launched.serve_launcher()
+    return code

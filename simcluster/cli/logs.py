@@ -1,0 +1,106 @@
+"""`--log-format`, `--log-level` and `--loki`, for every command that goes on for a while.
+
+This file knows options and exit codes. It must not know how a line is written or pushed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from simcluster.errors import RunError, UsageError
+from simcluster.exits import INTERRUPTED
+
+OPTIONS = {
+    "log_format": (
+        Annotated[str, typer.Option(metavar="text|json", help="How it logs, on standard error; so do nodes.")],
+        "text",
+    ),
+    "log_level": (
+        Annotated[
+            str | None,
+            typer.Option(
+                metavar="LEVEL", help="debug, info, warning or error; by default warning, or info as JSON or to Loki."
+            ),
+        ],
+        None,
+    ),
+    "loki": (
+        Annotated[str | None, typer.Option(metavar="URL", help="Push what is logged to this Loki, too.")],
+        None,
+    ),
+}
+
+log = logging.getLogger("simcluster.command")
+
+
+class Said(SystemExit):
+    """The end of a command of which all has been said."""
+
+
+def logged(component: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that logs as *component*, with the options that say how."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(*args: Any, log_format: str = "text", log_level: str | None = None, loki: str | None = None,
+                **kwargs: Any) -> None:  # fmt: skip
+            if log_format == "text" and log_level is None and loki is None:
+                command(*args, **kwargs)
+                return
+            _logging(component, log_format, log_level, loki, functools.partial(command, *args, **kwargs))
+
+        signature = inspect.signature(command, eval_str=True)
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, (annotation, default) in OPTIONS.items()
+        ]
+        run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
+        run.__annotations__ = {
+            name: parameter.annotation
+            for name, parameter in run.__signature__.parameters.items()  # type: ignore[attr-defined]
+        }
+        return run
+
+    return decorate
+
+
+def _logging(component: str, form: str, level: str | None, loki: str | None, command: Callable[[], None]) -> None:
+    """Runs *command* with logs as asked for. What ends it is logged, too: as JSON nothing else is on standard error."""
+    from simcluster.logs import setup as logs
+
+    chosen = level if level is not None else "info" if form == "json" or loki else "warning"
+    settings = logs.LogSettings(form, chosen, loki or "", component)
+    logs.check(settings)
+    logs.configure(settings)
+    try:
+        command()
+    except UsageError as error:
+        if not settings.as_json:
+            raise
+        for problem in error.problems:
+            log.error("%s", problem)
+        raise SystemExit(2) from None
+    except RunError as error:
+        log.error("%s: %s%s", type(error).__name__, error, "".join(f"; {note}" for note in _notes(error)))
+        if not settings.as_json:
+            raise
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        log.error("interrupted")
+        if not settings.as_json:
+            raise
+        raise Said(INTERRUPTED) from None
+    finally:
+        logs.close()
+
+
+def _notes(error: RunError) -> list[str]:
+    found = [f"seed {error.seed}"] if error.seed is not None else []
+    found += [f"run folder {error.folder}"] if error.folder is not None else []
+    return found + list(getattr(error, "__notes__", []))

@@ -1,0 +1,51 @@
+"""The command `simcluster replay`: a real run once more, in its own order; or its work on another cluster.
+
+This file knows the command's options and what it prints. It must not know how anything is replayed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simcluster.cli.options import Json
+from simcluster.cli.sets import overrides
+from simcluster.errors import Problem, UsageError
+
+
+def replay(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run made on sockets.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The replay's folder; by default RUN-replay.")] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if", metavar="K=V", help="Keep the recorded work and change the cluster: topology.links.a-b...=V."
+        ),
+    ] = None,
+    report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
+    as_json: Json = False,
+) -> None:
+    """Run a real run again, in its order, and compare."""
+    if what_if:
+        if out is not None:
+            raise UsageError(Problem("--out", str(out), "no folder with --what-if, which answers with times"))
+        from simcluster.replays.whatif import what_if as ask
+
+        answer = ask(run, overrides(what_if, "--what-if"))
+        print(json.dumps(answer.as_dict(), indent=2) if as_json else answer.in_words())
+        return
+    from simcluster.replays.run import replay as play
+
+    replayed = play(run, out=out, report=report)
+    if as_json:
+        print(json.dumps(replayed.as_dict(), indent=2))
+        return
+    nodes = len(replayed.weights)
+    print(
+        f"the same weights on {nodes} of {nodes} nodes, bit for bit, after {replayed.events} events "
+        f"and {replayed.callbacks} callbacks in their recorded order ({replayed.wall_s:.1f} s)"
+    )
+    print(replayed.run.folder)

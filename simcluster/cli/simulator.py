@@ -1,0 +1,139 @@
+"""The commands without an experiment: `simcluster flows` and `simcluster bench`.
+
+This file knows options and what is printed. It must not know how anything is simulated or measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simcluster.cli.options import Json
+from simcluster.cli.sets import overrides
+
+bench_app = typer.Typer(
+    help="Time a collective, the simulator, or real transports.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@bench_app.callback()
+def _bench() -> None:
+    pass
+
+
+def flows(
+    topology: Annotated[str, typer.Option(metavar="FILE", help="A topology file or name.")],
+    flows: Annotated[
+        Path, typer.Option(metavar="FILE", help="A JSON list of {src, dst, bytes, start}; start in seconds.")
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="maxmin (ideal fluid) or lv08 (SimGrid's TCP); else the topology's."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Time plain flows over a topology: when is each there?"""
+    from simcluster.bench.flows import finish_times, read_flows
+    from simcluster.topology import load
+
+    cluster = load(topology)
+    wanted = read_flows(flows, cluster)
+    finish_s = finish_times(cluster, wanted, model, seed)
+    if as_json:
+        print(json.dumps({"finish_s": [end_s if math.isfinite(end_s) else None for end_s in finish_s]}))
+        return
+    width = max([len(f"{flow.source} -> {flow.target}") for flow in wanted], default=0)
+    for flow, end_s in zip(wanted, finish_s, strict=True):
+        done = f"done at {end_s:.9g} s" if math.isfinite(end_s) else "never done"
+        print(f"{f'{flow.source} -> {flow.target}':<{width}}  {flow.size_bytes:>14,.0f} B  {done}")
+
+
+@bench_app.command()
+def simulator(
+    nodes: Annotated[int, typer.Option(metavar="N", help="How many.")] = 128,
+    size_bytes: Annotated[int, typer.Option("--bytes", metavar="N", help="Of the vector.")] = 100_000_000,
+    as_json: Json = False,
+) -> None:
+    """Simulate a ring all-reduce on a star.
+
+    Its links are full duplex, of 125 MB/s and 25 us each.
+    """
+    from simcluster.bench.simulator import bench_simulator
+
+    result = bench_simulator(nodes, size_bytes)
+    if as_json:
+        print(json.dumps(result))
+        return
+    per_message_us = result["wall_s"] / max(1, result["messages"]) * 1e6
+    print(f"ring all-reduce of {size_bytes:,} bytes on {nodes} nodes: {result['elapsed_s']:.9g} s of virtual time")
+    print(f"  {result['messages']:,} messages in {result['wall_s']:.2f} s of wall time: {per_message_us:.1f} us each")
+    print(f"  peak memory {result['peak_rss_mb']:.0f} MB")
+
+
+@bench_app.command()
+def collective(
+    op: Annotated[str, typer.Option(metavar="NAME", help="all_reduce, all_gather, broadcast, barrier, ...")],
+    topology: Annotated[str, typer.Option(metavar="FILE", help="A topology file or name.")],
+    schedule: Annotated[
+        str, typer.Option(metavar="NAME", help="naive, ring, ...: docs/collectives.md has those of each operation.")
+    ] = "naive",
+    size_bytes: Annotated[int, typer.Option("--bytes", metavar="N", help="M of the formulas.")] = 1_000_000,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", help="order=near-first, far-first or a list; first, root, pieces."),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Time a collective operation on a topology.
+
+    All its workers enter at once; nothing is computed, so devices do not matter.
+    """
+    from simcluster.bench.collective import bench_collective
+    from simcluster.topology import load
+
+    result = bench_collective(op, schedule, load(topology), size_bytes, overrides(sets or []), seed)
+    if as_json:
+        print(json.dumps(result))
+        return
+    print(
+        f"{result['op']} of {size_bytes:,} bytes by {result['schedule']} on {result['nodes']} nodes of "
+        f"{result['topology']}: {result['elapsed_s']:.9g} s of virtual time"
+    )
+    print(
+        f"  {result['messages']:,} messages with {result['bytes_sent']:,} bytes of tensors "
+        f"and {result['header_bytes']:,} bytes of headers"
+    )
+
+
+@bench_app.command()
+def transport(
+    nodes: Annotated[str, typer.Option(metavar="N,...", help="Processes: one, or several numbers.")] = "2,4",
+    sizes: Annotated[
+        str, typer.Option(metavar="SIZE,...", help="Of the vector of floats that each has.")
+    ] = "10kB,1MB,25MB,100MB",
+    repeats: Annotated[int, typer.Option(metavar="N", help="Times each; medians are printed.")] = 9,
+    as_json: Json = False,
+) -> None:
+    """Time real nodes on this machine against gloo's.
+
+    Ring all-reduce, and a push to a parameter server and the pull after it, by turns with those of torch.distributed.
+    """
+    from simcluster.bench.transport import bench_transport
+
+    rows = bench_transport(nodes, sizes, repeats)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    print(f"{'operation':<10}  nodes        bytes      ours ms      gloo ms  ratio  of CPU time")
+    for row in rows:
+        times = f"{row['ours_s'] * 1e3:>11.3f}  {row['gloo_s'] * 1e3:>11.3f}"
+        ratios = f"{row['ratio']:>5.2f}  {row['cpu_ratio']:>11.2f}"
+        print(f"{row['operation']:<10}  {row['nodes']:>5}  {row['bytes']:>11,}  {times}  {ratios}")

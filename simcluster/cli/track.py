@@ -1,0 +1,90 @@
+"""The command `simcluster export`, and `--track` of `run` and `sweep`: to MLflow, Weights & Biases, TensorBoard.
+
+This file knows options. It must not know any tracker.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simcluster.errors import Problem, RunError, UsageError
+
+TRACKERS = "mlflow, wandb or tensorboard"
+
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="NAME[=INTO]",
+        help=f"Afterwards, write it to {TRACKERS}, too, as `simcluster export` does. May be given many times.",
+    ),
+]
+
+
+def export(
+    sources: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs or sweeps.")],
+    to: Annotated[str, typer.Option("--to", metavar="NAME", help=f"{TRACKERS}.")],
+    into: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Where it keeps them, by default runs/NAME; of mlflow a URI, too."),
+    ] = None,
+) -> None:
+    """Write runs and sweeps to a tracker.
+
+    What has been written there before is not written again.
+    """
+    from simcluster.runs.folder import load_run
+    from simcluster.runs.sweep_folder import is_sweep, load_sweep
+    from simcluster.tracking import check
+
+    check(to, into)
+    found = [load_sweep(source) if is_sweep(source) else load_run(source) for source in sources]
+    for one in found:
+        print(one.track(to, into))
+
+
+@contextmanager
+def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[list[Path]]:
+    """Around what makes runs: the folders that are put into the list are written to each tracker that is *wanted*.
+
+    A tracker that cannot be is told before anything has run. A run that fails is written, too, if it has a folder.
+    """
+    from simcluster.runs.folder import SUMMARY
+    from simcluster.tracking import check
+
+    trackers = [(name, into or None) for name, _, into in (text.partition("=") for text in wanted or [])]
+    problems: list[Problem] = []
+    for name, into in trackers:
+        try:
+            check(name, into, "--track")
+        except UsageError as error:
+            problems += error.problems
+    if problems:
+        raise UsageError(problems)
+    folders: list[Path] = []
+    try:
+        yield folders
+    except RunError as error:
+        if error.folder is not None and (Path(error.folder) / SUMMARY).is_file():
+            try:
+                _write([Path(error.folder)], trackers, silent)
+            except RunError as failure:
+                error.add_note(str(failure))
+        raise
+    _write(folders, trackers, silent)
+
+
+def _write(folders: Sequence[Path], trackers: Sequence[tuple[str, str | None]], silent: bool) -> None:
+    from simcluster.runs.folder import load_run
+    from simcluster.runs.sweep_folder import is_sweep, load_sweep
+
+    for folder in folders:
+        found = load_sweep(folder) if is_sweep(folder) else load_run(folder)
+        for name, into in trackers:
+            print(found.track(name, into), file=sys.stderr if silent else sys.stdout)

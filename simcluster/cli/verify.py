@@ -1,0 +1,93 @@
+"""The command `simcluster verify`: an algorithm in, a table of what holds of it out.
+
+This file knows options and what is printed. It must not know how anything is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from simcluster.cli.options import Json, names_of
+from simcluster.cli.sets import overrides
+from simcluster.errors import Problem, UsageError
+
+
+def verify(
+    algorithm: Annotated[
+        str,
+        typer.Argument(metavar="ALGORITHM", help="A name, or file.py:function.", autocompletion=names_of("algorithms")),
+    ],
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="W",
+            help="What to train: a name, or file.py:function. By default a small problem that shows every difference.",
+            autocompletion=names_of("workloads"),
+        ),
+    ] = None,
+    backend: Annotated[str, typer.Option(metavar="NAME", help="sim, sockets or both.")] = "both",
+    nodes: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="The world sizes; by default 1,2,3,4,7, with --quick 1,2,3.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out what takes long.")] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="The seed of everything random.")] = 0,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the algorithm, e.g. pull_interval=4; or of the workload, e.g. workload.features=84. "
+            "May be given many times.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Hold an algorithm to its claim, and to laws for all."""
+    from simcluster.verify import verify as hold
+
+    settings, changes = _settings(sets or [])
+    found = hold(
+        algorithm, workload=_workload(workload, changes), settings=settings, nodes=_sizes(nodes), backend=backend,
+        seed=seed, quick=quick,
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        print(found.table(shutil.get_terminal_size().columns if sys.stdout.isatty() else 120))
+    raise typer.Exit(0 if found.ok else 1)
+
+
+def _sizes(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise UsageError(Problem("--nodes", repr(text), "whole numbers and commas, like 1,2,3")) from None
+
+
+def _settings(sets: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(those of the algorithm, those of the workload)."""
+    algorithm: dict[str, Any] = {}
+    workload: dict[str, Any] = {}
+    for key, value in overrides(sets).items():
+        block, dot, name = key.rpartition(".")
+        if dot and block not in ("algorithm", "workload"):
+            raise UsageError(Problem(f"--set {key}", "", "NAME=VALUE, algorithm.NAME=VALUE or workload.NAME=VALUE"))
+        (workload if block == "workload" else algorithm)[name] = value
+    return algorithm, workload
+
+
+def _workload(name: str | None, changes: dict[str, Any]) -> str | dict[str, Any] | None:
+    if not changes:
+        return name
+    if name is None:
+        raise UsageError(Problem("--set workload", ", ".join(changes), "--workload, too: they are settings of it"))
+    from simcluster.verify.subject import workload_block
+
+    return {**workload_block(name), **changes}

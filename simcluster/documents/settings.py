@@ -1,0 +1,150 @@
+"""Settings of an algorithm or a workload: the keyword arguments of a function, validated from its signature.
+
+This file knows signatures and values. It must not know what a setting means.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import pydantic
+
+from simcluster.documents.yaml import describe
+from simcluster.errors import UsageError, nearest
+from simcluster.limits import MOST_WHOLE
+
+
+@dataclass(frozen=True)
+class SettingProblem:
+    """One wrong setting: *name*, what was *found*, what was *expected*. *unknown* tells that the name is wrong.
+
+    Of a setting that is a mapping or a list, *inside* is the way to what is wrong in it, whose last name is then meant.
+    """
+
+    name: str
+    found: str
+    expected: str
+    unknown: bool = False
+    inside: tuple[str | int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One keyword argument: its name, its type in words, and its default."""
+
+    name: str
+    type: str
+    default: Any
+    required: bool
+
+
+def settings_of(function: Callable[..., Any]) -> list[Setting]:
+    """The keyword-only arguments of *function*, in order."""
+    hints = _hints(function)
+    return [
+        Setting(
+            name=name,
+            type=_type_in_words(function, name, hints),
+            default=None if parameter.default is parameter.empty else parameter.default,
+            required=parameter.default is parameter.empty,
+        )
+        for name, parameter in _keywords(function).items()
+    ]
+
+
+def validate(
+    function: Callable[..., Any], given: Mapping[str, Any], context: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[SettingProblem]]:
+    """(*given* completed by defaults and converted to the annotated types, everything that is wrong with it).
+
+    *context* is told to types that check a value against the world it is for, as pydantic's validation context.
+    """
+    keywords, hints = _keywords(function), _hints(function)
+    values: dict[str, Any] = {}
+    problems = [
+        SettingProblem(name, "", _instead(function, name), unknown=True) for name in given if name not in keywords
+    ]
+    for name, parameter in keywords.items():
+        if name in given:
+            try:
+                adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(hints.get(name, Any))
+                # As JSON and strict: a list may become a tuple and text a Path, but text is no number.
+                values[name] = adapter.validate_json(json.dumps(given[name]), strict=True, context=context)
+            except pydantic.ValidationError as error:
+                problems += _problems(name, given[name], error)
+            else:
+                if isinstance(values[name], int) and abs(values[name]) > MOST_WHOLE:
+                    expected = f"a whole number from -{MOST_WHOLE} to {MOST_WHOLE}"
+                    problems.append(SettingProblem(name, describe(given[name]), expected))
+        elif parameter.default is parameter.empty:
+            problems.append(SettingProblem(name, "nothing", "a value: this setting has no default"))
+        else:
+            values[name] = parameter.default
+    return values, problems
+
+
+def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[SettingProblem]:
+    """What is wrong with the value *given*, or with parts of it."""
+    reasons: dict[tuple[tuple[str | int, ...], bool], dict[str, None]] = {}
+    for detail in error.errors():
+        inside = _part_of(given, detail["loc"])
+        unknown = bool(inside) and detail["type"] == "extra_forbidden"
+        reasons.setdefault((inside, unknown), {})[_reason(detail)] = None
+    return [
+        SettingProblem(name, "" if unknown else repr(_at(given, inside)), " or ".join(why), unknown, inside)
+        for (inside, unknown), why in reasons.items()
+    ]
+
+
+def _part_of(given: Any, place: Sequence[str | int]) -> tuple[str | int, ...]:
+    """As much of *place* as there is in *given*: pydantic also names members of unions, and keys that are missing."""
+    inside: list[str | int] = []
+    for part in place:
+        there = part in given if isinstance(given, dict) else isinstance(given, list) and isinstance(part, int)
+        if not there:
+            break
+        given = given[part]
+        inside.append(part)
+    return tuple(inside)
+
+
+def _at(given: Any, inside: Sequence[str | int]) -> Any:
+    for part in inside:
+        given = given[part]
+    return given
+
+
+def _instead(function: Callable[..., Any], name: str) -> str:
+    """What to write in place of *name*, which is no setting of *function*."""
+    parameters, keywords = inspect.signature(function).parameters, _keywords(function)
+    if name in parameters and parameters[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        return f"a keyword-only argument: write `*, {name}` in the signature of {function.__name__}"
+    return f"a setting of {function.__name__}" + (f": {nearest(name, keywords)}" if keywords else ", which has none")
+
+
+def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(function).parameters
+    return {name: p for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise UsageError(f"{function.__name__}: {error} in its annotations; import what they name") from None
+
+
+def _reason(detail: Any) -> str:
+    message = str(detail["msg"])
+    return message.removeprefix("Input should be ").removeprefix("a valid ")
+
+
+def _type_in_words(function: Callable[..., Any], name: str, hints: Mapping[str, Any]) -> str:
+    annotation = inspect.signature(function).parameters[name].annotation
+    if isinstance(annotation, str):
+        return annotation
+    return getattr(annotation, "__name__", str(hints.get(name, "anything")))

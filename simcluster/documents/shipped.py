@@ -1,0 +1,69 @@
+"""Finds the topology and experiment files that come with simcluster, by name, from any folder.
+
+This file knows where they lie: beside the modules in an installed wheel, in the repository's own folders
+otherwise. It must not know what is in them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from simcluster.errors import Problem, UsageError, nearest
+
+Kind: TypeAlias = Literal["topologies", "experiments"]
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+PARTS = "parts"
+"""The file beside the topologies that is none: what links and devices cost."""
+
+
+def shipped_names(kind: Kind) -> list[str]:
+    """Names of what is shipped, sorted: `smolcluster` for `smolcluster.yaml`."""
+    folder = _folder(kind)
+    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem != PARTS) if folder else []
+
+
+def parts_path() -> Path:
+    """The list of parts with their prices."""
+    return (_folder("topologies") or _PACKAGE) / f"{PARTS}.yaml"
+
+
+def shipped_path(kind: Kind, name: str) -> Path | None:
+    """The file called *name*, or None. A name has no folders in it, so it leads nowhere else."""
+    folder = _folder(kind)
+    if folder is None or not _NAME.fullmatch(name) or name == PARTS:
+        return None
+    path = folder / f"{name}.yaml"
+    return path if os.path.isfile(path) else None
+
+
+def find(kind: Kind, source: str | Path) -> Path:
+    """The file that *source* means: a path, or else the name of a shipped file. Raises UsageError."""
+    path = Path(source)
+    what = {"topologies": "topology", "experiments": "experiment"}[kind]
+    if os.path.isfile(path):  # a name too long is none: Path.is_file raises
+        return path
+    shipped = shipped_path(kind, str(source))
+    if shipped is not None:
+        return shipped
+    if path.suffix or len(path.parts) > 1:
+        found = "a folder" if os.path.isdir(path) else "no such file"
+        raise UsageError(Problem(f"{what} {str(source)!r}", found, "the path of a file"))
+    raise UsageError(
+        Problem(
+            f"{what} {str(source)!r}",
+            "no such file and no such name",
+            f"a path, or the name of a shipped {what}: {nearest(str(source), shipped_names(kind))}",
+        )
+    )
+
+
+def _folder(kind: Kind) -> Path | None:
+    for folder in (_PACKAGE / "shipped" / kind, _PACKAGE.parent / kind):
+        if folder.is_dir():
+            return folder
+    return None

@@ -1,0 +1,189 @@
+"""People's own algorithms, models and data, named by path: `my_algo.py:my_algorithm`.
+
+This file knows Python files and what an algorithm may import. It must not know experiments or backends. The file is
+run as Python, as any script that its owner starts would be; nothing is fetched and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from simcluster.documents.own_files import brought_as
+from simcluster.errors import Problem, UsageError, nearest
+
+INSTEAD = {
+    "time": "await asyncio.sleep(...) to wait; record(...) notes the time by itself",
+    "random": "node.rng.numpy or node.rng.torch, which belong to this node alone",
+    "threading": "asyncio.TaskGroup for things at once, node.compute(...) for work",
+    "multiprocessing": "node.compute(...) for work",
+    "concurrent": "node.compute(...) for work",
+    "socket": "node.send(...) and node.recv(...)",
+    "simpy": "asyncio.sleep and asyncio.timeout: the simulator's clock is asyncio's",
+}
+"""What an algorithm must not import, and what to write instead."""
+
+
+MOST_PATH = 4096
+
+_loading: list[Path] = []
+
+
+def refuse_while_loading() -> None:
+    """Raises UsageError inside a file that is being read: a run that starts there would read it again, for ever."""
+    if _loading:
+        raise UsageError(
+            Problem(
+                "own code",
+                "a run that starts whenever this file is read, as every node does",
+                "the call below `if __name__ == '__main__':`",
+                str(_loading[-1]),
+            )
+        )
+
+
+def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[..., Any], str]:
+    """The function that *reference*, "file.py:name" relative to *folder*, names; and its absolute reference.
+
+    Raises UsageError if the file or the function is not there, or the file does not run.
+    """
+    file, separator, name = reference.rpartition(":")
+    if not separator or not file or not name.isidentifier():
+        raise UsageError(Problem(what, repr(reference), "file.py:function"))
+    path = Path(file)
+    if len(file) > MOST_PATH:
+        raise UsageError(Problem(what, f"a path of {len(file)} characters", f"at most {MOST_PATH}"))
+    path = path if path.is_absolute() else folder / path
+    there = brought_as(path)
+    if there is None:
+        there = path = path.resolve()
+    if there.suffix != ".py" or not os.path.isfile(there):
+        raise UsageError(Problem(what, repr(reference), f"a file at {path}, whose name ends in .py"))
+    module = _module(there, hashlib.sha256(there.read_bytes()).hexdigest())
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        raise UsageError(Problem(what, repr(name), f"a function of {path}: {nearest(name, functions)}"))
+    return function, f"{path}:{name}"
+
+
+def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str) -> Any:
+    """What *step*, which runs *function* or what it has made, returns. Raises UsageError with whatever that raises."""
+    try:
+        return step()
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        named = function.func if isinstance(function, partial) else function
+        file = inspect.getsourcefile(named) if inspect.isroutine(named) or inspect.isclass(named) else None
+        line = _line_in(error, Path(file)) if file is not None else None
+        raise UsageError(
+            Problem(
+                getattr(named, "__name__", type(named).__name__),
+                f"{type(error).__name__}: {error}",
+                expected,
+                file,
+                line,
+            )
+        ) from error
+
+
+def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
+    """One problem for each argument that takes anything: it could not be validated, listed, or changed by name."""
+    return [
+        Problem(
+            what,
+            f"{function.__name__} with the argument {parameter}",
+            "each setting by its name: *, interval: int = 10, ...",
+            inspect.getsourcefile(function),
+        )
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
+def check_algorithm(function: Callable[..., Any], what: str) -> None:
+    """Raises UsageError, with every line that is wrong, unless *function* can be an algorithm on every backend."""
+    problems = []
+    file = inspect.getsourcefile(function)
+    if not inspect.iscoroutinefunction(function):
+        problems.append(Problem(what, f"{function.__name__}", "an `async def` function", file))
+    problems += catch_alls(function, what)
+    positional = [p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(positional) != 2:
+        problems.append(
+            Problem(
+                what,
+                f"{function.__name__} with {len(positional)} positional arguments",
+                "(node, replica, *, settings...)",
+                file,
+            )
+        )
+    if file is not None:
+        problems += _banned_imports(Path(file))
+    if problems:
+        raise UsageError(problems)
+
+
+def _banned_imports(path: Path) -> list[Problem]:
+    problems = []
+    for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(statement, ast.Import):
+            modules = [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+            modules = [statement.module]
+        else:
+            continue
+        for module in modules:
+            root = module.partition(".")[0]
+            if root in INSTEAD:
+                problems.append(
+                    Problem("import", root, INSTEAD[root], str(path), statement.lineno, statement.col_offset + 1)
+                )
+    return problems
+
+
+@cache
+def _module(path: Path, digest: str) -> ModuleType:
+    """The module at *path*; its *digest* keys the cache, so that an edited file is read again."""
+    spec = importlib.util.spec_from_file_location(f"simcluster_own_{path.stem}_{digest[:12]}", path)
+    assert spec is not None, f"{path} has a loader"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pydantic look their module up
+    folder = str(path.parent)
+    sys.path.insert(0, folder)  # its neighbours can be imported, as from a script
+    _loading.append(path)
+    try:
+        spec.loader.exec_module(module)
+    except UsageError:
+        del sys.modules[spec.name]
+        raise
+    except (Exception, SystemExit) as error:
+        del sys.modules[spec.name]
+        line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, path)
+        raise UsageError(
+            Problem("own code", f"{type(error).__name__}: {error}", "a file that runs", str(path), line)
+        ) from error
+    finally:
+        _loading.pop()
+        sys.path.remove(folder)
+    return module
+
+
+def _line_in(error: BaseException, path: Path) -> int | None:
+    line, traceback = None, error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == str(path):
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return line

@@ -1,0 +1,127 @@
+"""Checkpoints of one run: where they go, what it begins with, what is said of both when it is over.
+
+This file knows experiments and run folders. It must not know a backend, nor what is in a checkpoint.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from simcluster.algorithms.resuming import spared, why_it_stays
+from simcluster.checkpoints.gather import Gather
+from simcluster.checkpoints.keeping import Keeping
+from simcluster.checkpoints.manifest import Manifest
+from simcluster.checkpoints.restore import Restored, check_same_training, restored
+from simcluster.checkpoints.store import Checkpoint, Store, latest
+from simcluster.errors import CheckpointError, Problem, UsageError
+from simcluster.experiment.read import Experiment
+from simcluster.runs.folder import CHECKPOINTS, SUMMARY
+from simcluster.runs.judged import keep_those_that_stand
+from simcluster.runs.record import RunRecord
+from simcluster.runs.samples import Samples, samples_of
+from simcluster.runs.unheard import is_known
+
+
+def keeping_of(plan: Experiment, folder: Path, begins_with: Restored | None) -> tuple[Keeping, Store]:
+    """What the backend is given, and where it ends up."""
+    run = begins_with.run if begins_with is not None else secrets.token_hex(8)
+    settings = plan.checkpoint
+    if settings is None:
+        return Keeping(None, begins_with), Store(folder / CHECKPOINTS, run)
+    store = Store(folder / CHECKPOINTS, run, keep=settings.keep, best=settings.best)
+    size = len(plan.topology.workers)
+    happened_s = begins_with.happened_s if begins_with is not None else None
+    gather = Gather(store, plan.document, size, spared=spared(plan.document["algorithm"], size), happened_s=happened_s)
+    return Keeping(gather, begins_with), store
+
+
+def restart_of(
+    plan: Experiment, folder: Path, keeping: Keeping, config_json: str
+) -> Callable[[], tuple[str, str] | None]:
+    """For a backend that begins a lost run again: where from, which *keeping* then has. See `ClusterJob.again`."""
+
+    def again() -> tuple[str, str] | None:
+        if keeping.gather is None or not keeping.gather.written:
+            return None
+        try:
+            found = last_before_the_end(folder / CHECKPOINTS, plan)
+            keeping.restored = begin_with(found, plan)
+        except CheckpointError:
+            return None
+        keeping.gather.begin_again(found.step)
+        return config_json, f"the checkpoint of step {found.step}"
+
+    return again
+
+
+def last_complete(folder: Path, step: int | None = None, *, below: int | None = None) -> Checkpoint:
+    """Return the last checkpoint in *folder* that its algorithm can resume from: see `latest`."""
+    return latest(folder, step, below=below, check=check_cut)
+
+
+def last_before_the_end(folder: Path, plan: Experiment) -> Checkpoint:
+    """Return the last checkpoint in *folder* before the last step of *plan*: a run may be lost after that."""
+    found = last_complete(folder)
+    return found if found.step < plan.steps else last_complete(folder, below=plan.steps)
+
+
+def check_cut(manifest: Manifest) -> None:
+    """Raise CheckpointError if parts of different steps are in *manifest* that belong together."""
+    block = manifest.config.get("algorithm")
+    spare = spared(block, manifest.world_size) if isinstance(block, dict) else range(0)
+    behind = [rank for rank in manifest.behind if rank not in spare]
+    if behind:
+        steps = sorted({entry.step for entry in manifest.ranks})
+        expected = (
+            f"every rank at step {manifest.step}, since this algorithm does not continue without rank {behind[0]}"
+        )
+        raise CheckpointError("cut", f"ranks at steps {', '.join(map(str, steps))}", expected)
+
+
+def begin_with(checkpoint: Checkpoint, plan: Experiment) -> Restored:
+    """*checkpoint* for the ranks of *plan*. Raises CheckpointError if it cannot go on from there."""
+    manifest, size = checkpoint.manifest, len(plan.topology.workers)
+    check_same_training(manifest, plan.document)
+    check_cut(manifest)
+    why = why_it_stays(plan.document["algorithm"])
+    if size != manifest.world_size and why:
+        raise CheckpointError("topology", f"{size} ranks", f"{manifest.world_size}, as in the checkpoint, since {why}")
+    found = restored(checkpoint, size, by_epochs="epochs" in plan.document["stop"])
+    if found.step >= plan.steps:
+        expected = f"more than {found.step}, the step of the checkpoint: the run is over there"
+        raise CheckpointError("stop", f"{plan.steps} steps", expected)
+    if plan.time_s is not None and manifest.time_s >= plan.time_s:
+        expected = f"more than {manifest.time_s:g} s, the time of the checkpoint: the run is over there"
+        raise CheckpointError("stop.time", f"{plan.time_s:g} s", expected)
+    return found
+
+
+def check_nothing_to_resume(folder: Path) -> None:
+    """Raises UsageError if *folder* has checkpoints of a run that did not end: a new one would replace them."""
+    if not (folder / SUMMARY).is_file() and any((folder / CHECKPOINTS).glob("step-*.json")):
+        expected = f"another folder, or `simcluster resume {folder}`; or remove its checkpoints"
+        raise UsageError(Problem("out", f"{folder}, which has checkpoints of a run that did not end", expected))
+
+
+def conclude(record: RunRecord, plan: Experiment, keeping: Keeping) -> Samples | None:
+    """Put what is known of checkpoints and samples into *record*, and its times after those of the run before."""
+    keep_those_that_stand(record)
+    begun = keeping.restored
+    if begun is not None:
+        record.begin_at(begun.time_s)
+        # Those of a run that began again are told in its whole time already: see Restarts.
+        for row in record.extra.get("faults", ()) if "restarts" not in record.extra else ():
+            row["spells_s"] = [
+                [None if time_s is None else time_s + begun.time_s for time_s in spell] for spell in row["spells_s"]
+            ]
+        record.extra["resumed"] = {"run": begun.run, "step": begun.step, "time_s": begun.time_s}
+        if begun.world_size != len(record.nodes):
+            record.extra["resumed"]["world_size"] = begun.world_size
+    record.extra["checkpoints"] = keeping.end()
+    if plan.numerics != "real" or not all(is_known(node, record.nodes) for node in record.nodes):
+        return None
+    samples = samples_of(record.nodes, plan.workload, plan.seed)
+    record.extra["samples"] = samples.totals
+    return samples

@@ -1,0 +1,73 @@
+"""What an algorithm that cuts a model up may ask of the rest of an experiment: the topology's numbers in place of the
+word `topology`, and whether the workload's model can be cut so at all.
+
+This file knows topologies, workloads and the names of settings. It must not know how a model is cut, nor backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from simcluster.documents.reading import Reading
+from simcluster.errors import UsageError
+from simcluster.topology import Topology
+from simcluster.workloads import Workload
+from simcluster.workloads.workload import Numerics
+
+TOPOLOGY = "topology"
+
+
+def _flops_per_s(cluster: Topology) -> list[float]:
+    devices = [cluster.nodes[name].device for name in cluster.workers]
+    return [float(device.flops_per_s) for device in devices if device is not None]
+
+
+def _bandwidth_Bps(cluster: Topology) -> list[float]:
+    names = cluster.workers
+    # From the last to the first, too: interleaved stages go round. A rank alone sends nothing, at any speed.
+    rates = [cluster.route_bandwidth_Bps(a, b) for a, b in zip(names, [*names[1:], names[0]], strict=True)]
+    return rates if len(names) > 1 else [1.0]
+
+
+NUMBERS: Final[Mapping[str, Callable[[Topology], list[float]]]] = {
+    "flops_per_s": _flops_per_s,
+    "bandwidth_Bps": _bandwidth_Bps,
+}
+"""Settings that may be `topology`, and what that means: of each rank in order, and of the way from each to the next."""
+
+
+def put_numbers(block: dict[str, Any], settings: dict[str, Any], cluster: Topology | None) -> None:
+    """Puts the numbers of *cluster* into an algorithm's *block* and *settings* where they say `topology`."""
+    for name, numbers in NUMBERS.items():
+        if cluster is not None and settings.get(name) == TOPOLOGY:
+            block[name] = numbers(cluster)
+            settings[name] = tuple(block[name])
+
+
+def check_cut(
+    reading: Reading,
+    block: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    workload: Workload | None,
+    cluster: Topology | None,
+    numerics: Numerics,
+) -> None:
+    """Notes what is wrong if the algorithm cuts the model up and this one cannot be cut so for this many ranks."""
+    from simcluster.algorithms.cuts import CUTS
+
+    cut = CUTS.get(block.get("name", ""))
+    if cut is None or workload is None or cluster is None or reading.problems:
+        return
+    size = len(cluster.workers)
+    try:
+        replica = workload.replica(0, size, 0, steps=1, numerics="none")
+    except UsageError:
+        if numerics == "none":
+            return  # told where it is found out for every algorithm
+        replica = workload.replica(0, size, 0, steps=1)
+    try:
+        cut(replica, size, settings)
+    except UsageError as error:
+        for problem in error.problems:
+            reading.bad(("algorithm", problem.key), problem.expected, problem.found)

@@ -1,0 +1,77 @@
+"""Whether what is to be trained fits into the nodes that are to train it: asked before a run, answered by how much not.
+
+This file knows experiments and how much memory devices say they have. It must not know how any of it is counted: that
+is `simcluster.workloads.costs.memory` and `simcluster.algorithms.facts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from simcluster.algorithms.facts import COPIES, kept
+from simcluster.errors import Problem, UsageError
+from simcluster.units import format_size
+from simcluster.workloads.costs.memory import Memory
+
+if TYPE_CHECKING:
+    from simcluster.experiment.read import Experiment
+
+
+def check_memory(plan: Experiment) -> None:
+    """Raises UsageError if a node is too small, with one problem for all nodes that are so by the same numbers.
+
+    Of each rank, all that `Memory` counts and what a known algorithm holds beside. A model that fails to compute a loss
+    here is left to fail in the run, where that is told as what it is.
+    """
+    limits = {name: device.memory_bytes for name, node in plan.topology.nodes.items() if (device := node.device)}
+    if not plan.check_memory or not any(limits.values()):
+        return
+    try:
+        memory = plan.workload.memory(plan.numerics)
+    except UsageError:
+        raise
+    except Exception:
+        return
+    copy_bytes, memory = memory.gradients, _kept(plan, memory)
+    too_small: dict[tuple[int, int], list[str]] = {}
+    held: dict[tuple[int, int], int] = {}
+    for rank, name in enumerate(plan.topology.workers):
+        limit = limits[name]
+        beside = round(_copies(plan, rank) * copy_bytes)
+        if limit is not None and memory.total + beside > limit:
+            too_small.setdefault((limit, memory.total + beside), []).append(name)
+            held[limit, memory.total + beside] = beside
+    if too_small:
+        raise UsageError(
+            [
+                _problem(plan, names, limit, needed, memory, held[limit, needed])
+                for (limit, needed), names in too_small.items()
+            ]
+        )
+
+
+def _kept(plan: Experiment, memory: Memory) -> Memory:
+    """What a rank holds of *memory*: an algorithm may part it among all."""
+    shares = kept(plan.algorithm_name, len(plan.topology.workers), plan.algorithm_settings)
+    return replace(memory, **{part: round(share * getattr(memory, part)) for part, share in shares._asdict().items()})
+
+
+def _copies(plan: Experiment, rank: int) -> float:
+    copies = COPIES.get(plan.algorithm_name)
+    return copies(rank, len(plan.topology.workers), plan.algorithm_settings) if copies is not None else 0.0
+
+
+def _problem(plan: Experiment, names: list[str], limit: int, needed: int, memory: Memory, beside: int) -> Problem:
+    shown = [*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names
+    where = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    parts = [f"{format_size(size)} of {part}" for part, size in asdict(memory).items() if size]
+    if plan.algorithm_name in COPIES:
+        parts.append(f"{format_size(beside)} of messages of {plan.algorithm_name}")
+    else:
+        parts.append(f"and what {plan.algorithm_name} holds, which is not counted")
+    return Problem(
+        f"nodes.{names[0]}.memory",
+        f"{format_size(limit)} on {where}, {format_size(needed - limit)} too little",
+        f"{format_size(needed)} at least ({', '.join(parts)}), or check_memory: false",
+    )

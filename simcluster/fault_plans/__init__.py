@@ -1,0 +1,1 @@
+"""Fault plans: their kinds, how they are read, and the log of what happened."""

@@ -1,0 +1,65 @@
+"""A record of the faults that happened in a run, and when.
+
+This file knows faults and losses. It must not know how a backend makes a fault happen. Both backends keep one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simcluster.fault_plans.kinds import Fault
+
+
+@dataclass
+class _Entry:
+    fault: Fault
+    spells: list[list[float | None]] = field(default_factory=list)
+    dropped_bytes: int = 0
+
+
+class FaultLog:
+    """*now* is the run's clock, virtual or measured; *sees_bytes* says whether `drops` is called at all."""
+
+    def __init__(self, now: Callable[[], float], *, sees_bytes: bool) -> None:
+        self._now, self._sees_bytes = now, sees_bytes
+        self._entries: list[_Entry] = []  # in the order in which they first happened
+
+    def begins(self, fault: Fault) -> None:
+        self._entry(fault).spells.append([self._now(), None])
+
+    def ends(self, fault: Fault) -> None:
+        """The spell that began last is over. A fault that never began does not end."""
+        for entry in self._entries:
+            if entry.fault is fault and entry.spells[-1][1] is None:
+                entry.spells[-1][1] = self._now()
+
+    def drops(self, fault: Fault, size_bytes: int) -> None:
+        """A message of *size_bytes* that had left its sender does not arrive, because of *fault*."""
+        self._entry(fault).dropped_bytes += size_bytes
+
+    @property
+    def dropped_bytes(self) -> int:
+        return sum(entry.dropped_bytes for entry in self._entries)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """For summary.json: in order, what happened from when to when; null if it had no end before the run's."""
+        return [
+            {
+                "kind": entry.fault.kind,
+                "target": entry.fault.target,
+                "plan": dict(entry.fault.spec),
+                "spells_s": entry.spells,
+                "dropped_bytes": entry.dropped_bytes if self._sees_bytes else None,
+            }
+            for entry in self._entries
+            if entry.spells
+        ]
+
+    def _entry(self, fault: Fault) -> _Entry:
+        for entry in self._entries:
+            if entry.fault is fault:
+                return entry
+        self._entries.append(_Entry(fault))
+        return self._entries[-1]

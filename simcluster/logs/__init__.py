@@ -1,0 +1,1 @@
+"""Logging to files and to Loki."""

@@ -1,0 +1,322 @@
+"""How ranks agree on the next group: all stop, and say to the lowest of them what they hold and whom they have lost.
+
+Who leads calls, hears every member that it knows to live, and decides; another loss meanwhile, its own included, only
+means another round. This file knows words and facts, and in which order they come. It must not know what is trained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from simcluster.errors import ENDED, PeerLost
+from simcluster.payload import Message
+from simcluster.regroup.choice import form, newest
+from simcluster.regroup.listening import Ear
+from simcluster.regroup.membership_view import Facts
+from simcluster.regroup.messages import (
+    TAG,
+    Call,
+    Decision,
+    Held,
+    Join,
+    Life,
+    Out,
+    Propose,
+    mark_of,
+    understood,
+)
+from simcluster.regroup.speaking import Voice
+from simcluster.transport import ANY, Transport
+
+NOBODY = "nobody is left who remembers anything of the run"
+
+
+class Council:
+    """This node's part in it. *unrest* is whether the present group is to be formed anew."""
+
+    def __init__(self, node: Transport, names: Sequence[str], members: Sequence[int], incarnation: int) -> None:
+        self._node, self._names = node, names
+        self.facts = Facts(node.rank, node.size, incarnation)
+        self.members = sorted(members)
+        self.number, self.leader_of_group = 0, -1
+        self._lives = [0] * node.size  # which life of each rank belongs to the present group
+        self.unrest = False
+        self.is_done = False  # this rank's algorithm has ended in the present group
+        self.failure: PeerLost | None = None  # of a member whose own code raised: the run has failed
+        self.leaves_at: int | None = None  # a member leaves at the end of this step: it is everybody's
+        self._news = asyncio.Event()
+        self._voice = Voice(node, self.facts, self.lose, self.until)
+        self.ear = Ear(node, self.facts, self._hear, self.lose, self.notify)
+        self._round, self._calling = 0, False
+        self._calls: dict[Life, Call] = {}  # the last one of each life that called, in the order of their coming
+        self._answers: dict[Life, Propose] = {}
+        self._decided: dict[Life, Decision | Out] = {}
+
+    # listening
+
+    def lose(self, lost: PeerLost) -> None:
+        """Take in a PeerLost, wherever it was raised. It is news of one life of its rank, and of no later one."""
+        rank, step = lost.rank, _step_of_leave(lost.reason)
+        if self.facts.is_past(rank, lost.incarnation):
+            self.ear.falls_behind(rank)
+            self._voice.say_again(rank)
+        is_news = self.facts.lose(rank, lost.reason, lost.incarnation)
+        if not is_news and not self._misses_life(lost):
+            return
+        if _raised(lost.reason):
+            self.failure = self.failure or lost
+        if rank in self.members and lost.reason != ENDED:
+            self._stir(step)
+        self._news.set()
+
+    def _misses_life(self, lost: PeerLost) -> bool:
+        """Return whether *lost* is a past life that the present group still counts on."""
+        is_past = self.facts.is_past(lost.rank, lost.incarnation)
+        return is_past and lost.incarnation >= self._lives[lost.rank] and not self.unrest
+
+    def disturb(self) -> None:
+        """The present group cannot go on."""
+        self.unrest = True
+        self._news.set()
+
+    def _stir(self, leaves_at: int | None) -> None:
+        """It is to be formed anew: at once, or at the end of the step at which a member has left."""
+        if leaves_at is None:
+            self.unrest = True
+        else:
+            self.leaves_at = max(leaves_at, self.leaves_at or 0)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Returns when *condition* holds, of which every change is news."""
+        while not condition():
+            self._news.clear()
+            await self._news.wait()
+
+    def notify(self, _: object = None) -> None:
+        """Something has changed that `until` may wait for."""
+        self._news.set()
+
+    def close(self) -> None:
+        """Nothing is heard or said any more."""
+        self.ear.close()
+        self._voice.close()
+
+    def _hear(self, message: Message) -> None:
+        """Take in a word. One of a life that is over says nothing of the next one."""
+        source, life, word = message.source, (message.source, message.incarnation), understood(message)
+        if life < self.facts.life(source):
+            return
+        if not isinstance(word, Join):
+            self.facts.meet(*life)  # it need not have asked this rank to be let in
+        match word:
+            case Join() if source not in self.members or word.incarnation > self._lives[source]:
+                if self.facts.comes(source, word.incarnation) and not self.members:
+                    # It may lead before this rank is let in, and was not there to be asked.
+                    self._voice.say(source, Join(self.facts.lives[self.facts.rank]))
+                if (self._leads or source in self.members) and not self.is_done:
+                    self._stir(None)  # a member's life in the group is over, whether or not its end was heard of
+            case Call():
+                self.facts.asking.discard(source)  # it belongs to a group
+                self._calls.pop(life, None)
+                self._calls[life] = word
+                self._decided.pop(life, None)
+                if source == self._leader:
+                    self._stir(word.leaves_at)
+            case Propose():
+                is_news = self.facts.merge(word.dead, word.cuts)
+                if self._calling and word.round == self._round:
+                    self._answers[life] = word
+                elif word.number >= self.number or is_news:
+                    self._stir(None if self.is_done else word.leaves_at)
+            case Decision() | Out():
+                self._decided[life] = word
+        self._news.set()
+
+    # agreeing
+
+    async def ask_in(self) -> None:
+        """Says to everybody that this node is here, in another life. Raises PeerLost if nobody is."""
+        if not self._node.peers:
+            await self._node.recv(ANY, TAG)
+        for rank in self._node.peers:
+            self._voice.say(rank, Join(self.facts.lives[self.facts.rank]))
+
+    async def agree(self, held: Sequence[Held]) -> Decision | None:
+        """The next group, when it is agreed on; None if this node is the only one that has not ended.
+
+        *held* names this rank's captures. Raises PeerLost if it belongs to none any more, or if a member has failed.
+        """
+        decision = None
+        self._voice.forget()
+        while (decision := decision or self._due()) is None:
+            if self.failure is not None:
+                raise self.failure
+            leader = self._leader
+            self.ear.drain(sorted({*self.members, *self._node.peers}), self.number + 1)
+            if leader == self.facts.rank:
+                decided, decision = await self._lead(held)
+                if decided and decision is None:
+                    return None
+            else:
+                await self._follow(leader, held)
+        return self._take(decision)
+
+    def _due(self) -> Decision | None:
+        """The newest decision heard of that this rank has yet to take: it holds even if its leader is gone since."""
+        me = self.facts.rank
+        found = [word for word in self._decided.values() if isinstance(word, Decision)]
+        due = [word for word in found if word.number > self.number and word.lives[me] == self.facts.lives[me]]
+        return max(due, key=lambda word: word.number, default=None)
+
+    @property
+    def _leader(self) -> int | None:
+        """The lowest member that lives; of who asks to be let in, whoever called last."""
+        if not self.members:
+            callers = [life for life in self._calls if life == self.facts.life(life[0])]
+            here = [rank for rank, _ in callers if not self.facts.is_dead(rank) and rank not in self.facts.finished]
+            return here[-1] if here else None
+        away = self.facts.finished | self.facts.asking
+        return min(rank for rank in self.members if not self.facts.is_dead(rank) and rank not in away)
+
+    @property
+    def _leads(self) -> bool:
+        return self._leader == self.facts.rank
+
+    async def _lead(self, held: Sequence[Held]) -> tuple[bool, Decision | None]:
+        """One round: (whether it came to a decision, the decision)."""
+        self._round, self._calling = self._round + 1, True
+        self._answers, count = {}, self.facts.count
+        included, excluded = form(self.facts, self.members)
+        others = [rank for rank in included if rank != self.facts.rank]
+        for rank in [*others, *excluded]:
+            self._voice.say(rank, Call(self._round, self.leaves_at))
+
+        def overtaken() -> bool:
+            return self.facts.count > count or not self._leads or self._due() is not None
+
+        await self.until(lambda: overtaken() or all(self.facts.life(rank) in self._answers for rank in others))
+        if overtaken():
+            return False, None
+        for rank, because in excluded.items():
+            self._voice.say(rank, Out(because))
+        if self.is_done and not others:
+            return True, None
+        decision = self._decide(included, held)
+        for rank in others:
+            self._voice.say(rank, decision)
+        return True, decision
+
+    def _decide(self, included: list[int], held: Sequence[Held]) -> Decision:
+        answers = {rank: self._answers[self.facts.life(rank)] for rank in included if rank != self.facts.rank}
+        found = newest({self.facts.rank: held, **{rank: answer.held for rank, answer in answers.items()}})
+        if found is None:
+            raise self._nobody_remembers(included)
+        (capture, holders), finished = found, self.facts.finished
+        return Decision(
+            number=max([self.number, *(answer.number for answer in answers.values())]) + 1,
+            leader=self.facts.rank,
+            members=included,
+            capture=capture,
+            source=holders[0],
+            receivers=[rank for rank in included if rank not in holders],
+            lives=self.facts.lives,
+            lost=[rank for rank in self.members if rank in self.facts.asking or rank not in (*included, *finished)],
+            joined=[rank for rank in included if rank not in self.members or rank in self.facts.asking],
+        )
+
+    def _nobody_remembers(self, included: Sequence[int]) -> PeerLost:
+        """All who held anything were lost before they could hand it over; the others will find that out, too."""
+        gone = min(set(range(len(self._names))) - set(included) or {self.facts.rank})
+        return PeerLost(gone, self._names[gone], NOBODY)
+
+    async def _follow(self, leader: int | None, held: Sequence[Held]) -> None:
+        """Say to *leader* what it asks for, until there is a decision, or it does not lead any more."""
+        said: tuple[int, Life, int] | None = None
+        while self._leader == leader and self._due() is None:
+            if leader is not None:
+                if self.facts.parted(self.facts.rank, leader):
+                    raise self._lost(leader)  # of two that are cut off from each other the higher one leaves
+                life = self.facts.life(leader)
+                call = self._calls.get(life)
+                now = self.facts.count, life, call.round if call is not None else 0
+                if now != said:
+                    said = now
+                    known = self.facts.dead, self.facts.cuts
+                    self._voice.say(leader, Propose(now[2], self.number, list(held), *known, self.leaves_at))
+                decided = self._decided.get(life)
+                if isinstance(decided, Out):
+                    raise self._lost(decided.because)
+            self._check_hope()
+            self._news.clear()
+            await self._news.wait()
+
+    def _check_hope(self) -> None:
+        """Who asks to be let in, and finds nobody but others who ask, or nobody at all, does not wait for ever."""
+        if self.members:
+            return
+        left = [rank for rank in self._node.peers if rank not in self.facts.asking]
+        if not left:
+            gone = min(self.facts.finished or self.facts.asking or set(range(len(self._names))) - {self.facts.rank})
+            raise PeerLost(gone, self._names[gone], ENDED if self.facts.finished else NOBODY)
+
+    def _take(self, decision: Decision) -> Decision:
+        """From now on this node belongs to that group."""
+        self.number, self.leader_of_group, self.members = decision.number, decision.leader, decision.members
+        self._lives = [*decision.lives]
+        self.facts.let_in(decision.members, decision.lives)
+        self.unrest, self.leaves_at, self.is_done = False, None, False
+        self._calling = False
+        self._decided = {life: word for life, word in self._decided.items() if _is_later(word, decision)}
+        self._calls.pop(self.facts.life(decision.leader), None)
+        self.ear.watch()
+        self._heed()
+        return decision
+
+    def _heed(self) -> None:
+        """Take in what came before the decision and holds after it: another group is due already."""
+        if self.facts.are_over(self.members, self._lives):
+            self._stir(None)
+        elif self._leads:
+            if form(self.facts, self.members)[0] != self.members:
+                self._stir(None)  # a rank has asked it that no leader before has let in
+        elif self._leader is not None and (call := self._calls.get(self.facts.life(self._leader))) is not None:
+            self._stir(call.leaves_at)  # the rank that leads now was sooner, and has called
+
+    def _lost(self, rank: int) -> PeerLost:
+        return PeerLost(rank, self._names[rank], self.facts.reasons.get(rank, NOBODY))
+
+    # the border between two groups
+
+    async def cross(self) -> None:
+        """Returns when nothing of an earlier group is left in any member's stream to this one, or there is unrest."""
+        mark = mark_of(self.number, self.leader_of_group)
+        others = [rank for rank in self.members if rank != self.facts.rank]
+        for rank in others:
+            self._voice.post(rank, mark)
+
+        def over() -> bool:
+            behind = [rank for rank in others if self.ear.marks.get(self.facts.life(rank)) != mark]
+            gone = [rank for rank in behind if self.facts.is_lost(rank) or rank in self.facts.finished]
+            self.unrest = self.unrest or bool(gone)
+            if not self.unrest:
+                self.ear.drain(behind, self.number)
+            return self.unrest or not behind
+
+        await self.until(over)
+        self.ear.stop_draining()
+
+
+def _is_later(word: Decision | Out, decision: Decision) -> bool:
+    return isinstance(word, Decision) and word.number > decision.number
+
+
+def _raised(reason: str) -> bool:
+    """Whether a peer is gone for what its code raised, other than for the loss of another one."""
+    return reason.startswith("failed: ") and not reason.startswith(f"failed: {PeerLost.__name__}")
+
+
+def _step_of_leave(reason: str) -> int | None:
+    """The step in "left at step 7"."""
+    words = reason.rpartition("left at step ")
+    return int(words[2]) if words[1] and words[2].isdigit() else None

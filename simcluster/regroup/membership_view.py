@@ -1,0 +1,120 @@
+"""Who is there, as far as one rank knows: who died, who is cut off from whom, who has ended, who asks to be let in.
+
+This file knows ranks and lives. Pure: it must not know messages, or what is made of the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from simcluster.errors import ENDED
+from simcluster.fault_plans.kinds import is_cut
+from simcluster.regroup.messages import Life
+
+
+class Facts:
+    """What *rank* of *size* knows. *count* rises with every new fact. All but `asking` is of present lives."""
+
+    def __init__(self, rank: int, size: int, incarnation: int = 0) -> None:
+        self.rank = rank
+        self.lives = [0] * size
+        self.lives[rank] = incarnation
+        self.reasons: dict[int, str] = {}
+        self.finished: set[int] = set()
+        self.asking: set[int] = set()
+        self.count = 0
+        self._dead: set[Life] = set()
+        self._cuts: set[tuple[Life, Life]] = set()
+
+    def lose(self, rank: int, reason: str, incarnation: int) -> bool:
+        """Note that this rank has lost *rank* in its life *incarnation*; return whether that is news.
+
+        A node that is cut off may live, and think the same of this one. The loss of a life that is over, which another
+        rank may have told of first, is no loss of the present one.
+        """
+        if incarnation < self.lives[rank]:
+            return False
+        self.meet(rank, incarnation)
+        if reason == ENDED:
+            return self._note(self.finished, rank)
+        self.reasons[rank] = reason
+        if is_cut(reason):
+            return self._note(self._cuts, self._pair(self.rank, rank))
+        return self._note(self._dead, self.life(rank))
+
+    def merge(self, dead: Iterable[Life], cuts: Iterable[tuple[Life, Life]]) -> bool:
+        """Another rank knows this; True if any of it is news."""
+        before = self.count
+        for rank, incarnation in dead:
+            self.meet(rank, incarnation)
+            self._note(self._dead, (rank, incarnation))
+        for one, other in cuts:
+            self._note(self._cuts, ((one[0], one[1]), (other[0], other[1])))
+        return self.count > before
+
+    def comes(self, rank: int, incarnation: int) -> bool:
+        """Note that *rank* asks to be let in, in its life *incarnation*; return whether that is news."""
+        if incarnation < self.lives[rank]:
+            return False
+        return self.meet(rank, incarnation) | self._note(self.asking, rank)
+
+    def learn(self, lives: Iterable[int]) -> None:
+        """Take over the *lives* of all ranks that the leader knows, where they are later ones."""
+        for rank, incarnation in enumerate(lives):
+            self.meet(rank, incarnation)
+
+    def let_in(self, members: Iterable[int], lives: Sequence[int]) -> None:
+        """Note that a group of *members* in these *lives* no longer keeps them waiting; a later life still asks."""
+        self.learn(lives)
+        self.asking -= {rank for rank in members if lives[rank] == self.lives[rank]}
+
+    def are_over(self, members: Iterable[int], lives: Sequence[int]) -> bool:
+        """Return whether any of *members* in these *lives* is over, or out of reach."""
+        return any(lives[rank] < self.lives[rank] or self.is_lost(rank) for rank in members)
+
+    def is_past(self, rank: int, incarnation: int) -> bool:
+        """Return whether that life of *rank* is known to be over, since another one has followed it."""
+        return incarnation < self.lives[rank]
+
+    def life(self, rank: int) -> Life:
+        """The present one, as far as is known."""
+        return rank, self.lives[rank]
+
+    def is_dead(self, rank: int) -> bool:
+        return self.life(rank) in self._dead
+
+    def parted(self, one: int, other: int) -> bool:
+        """Whether they are cut off from each other."""
+        return self._pair(one, other) in self._cuts
+
+    def is_lost(self, rank: int) -> bool:
+        """To this one, at least."""
+        return self.is_dead(rank) or self.parted(self.rank, rank)
+
+    @property
+    def dead(self) -> list[Life]:
+        return sorted(self._dead)
+
+    @property
+    def cuts(self) -> list[tuple[Life, Life]]:
+        return sorted(self._cuts)
+
+    def meet(self, rank: int, incarnation: int) -> bool:
+        """Note that *rank* has had the life *incarnation*; return whether that is a later one than was known."""
+        if incarnation <= self.lives[rank]:
+            return False
+        self.lives[rank] = incarnation
+        self.finished.discard(rank)
+        if rank in self.asking:
+            self.count += 1
+        return True
+
+    def _pair(self, one: int, other: int) -> tuple[Life, Life]:
+        return self.life(min(one, other)), self.life(max(one, other))
+
+    def _note(self, known: set, fact: object) -> bool:  # type: ignore[type-arg]
+        if fact in known:
+            return False
+        known.add(fact)
+        self.count += 1
+        return True

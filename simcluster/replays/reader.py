@@ -1,0 +1,42 @@
+"""The orders of a run, from its folder: all of them there and whole, or why it cannot be replayed.
+
+This file knows a run folder and who must have handed in what. It must not know what an order is used for.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from simcluster.errors import NotReplayable, Problem, UsageError
+from simcluster.fault_plans.kinds import ABSENT, NEVER_JOINED, too_late
+from simcluster.replays.order import Damaged, Order, unpack
+from simcluster.runs.folder import ORDER, Run
+
+
+def read_orders(run: Run) -> list[Order]:
+    """One for each node, by rank; that of a node that was lost may not be whole.
+
+    Raises NotReplayable, or UsageError for a file that is damaged.
+    """
+    path = run.folder / ORDER
+    if run.summary.get("resumed"):
+        raise NotReplayable("a run that was resumed, whose checkpoint may be gone", "one from its first step on")
+    if not path.is_file():
+        why = "the simulator's own order is its seed" if run.summary["backend"] == "sim" else "order=false, or older"
+        raise NotReplayable(f"no {ORDER} in {run.folder} ({why})", "a run on sockets that noted its order")
+    try:
+        packed = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, list[bytes]])
+        orders = {name: unpack(chunks) for name, chunks in packed.items()}
+    except (OSError, msgspec.MsgspecError, Damaged) as error:
+        raise UsageError(Problem(ORDER, f"something else in {path}", f"orders of nodes ({error})")) from None
+    lost = run.summary.get("lost", {})
+    late = [name for name, node in run.summary["nodes"].items() if node.get("incarnation")]
+    late += [name for name, reason in lost.items() if reason in (NEVER_JOINED, too_late(ABSENT))]
+    if late:
+        raise NotReplayable(
+            f"{', '.join(late)}, which came late or came back", "a run that all its nodes begin, each of them once"
+        )
+    for name in run.summary["nodes"]:
+        if name not in orders or not (orders[name].whole or name in lost):
+            raise NotReplayable(f"half of the order of {name}", "a run whose nodes handed theirs in, or were lost")
+    return [orders[name] for name in run.summary["nodes"]]

@@ -1,0 +1,122 @@
+"""Replays a real run: the same code again, in the order that was recorded, and whether it comes to the same weights.
+
+This file knows run folders, orders and hashes. It imports no backend: the one that plays is found by name at run time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import simcluster
+from simcluster.errors import ReplayDiverged
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.node import remember
+from simcluster.experiment.preflight import check_memory
+from simcluster.experiment.read import read_experiment
+from simcluster.given_path import given_path
+from simcluster.kernels import heed_portable
+from simcluster.replays.reader import read_orders
+from simcluster.runs.folder import Run, check_folder, load_run
+from simcluster.runs.write import write_run
+
+if TYPE_CHECKING:
+    from simcluster.runs.record import RunRecord
+
+METRICS_OF_LOOKING = "eval_"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """*run* is the replay's own folder; *weights* has of each node the hash that both ended with."""
+
+    run: Run
+    events: int
+    callbacks: int
+    wall_s: float
+    weights: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "of": self.run.summary["replay"]["of"],
+            "folder": str(self.run.folder),
+            "matches": True,
+            "events": self.events,
+            "callbacks": self.callbacks,
+            "elapsed_s": self.run.summary["elapsed_s"],
+            "wall_s": self.wall_s,
+            "weights_sha256": self.weights,
+        }
+
+
+def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool = True) -> Replayed:
+    """Runs *run*, made on sockets, once more in the simulator, in its recorded order; writes that into *out*.
+
+    By default *out* is the folder's name and "-replay". The times of the replay are those recorded. Raises
+    NotReplayable or UsageError before anything is written; ReplayDiverged, which says where, if the code does not do
+    the same again.
+    """
+    recorded = run if isinstance(run, Run) else load_run(run)
+    orders = read_orders(recorded)
+    portable = recorded.summary.get("portable") is True
+    heed_portable({"portable": portable})
+    folder = given_path(out) if out is not None else recorded.folder.with_name(recorded.folder.name + "-replay")
+    plan = read_experiment(recorded.config, backend="sim")
+    check_folder(folder)
+    check_memory(plan)
+    job = ClusterJob(plan.topology.workers, json.dumps(plan.document), plan.seed, topology=plan.topology)
+    remember(job.config_json, plan)
+    began_s = time.perf_counter()  # only reported
+    record: RunRecord = importlib.import_module("backends.sim.replay.player").replay_cluster(job, orders)
+    record.wall_s = time.perf_counter() - began_s
+    weights = check_same(recorded, record)
+    record.extra["lost"] = recorded.summary.get("lost", {})
+    record.extra["portable"] = portable
+    record.extra["replay"] = {"of": str(recorded.folder), "matches": True}
+    written = write_run(folder, plan.document, plan.topology, record, simcluster.__version__, report=report)
+    events = sum(len(order.events.kinds) for order in orders)
+    return Replayed(written, events, sum(order.callbacks or 0 for order in orders), record.wall_s, weights)
+
+
+def check_same(recorded: Run, record: RunRecord) -> dict[str, str]:
+    """Each node's hash of its weights, if that is what was recorded; raises ReplayDiverged."""
+    weights: dict[str, str] = {}
+    for node in record.nodes:
+        expected = recorded.summary["nodes"][node.name]["weights_sha256"]
+        if expected is None:  # it was lost
+            continue
+        if node.weights_sha256 != expected:
+            place = first_difference(recorded, record) or "its end"
+            raise ReplayDiverged(
+                node.rank, node.name, place, f"its weights are {node.weights_sha256}, recorded are {expected}"
+            )
+        weights[node.name] = expected
+    return weights
+
+
+def first_difference(recorded: Run, record: RunRecord) -> str | None:
+    """The first number noted, by the recorded time, that is another one now, in words."""
+    found: list[tuple[float, str]] = []
+    for node in record.nodes:
+        now = [(m.step, m.name, m.value) for m in node.metrics if not m.name.startswith(METRICS_OF_LOOKING)]
+        for then, again in zip(_noted(recorded, node.name), [*now, None], strict=False):
+            if again is None or not _same(then[1:], again):
+                said = "nothing" if again is None else f"{again[1]} {again[2]!r} at step {again[0]}"
+                what = f"step {then[1]} of {node.name} ({said}, recorded {then[2]} {then[3]!r})"
+                found.append((then[0], what))
+                break
+    return min(found)[1] if found else None
+
+
+def _noted(recorded: Run, name: str) -> list[tuple[float, int, str, float]]:
+    table = recorded.metrics
+    table = table[(table["node"] == name) & ~table["name"].str.startswith(METRICS_OF_LOOKING)]
+    return list(table[["time_s", "step", "name", "value"]].itertuples(index=False, name=None))
+
+
+def _same(then: tuple[Any, ...], again: tuple[Any, ...]) -> bool:
+    return then == again or (then[:2] == again[:2] and then[2] != then[2] and again[2] != again[2])

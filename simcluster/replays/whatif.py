@@ -1,0 +1,112 @@
+"""The work of a real run on another cluster: as long as recorded, over links that are changed.
+
+This file knows recorded durations and topologies. It imports no backend: the one that simulates is found by name at run
+time. Order is free here: who comes first is what the changed cluster makes of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simcluster.errors import Problem, UsageError
+from simcluster.experiment.job import ClusterJob
+from simcluster.experiment.node import remember
+from simcluster.experiment.preflight import check_memory
+from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.replays.reader import read_orders
+from simcluster.runs.folder import Run, load_run
+
+if TYPE_CHECKING:
+    from simcluster.replays.order import Order
+    from simcluster.runs.record import RunRecord
+
+CHANGEABLE = "topology."
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Seconds until the end of the run: *recorded*, *unchanged* as predicted for the cluster of its topology file, and
+    *changed* for the same with *changes*. The busiest device worked for *busiest_s* in the recorded run.
+    """
+
+    recorded_s: float
+    busiest_s: float
+    unchanged_s: float
+    changed_s: float
+    changes: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "recorded_elapsed_s": self.recorded_s,
+            "recorded_compute_s": self.busiest_s,
+            "predicted_unchanged_s": self.unchanged_s,
+            "predicted_elapsed_s": self.changed_s,
+            "changes": self.changes,
+        }
+
+    def in_words(self) -> str:
+        changes = ", ".join(f"{key}={value}" for key, value in self.changes.items())
+        share = self.changed_s / self.unchanged_s - 1.0 if self.unchanged_s else 0.0
+        return (
+            f"recorded: {self.recorded_s:.4g} s, of which the busiest device worked {self.busiest_s:.4g} s\n"
+            f"predicted, the same work on the cluster of its topology: {self.unchanged_s:.4g} s\n"
+            f"predicted, with {changes}: {self.changed_s:.4g} s ({share:+.1%})"
+        )
+
+
+def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> WhatIf:
+    """How long *run*, made on sockets, would have taken with *changes* of its topology, its work as long as recorded.
+
+    Raises NotReplayable or UsageError; RunError if the run does not end on that cluster.
+    """
+    recorded = run if isinstance(run, Run) else load_run(run)
+    problems = [
+        Problem(f"--what-if {key}", repr(value), f"a key of the cluster, {CHANGEABLE}...: the work is as recorded")
+        for key, value in changes.items()
+        if not key.startswith(CHANGEABLE)
+    ]
+    if problems:
+        raise UsageError(problems)
+    orders = read_orders(recorded)
+    before = read_experiment(recorded.config, backend="sim")
+    after = read_experiment(recorded.config, dict(changes), backend="sim")
+    _check_same_devices(before, after)
+    return WhatIf(
+        recorded.summary["elapsed_s"],
+        max(node["compute_s"] for node in recorded.summary["nodes"].values()),
+        _predicted_s(before, orders),
+        _predicted_s(after, orders),
+        dict(changes),
+    )
+
+
+def _check_same_devices(before: Experiment, after: Experiment) -> None:
+    if before.topology.workers != after.topology.workers:
+        raise UsageError(Problem("--what-if", ", ".join(after.topology.workers), "the nodes that were recorded"))
+    changed = [
+        name
+        for name in before.topology.workers
+        if before.topology.nodes[name].device != after.topology.nodes[name].device
+    ]
+    if changed:
+        found = f"another device at {', '.join(changed)}"
+        raise UsageError(Problem("--what-if", found, "changes of links: work takes as long as it was recorded to take"))
+
+
+def _predicted_s(plan: Experiment, orders: Sequence[Order]) -> float:
+    check_memory(plan)
+    job = ClusterJob(
+        plan.topology.workers, json.dumps(plan.document), plan.seed, topology=plan.topology, faults=plan.faults,
+        time_s=plan.time_s,
+    )  # fmt: skip
+    remember(job.config_json, plan)
+    pieces = [list(zip(order.answers.names, order.answers.took_s, strict=True)) for order in orders]
+    record: RunRecord = importlib.import_module("backends.sim.replay.what_if").run_recorded(job, pieces)
+    if record.error is not None:
+        raise record.error
+    return record.elapsed_s

@@ -1,0 +1,245 @@
+"""Puts a comparison of two runs into sentences and columns of plain text.
+
+This file knows the compared pair and how to write numbers. It must not compare anything itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from simcluster.reports.prediction_words import describe_links, describe_phases
+from simcluster.runs import words
+from simcluster.runs.unlike import TOLERANCE
+
+if TYPE_CHECKING:
+    from simcluster.runs.compare import Pair
+    from simcluster.runs.unlike import Judgement
+
+MAX_SETTINGS = 20
+MAX_ROWS = 40
+
+
+def describe(pair: Pair) -> str:
+    """The runs, the headline, the totals, then settings, metrics, nodes and links; of a prediction, its times."""
+    blocks = [
+        _who(pair),
+        headline(pair),
+        _kernels(pair),
+        _totals(pair),
+        _settings(pair),
+        _metrics(pair),
+        _nodes(pair),
+        _links(pair),
+        columns(describe_phases(pair.phases)) if pair.phases else "",
+        columns(describe_links(pair.transits)) if pair.transits else "",
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def headline(pair: Pair) -> str:
+    """Whether the two came to the same, and in what time."""
+    failures = [_failure(run.summary, side) for run, side in ((pair.a, "a"), (pair.b, "b"))]
+    if any(failures):
+        return "; ".join(failure for failure in failures if failure) + "."
+    return f"{_weights(pair)}; {_times(pair)}."
+
+
+def _failure(summary: dict[str, Any], side: str) -> str:
+    if summary["status"] == "done":
+        return ""
+    error = summary["error"]
+    first_line = error["message"].partition("\n")[0]
+    return f"{side} failed: {error['type']}" + (f": {first_line}" if first_line else "")
+
+
+def _weights(pair: Pair) -> str:
+    sha256 = str(pair.a.summary["weights_sha256"])
+    others = pair.nodes_with_other_weights
+    timed = [side for run, side in ((pair.a, "a"), (pair.b, "b")) if words.timed_only(run.summary)]
+    if timed:
+        same = "The same trace to the bit, but no" if pair.same_trace else "No"
+        verb = "was" if len(timed) == 1 else "were"
+        return f"{same} final weights to compare: {words.listing(timed)} {verb} timed only (numerics: none)"
+    if pair.same_weights is None:
+        return "No final weights to compare"
+    if pair.same_trace and pair.same_weights and not others:
+        return f"The same run to the bit, trace and weights (sha256 {sha256[:12]})"
+    if pair.same_weights and not others:
+        return f"The same weights to the bit (sha256 {sha256[:12]})"
+    if pair.same_weights:
+        return f"The same weights at rank 0 (sha256 {sha256[:12]}), others at {_some(others)}"
+    if pair.kernels is not None and pair.kernels.within:
+        return f"The same final weights within {TOLERANCE:g} of their norm, from unlike kernels"
+    return f"Different final weights ({_some(others)})"
+
+
+def _kernels(pair: Pair) -> str:
+    """How the kernels differ where the bits do, and whether the weights agree within the tolerance."""
+    if pair.kernels is None:
+        return ""
+    nodes: dict[tuple[str, str, str], list[str]] = {}
+    for node, key, a, b in pair.kernels.found:
+        nodes.setdefault((key, a, b), []).append(node)
+    rows = [f"  {key} at {_some(names)}: {_short(a, 120)} -> {_short(b, 120)}" for (key, a, b), names in nodes.items()]
+    return "\n".join(["Unlike kernels, which round differently:", *rows, _judged(pair.kernels)])
+
+
+def _judged(kernels: Judgement) -> str:
+    if kernels.difference is None:
+        return "Not judged by a tolerance: rank 0 has not left the same tensors in both runs."
+    verdict = "within" if kernels.within else "more than"
+    return f"Final weights differ by {kernels.difference:.2g} of their norm: {verdict} the tolerance, {TOLERANCE:g}."
+
+
+def _some(names: Sequence[str], limit: int = 6) -> str:
+    more = [f"{len(names) - limit} more"] if len(names) > limit else []
+    return words.listing([*names[:limit], *more])
+
+
+def _times(pair: Pair) -> str:
+    ratio = f" (x{pair.elapsed_ratio:.3g})" if pair.elapsed_ratio is not None else ""
+    if pair.predicted_and_measured is not None:
+        predicted, measured = (words.seconds(run.summary["elapsed_s"]) for run in pair.predicted_and_measured)
+        return f"predicted {predicted}{_expected(pair)}, measured {measured}{_inside(pair)}{ratio}"
+    a, b = (words.seconds(run.summary["elapsed_s"]) for run in (pair.a, pair.b))
+    return f"{a} and {b}{ratio}"
+
+
+def _expected(pair: Pair) -> str:
+    if pair.interval is None:
+        return ""
+    low, high = (words.seconds(pair.interval[side]) for side in ("low", "high"))
+    return f" ({low} to {high} with {words.share(pair.interval['level'])})"
+
+
+def _inside(pair: Pair) -> str:
+    return "" if pair.interval is None else f", which lies {'inside' if pair.interval['inside'] else 'outside'}"
+
+
+def _who(pair: Pair) -> str:
+    rows = [["a", str(pair.a.folder), pair.a.label], ["b", str(pair.b.folder), pair.b.label]]
+    return columns(rows, left=3)
+
+
+def _totals(pair: Pair) -> str:
+    a, b = pair.a.summary, pair.b.summary
+    rows = [["", "a", "b", ""]]
+    ratio = f"x{b['elapsed_s'] / a['elapsed_s']:.3g}" if a["elapsed_s"] else ""
+    rows.append(["time", words.seconds(a["elapsed_s"]), words.seconds(b["elapsed_s"]), ratio])
+    formats: list[tuple[str, str, Callable[[Any], str]]] = [
+        ("steps", "steps", words.count),
+        ("messages", "messages_sent", words.count),
+        ("bytes", "bytes_sent", words.count),
+        ("accuracy", "accuracy", _exact),
+        ("loss", "loss", _exact),
+        ("weights", "weights_sha256", lambda sha256: sha256[:12] if sha256 else words.ABSENT),
+    ]
+    for name, key, form in formats:
+        if a[key] is not None or b[key] is not None:
+            rows.append([name, form(a[key]), form(b[key]), _verdict(a[key], b[key])])
+    for name, key, form in (("energy", "joules", words.energy), ("price", "price_usd", words.price)):
+        x, y = a.get(key), b.get(key)
+        if x is not None or y is not None:
+            rows.append([name, form(x), form(y), f"x{y / x:.3g}" if x and y is not None else ""])
+    return columns(rows)
+
+
+def _verdict(a: Any, b: Any) -> str:
+    """Whether two values are equal, if there are two."""
+    if a is None or b is None:
+        return words.ABSENT
+    return "equal" if a == b else "different"
+
+
+def _exact(value: float | None) -> str:
+    return words.ABSENT if value is None else f"{value:.9g}"
+
+
+def _settings(pair: Pair) -> str:
+    if not pair.settings:
+        return "Settings: all equal."
+    rows = [[f"  {key}", _short(a), "->", _short(b)] for key, a, b in pair.settings[:MAX_SETTINGS]]
+    more = len(pair.settings) - MAX_SETTINGS
+    ending = f"\n  and {more} more" if more > 0 else ""
+    return f"Settings: {words.plural(len(pair.settings), 'difference')}.\n{columns(rows, left=4)}{ending}"
+
+
+def _short(value: Any, limit: int = 40) -> str:
+    text = str(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _metrics(pair: Pair) -> str:
+    found = pair.metrics
+    one_sided = [
+        f"{words.count(amount)} only in {side}" for amount, side in ((found.only_a, "a"), (found.only_b, "b")) if amount
+    ]
+    ending = f" ({', '.join(one_sided)})" if one_sided else ""
+    numbers = words.plural(found.in_both, "number")
+    if found.first is None:
+        verdict = "all equal to the bit" if found.in_both else "nothing to compare"
+        return f"Metrics: {numbers} in both, {verdict}{ending}."
+    step, node, name, a, b = found.first
+    return (
+        f"Metrics: {numbers} in both, {words.count(found.differ)} differ{ending}.\n"
+        f"  first at step {step}, {node}, {name}: {a!r} -> {b!r}"
+    )
+
+
+def _nodes(pair: Pair) -> str:
+    a, b = pair.a.summary["nodes"], pair.b.summary["nodes"]
+    rows = [["node", "computed a", "b", "waited a", "b", "sent a", "b", "weights"]]
+    for name in list(dict.fromkeys([*a, *b]))[:MAX_ROWS]:
+        if name not in a or name not in b:
+            rows.append([name, f"only in {'a' if name in a else 'b'}"])
+            continue
+        x, y = a[name], b[name]
+        cells = [form(node[key]) for key, form in _NODE_FORMATS for node in (x, y)]
+        rows.append([name, *cells, _verdict(x["weights_sha256"], y["weights_sha256"])])
+    return columns(rows) + _cut(len({*a, *b}), "nodes")
+
+
+_NODE_FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+    ("compute_s", words.seconds),
+    ("wait_s", words.seconds),
+    ("bytes_sent", words.count),
+)
+
+
+def _links(pair: Pair) -> str:
+    a, b = pair.a.summary["links"], pair.b.summary["links"]
+    names = list(dict.fromkeys([*a, *b]))
+    if not names:
+        return ""
+    rows = [["link", "bytes a", "b", "busy a", "b", ""]]
+    for name in names[:MAX_ROWS]:
+        if name not in a or name not in b:
+            rows.append([name, f"only in {'a' if name in a else 'b'}"])
+            continue
+        x, y = a[name], b[name]
+        same = "equal" if x["bytes"] == y["bytes"] else "different"
+        sizes = [words.count(x["bytes"]), words.count(y["bytes"])]
+        rows.append([name, *sizes, words.share(x["busy_fraction"]), words.share(y["busy_fraction"]), same])
+    return columns(rows) + _cut(len(names), "links")
+
+
+def _cut(amount: int, what: str) -> str:
+    return f"\n  and {amount - MAX_ROWS} more {what}" if amount > MAX_ROWS else ""
+
+
+def columns(rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """*rows* in columns two spaces apart; the first *left* columns are flush left, the others right."""
+    width = max(len(row) for row in rows)
+    # A row that is shorter than the others is a remark and may be as long as it likes.
+    full = [row for row in rows if len(row) == width]
+    widths = [max(len(row[column]) for row in full) for column in range(width)]
+    widths[0] = max(len(row[0]) for row in rows)
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(widths[index]) if index < left or len(row) < width else cell.rjust(widths[index])
+            for index, cell in enumerate(row)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

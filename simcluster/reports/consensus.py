@@ -1,0 +1,83 @@
+"""Draws how far the replicas of a run were from their mean.
+
+This file knows metrics and plotly. It must not know how distances were had: see `copies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from simcluster.errors import Problem, UsageError
+from simcluster.reports.figure_style import LINES, log_axis, styled
+from simcluster.reports.node_lines import node_lines
+from simcluster.reports.x_axis import XAxis, XScale, check_axis
+from simcluster.runs import words
+from simcluster.runs.copies import CONSENSUS
+
+if TYPE_CHECKING:
+    from simcluster.runs.folder import Run
+
+RECORDED = "consensus"
+"""What algorithms call it that measure it themselves, at the network's cost."""
+
+
+def consensus(runs: Sequence[Run], x: XAxis = "time") -> go.Figure:
+    """The consensus distance, (1/n) sum |x_i - mean|^2 over all ranks' weights x_i after equal steps: a line a run.
+
+    Of a single run each node's own share is drawn too, |x_i - mean|^2. A point stands where the last rank had made the
+    step. Raises UsageError for a run that knows none.
+    """
+    check_axis(x)
+    tables = [_distances(run) for run in runs]
+    scale = XScale(runs, x)
+    figure = go.Figure()
+    for index, (run, rows) in enumerate(zip(runs, tables, strict=True)):
+        if len(runs) == 1:
+            figure.add_traces(node_lines(run, scale, rows, "each node"))
+        name = "mean of all nodes" if len(runs) == 1 else escape(run.label)
+        means = rows.groupby("step", as_index=False).agg({"time_s": "max", "value": "mean"})
+        figure.add_trace(
+            go.Scatter(
+                x=scale.of(run, means),
+                y=means["value"].to_numpy(),
+                customdata=[
+                    [step, words.seconds(time_s)] for step, time_s in zip(means["step"], means["time_s"], strict=True)
+                ],
+                name=name,
+                mode="lines+markers" if len(means) <= 60 else "lines",
+                line={"width": 2.5, "color": LINES[1] if len(runs) == 1 else LINES[index % len(LINES)]},
+                marker={"size": 6},
+                hovertemplate="%{y:.4g} after step %{customdata[0]}, %{customdata[1]}",
+            )
+        )
+    values = [float(value) for rows in tables for value in rows["value"]]
+    # Exponents in place of prefixes: a squared distance has no unit to prefix.
+    axis = {"title": {"text": "squared distance from the mean"}, "exponentformat": "power"}
+    return styled(
+        figure,
+        height=360,
+        hovermode="closest",
+        xaxis={"title": {"text": scale.title}, "rangemode": "tozero"},
+        yaxis=axis | (log_axis(values) if min(values) > 0 else {"rangemode": "tozero"}),
+    )
+
+
+def _distances(run: Run) -> pd.DataFrame:
+    """The rows of *run*'s metrics that are distances: those made off the clock, or else those of its algorithm."""
+    metrics = run.metrics
+    for name in (CONSENSUS, RECORDED):
+        rows = metrics[metrics["name"] == name]
+        if not rows.empty:
+            return rows
+    raise UsageError(
+        Problem(
+            "consensus",
+            f"none recorded by {run.label}",
+            "`evaluate_consensus: true` in the experiment, or an algorithm with consensus_every",
+        )
+    )

@@ -1,0 +1,148 @@
+"""Writes the explorer.html of a sweep: a page in which a reader chooses axes, filters points, and opens a run.
+
+This file knows what the page's scripts are given, and its frame in HTML. It must not know how they draw, nor how a
+sweep is run. Names and values of the sweep travel as JSON only; the scripts put them into the page as text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import msgspec
+import pandas as pd
+
+from simcluster.reports.html_page import page_of
+from simcluster.reports.sweep_plots import MEASURES
+from simcluster.reports.swept_scale import swept_scale
+from simcluster.runs.flat_config import flat
+
+SCRIPTS = ("explorer_data.js", "explorer_plot.js", "explorer_point.js", "explorer.js")
+STYLES = ("report.css", "explorer.css")
+MAX_OWN = 64
+"""So many settings in which points differ are in the page; config.yaml of a point has all."""
+MAX_COMMON = 2000
+"""So many of those that all points share."""
+IN_TABLE = ("status", *MEASURES, "error")
+"""Columns, beside the point, its seed and what is swept, that the page's table shows."""
+
+
+def render(
+    name: str,
+    table: pd.DataFrame,
+    keys: Sequence[str],
+    reports: Sequence[bool],
+    configs: Sequence[Mapping[str, Any] | None],
+) -> str:
+    """The whole page of the sweep called *name*.
+
+    Of each row of *table*: whether its run has a report, and its resolved experiment or None if nobody knows.
+    """
+    columns = [found for column in table.columns if (found := _column(column, table[column], keys)) is not None]
+    names = [column["name"] for column in columns]
+    measures = [measure for measure in MEASURES if measure in names]
+    data = {
+        "name": name,
+        "columns": columns,
+        "keys": list(keys),
+        "shown": [column for column in dict.fromkeys(("point", "seed", *keys, *IN_TABLE)) if column in names],
+        "start": _start(list(keys), measures),
+        "reports": list(map(bool, reports)),
+        **_configs(configs),
+    }
+    return page_of(f"{name}, explored", _body(name), "data", msgspec.json.encode(data).decode(), SCRIPTS, STYLES)
+
+
+def _start(keys: list[str], measures: list[str]) -> dict[str, str]:
+    """What is drawn before anybody has chosen: the last key, which has the most to say beside the others as colours."""
+    x = keys[-1] if keys else "seed"
+    return {"x": x, "y": measures[0] if measures else "point", "colour": keys[0] if len(keys) > 1 else ""}
+
+
+def _column(name: str, values: pd.Series, keys: Sequence[str]) -> dict[str, Any] | None:
+    """A column for the scripts; None of what says nothing.
+
+    Numbers have `values`, and `labels` where they were written with a unit; words have labels only. A cell without
+    anything is null.
+    """
+    if not values.notna().any():
+        return None
+    column = {"name": name, "title": MEASURES.get(name, name), "swept": name in keys, "log": False}
+    cells = [None if pd.isna(value) else value.item() if hasattr(value, "item") else value for value in values]
+    if name not in keys:
+        return column | ({"values": _numbers(cells)} if _is_number(values) else {"labels": _texts(cells)})
+    distinct = [value for value in dict.fromkeys(cells) if value is not None]
+    scale = swept_scale(name, distinct)
+    if scale.is_category:
+        return column | {"labels": _texts(cells)}
+    place = dict(zip(distinct, scale.places, strict=True))
+    column |= {"title": scale.title, "log": scale.is_logarithmic, "values": [place.get(cell) for cell in cells]}
+    return column if _is_number(values) else column | {"labels": _texts(cells)}
+
+
+def _is_number(values: pd.Series) -> bool:
+    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+
+
+def _numbers(cells: list[Any]) -> list[Any]:
+    return [cell if cell is None or isinstance(cell, int) or math.isfinite(cell) else None for cell in cells]
+
+
+def _texts(cells: list[Any]) -> list[str | None]:
+    return [None if cell is None else str(cell) for cell in cells]
+
+
+def _configs(configs: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """What all points that have a configuration share, as lines, and key by key in what they differ."""
+    flats = [None if config is None else flat(config) for config in configs]
+    known = [found for found in flats if found is not None]
+    keys = list(dict.fromkeys(key for found in known for key in found))
+    absent = object()
+    first = known[0] if known else {}
+    differing = [key for key in keys if any(found.get(key, absent) != first.get(key, absent) for found in known)]
+    common = [f"{key}: {_said(first[key])}" for key in keys if key not in set(differing)]
+    if len(common) > MAX_COMMON:
+        common = [*common[:MAX_COMMON], f"and {len(common) - MAX_COMMON} more, in config.yaml"]
+    own = {
+        key: [None if found is None or key not in found else _said(found[key]) for found in flats]
+        for key in differing[:MAX_OWN]
+    }
+    return {"common": common, "own": own, "more": len(differing) - len(own), "known": [f is not None for f in flats]}
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _body(name: str) -> str:
+    return f"""<header>
+<div class="title"><h1>{escape(name)}</h1><span class="pill">sweep</span><span id="count"></span>
+<a href="report.html">its report</a></div>
+<noscript><p>This page needs JavaScript; table.csv beside it does not.</p></noscript>
+</header>
+<section aria-label="figure">
+<div class="controls">{_axis("x", "across")}{_axis("y", "up")}{_axis("colour", "colour")}
+<div class="choice" id="seeds" role="group" aria-label="seeds">
+<button type="button" data-value="mean">means over seeds</button>
+<button type="button" data-value="each">each point</button></div></div>
+<div id="filters"></div>
+<div class="controls"><label>only those with <select id="add"></select></label>
+<button type="button" id="clear" class="plain">all points</button></div>
+<p class="note" id="status" role="status"></p>
+<div class="figure" id="figure"></div>
+</section>
+<section id="detail" aria-label="point" tabindex="-1" hidden></section>
+<section><h2>Points</h2><p class="note">A number opens its point; a heading sorts.</p>
+<div class="wide"><table><thead><tr id="heads"></tr></thead><tbody id="rows"></tbody></table></div>
+<button type="button" id="more" class="plain" hidden></button></section>
+<section id="failures" hidden><h2>Failed</h2><p class="note" id="failed"></p><ul id="errors"></ul></section>"""
+
+
+def _axis(name: str, word: str) -> str:
+    """A choice of column and one of its scale."""
+    return (
+        f'<div class="axis"><label for="{name}">{word}</label> <select id="{name}"></select>'
+        f'<label class="check"><input type="checkbox" id="{name}-log"> log</label></div>'
+    )

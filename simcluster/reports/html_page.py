@@ -1,0 +1,77 @@
+"""One self-contained page: a body, figures, our look. For the reports of runs and of sweeps.
+
+This file knows HTML and plotly's script. It must not know what a page tells. Figures travel as JSON that cannot end its
+script element, and a content security policy forbids the page to fetch anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+def page(title: str, body: str, figures: Mapping[str, go.Figure]) -> str:
+    """The whole page as a string of about 5 MB, nearly all of it plotly.js.
+
+    *body* is HTML that names its *figures* in places such as `<div class="figure" data-figure="links"></div>`.
+    """
+    pairs = ",".join(f'"{name}":{figure.to_json()}' for name, figure in figures.items())
+    return page_of(title, body, "figures", f"{{{pairs}}}", ["report.js"], ["report.css"])
+
+
+def page_of(title: str, body: str, data_id: str, data: str, scripts: Sequence[str], styles: Sequence[str]) -> str:
+    """A page whose own *scripts*, files beside report.js, read the JSON *data* in the element called *data_id*."""
+    # plotly.offline reads 5 MB from disk, so it is imported only where a page is made.
+    from plotly.offline import get_plotlyjs
+
+    sources = [get_plotlyjs(), *(_asset(name) for name in scripts)]
+    policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in sources
+    )
+    # In a script element only "<" could start something else than JSON.
+    harmless = data.replace("<", "\\u003c")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{"".join(_asset(name) for name in styles)}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+<script type="application/json" id="{data_id}">{harmless}</script>
+{"".join(f"<script>{source}</script>" for source in sources)}
+</body>
+</html>
+"""
+
+
+def section(title: str, note: str, content: str = "") -> str:
+    """A card with a heading, a sentence and HTML *content*."""
+    note_html = f'<p class="note">{escape(note)}</p>' if note else ""
+    return f"<section><h2>{escape(title)}</h2>{note_html}{content}</section>"
+
+
+def choice(name: str, label: str, values: Mapping[str, str], chosen: str) -> str:
+    """Buttons, value -> word, that switch the figures STEM-VALUE in places with `data-switch="name"` and a stem."""
+    pressed = {value: "true" if value == chosen else "false" for value in values}
+    buttons = "".join(
+        f'<button data-value="{escape(value)}" aria-pressed="{pressed[value]}">{escape(word)}</button>'
+        for value, word in values.items()
+    )
+    return f'<div class="choice" role="group" aria-label="{escape(label)}" data-for="{escape(name)}">{buttons}</div>'
+
+
+def _asset(name: str) -> str:
+    return resources.files("simcluster.reports").joinpath("page", name).read_text(encoding="utf-8")

@@ -1,0 +1,154 @@
+"""Draws how busy links were on the topology itself.
+
+This file knows a topology's layout, link use and plotly. It must not know runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+import plotly.graph_objects as go
+
+from simcluster.reports.figure_style import COMPUTE, RECV, styled
+from simcluster.runs import words
+from simcluster.topology.draw.layout import Point, place
+
+if TYPE_CHECKING:
+    from simcluster.topology import Link, Node, Topology
+
+MAX_NAMED = 60
+"""With more nodes their names are told where one points."""
+
+MAX_TOLD = 16
+"""With more links their shares are told where one points."""
+
+ALONG = 0.44
+"""Where on a link its share is told."""
+
+
+class Step(NamedTuple):
+    """Links that were busy for less than *below* of the run, and not less than the step before says."""
+
+    below: float
+    words: str
+    colour: str
+    width: float
+
+
+STEPS = (
+    Step(0.05, "under 5 %", "#9aa5b1", 1.5),
+    Step(0.25, "5 to 25 %", "#5b9bd5", 3.0),
+    Step(0.5, "25 to 50 %", "#2a9d74", 4.5),
+    Step(0.8, "50 to 80 %", "#e0a12b", 6.5),
+    Step(float("inf"), "over 80 % busy", "#d6453d", 9.0),
+)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a link carried both ways, and for what share of the run it was busy."""
+
+    size_bytes: float
+    busy: float
+
+
+def link_map(topology: Topology, use: Mapping[str, Use], computing: Mapping[str, float]) -> go.Figure:
+    """Nodes where the topology's drawing has them, links in the colour and width of how busy they were.
+
+    *use* is by link, *computing* by node: the share of the run in which its device worked. What a link carried, and
+    what it is, shows where one points at its middle.
+    """
+    placed = place(list(topology.nodes), [(link.a, link.b) for link in topology.links])
+    at = {name: (round(x, 6), round(y, 6)) for name, (x, y) in placed.items()}  # a straight line is one
+    figure = go.Figure()
+    for number, step in enumerate(STEPS):
+        low = STEPS[number - 1].below if number else 0.0
+        own = [link for link in topology.links if link.name in use and low <= use[link.name].busy < step.below]
+        if own:
+            figure.add_trace(_lines(own, step, at))
+    figure.add_trace(_middles(topology, use, at))
+    figure.add_trace(_nodes([node for node in topology.nodes.values() if not node.is_worker], at, {}, topology))
+    figure.add_trace(_nodes([node for node in topology.nodes.values() if node.is_worker], at, computing, topology))
+    xs, ys = [x for x, _ in at.values()], [y for _, y in at.values()]
+    wide, high = max(xs) - min(xs) or 1.0, max(ys) - min(ys) or 0.5
+    hidden = {"visible": False, "showgrid": False, "zeroline": False}
+    return styled(
+        figure,
+        height=round(min(480, max(240, 120 + 640 * high / max(wide, high)))),
+        hovermode="closest",
+        xaxis={**hidden, "range": [min(xs) - 0.14 * wide, max(xs) + 0.14 * wide]},
+        yaxis={**hidden, "range": [max(ys) + 0.2 * high, min(ys) - 0.22 * high]},
+        margin={"l": 8, "r": 8, "t": 52, "b": 8},
+        showlegend=True,
+    )
+
+
+def _lines(links: list[Link], step: Step, at: Mapping[str, Point]) -> go.Scatter:
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for link in links:
+        x += [at[link.a][0], at[link.b][0], None]
+        y += [at[link.a][1], at[link.b][1], None]
+    return go.Scatter(
+        x=x, y=y, mode="lines", name=step.words, line={"color": step.colour, "width": step.width}, hoverinfo="skip"
+    )  # fmt: skip
+
+
+def _middles(topology: Topology, use: Mapping[str, Use], at: Mapping[str, Point]) -> go.Scatter:
+    links = [link for link in topology.links if link.name in use]
+    ends = [(at[link.a], at[link.b]) for link in links]
+    # Not quite in the middle: there diagonals cross.
+    middles = [(ax + (bx - ax) * ALONG, ay + (by - ay) * ALONG) for (ax, ay), (bx, by) in ends]
+    told = len(links) <= MAX_TOLD
+    return go.Scatter(
+        x=[x for x, _ in middles],
+        y=[y for _, y in middles],
+        mode="markers+text" if told else "markers",
+        marker={"size": 16, "color": "rgba(128,136,146,0)"},
+        text=[words.share(use[link.name].busy) for link in links] if told else None,
+        textposition=[
+            "middle right" if abs(bx - ax) < abs(by - ay) else "bottom center" for (ax, ay), (bx, by) in ends
+        ],
+        textfont={"size": 11},
+        hovertext=[
+            f"{escape(link.name)}: busy {words.share(use[link.name].busy)}, {words.size(use[link.name].size_bytes)}"
+            f"<br>{escape(str(link))}"
+            for link in links
+        ],
+        hoverinfo="text",
+        showlegend=False,
+    )
+
+
+def _nodes(
+    nodes: list[Node], at: Mapping[str, Point], computing: Mapping[str, float], topology: Topology
+) -> go.Scatter:
+    named = len(topology.nodes) <= MAX_NAMED
+    middle = sum(y for _, y in at.values()) / len(at) + 1e-6
+    worker = bool(nodes) and nodes[0].is_worker
+    return go.Scatter(
+        x=[at[node.name][0] for node in nodes],
+        y=[at[node.name][1] for node in nodes],
+        mode="markers+text" if named else "markers",
+        marker={
+            "size": 18 if worker else 11,
+            "color": COMPUTE if worker else RECV,
+            "symbol": "circle" if worker else "square",
+            "line": {"width": 0},
+        },
+        text=[escape(node.name) for node in nodes] if named else None,
+        textposition=["top center" if at[node.name][1] <= middle else "bottom center" for node in nodes],
+        hovertext=[_about(node, computing) for node in nodes],
+        hoverinfo="text",
+        showlegend=False,
+    )
+
+
+def _about(node: Node, computing: Mapping[str, float]) -> str:
+    if node.device is None:
+        return escape(f"{node.kind} {node.name}")
+    share = f", computing {words.share(computing[node.name])}" if node.name in computing else ""
+    return escape(f"{node.name}: {node.device.name}{share}")

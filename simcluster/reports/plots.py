@@ -1,0 +1,244 @@
+"""Plotly figures of runs: `run.plot.convergence()`, or `convergence([a, b, c], x="bytes")` to compare
+several.
+
+This file knows runs and plotly. It must not know files or HTML; the report shows the same figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from simcluster.errors import Problem, UsageError
+from simcluster.reports import timeline as timelines
+from simcluster.reports.consensus import consensus
+from simcluster.reports.figure_style import LINES, SEND, styled
+from simcluster.reports.link_map import Use, link_map
+from simcluster.reports.node_lines import node_lines, thinned
+from simcluster.reports.x_axis import XAxis, XScale, check_axis
+from simcluster.runs import words
+from simcluster.runs.faults import bands
+from simcluster.runs.summary import ACCURACY, LOSS, STALENESS
+
+if TYPE_CHECKING:
+    from simcluster.runs.folder import Run
+
+Panel = Literal["loss", "accuracy"]
+
+MAX_LINKS = 40
+FIRST_STEPS = 10
+
+
+class RunPlots:
+    """The figures of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def convergence(self, x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")) -> go.Figure:
+        """Loss and accuracy against time, step, bytes sent or energy. Raises UsageError if neither was recorded, or,
+        with energy, if a device does not say what it draws.
+        """
+        return convergence([self._run], x, panels)
+
+    def timeline(self, start_s: float = 0.0, end_s: float | None = None, max_bars: int = 3000) -> go.Figure:
+        """What each node did, span by span, from *start_s* to *end_s* (by default: until every node did ten
+        steps).
+
+        At most *max_bars* spans are drawn, the earliest; the figure says where it stops.
+        """
+        until_s = self._end_of_first_steps(start_s) if end_s is None else end_s
+        return timelines.gantt(self._activity, start_s, until_s, max_bars)
+
+    def busy(self) -> go.Figure:
+        """How busy every node's device was, over the whole run."""
+        return timelines.busy(self._activity)
+
+    def links(self) -> go.Figure:
+        """How busy every link was, and what it carried; of many, the busiest."""
+        return links(self._run)
+
+    def staleness(self) -> go.Figure:
+        """How often which staleness occurred, by node. Raises UsageError if none was recorded."""
+        return staleness(self._run)
+
+    def topology(self) -> go.Figure:
+        """How busy links were, on the topology itself."""
+        from simcluster.topology import load
+
+        summary, elapsed_s = self._run.summary, self._run.summary["elapsed_s"]
+        use = {name: Use(link["bytes"], link["busy_fraction"]) for name, link in summary["links"].items()}
+        computing = {name: node["compute_s"] / elapsed_s for name, node in summary["nodes"].items() if elapsed_s}
+        return link_map(load(self._run.config["topology"]), use, computing)
+
+    def consensus(self, x: XAxis = "time") -> go.Figure:
+        """How far the nodes' weights are from their mean. Raises UsageError if the run does not know."""
+        return consensus([self._run], x)
+
+    @cached_property
+    def _activity(self) -> timelines.Activity:
+        run = self._run
+        names = [escape(name) for name in run.summary["nodes"]]
+        elapsed_s = run.summary["elapsed_s"]
+        return timelines.Activity(
+            names, run.spans, elapsed_s, run.rests, bands(run.summary.get("faults", ()), elapsed_s)
+        )
+
+    def _end_of_first_steps(self, start_s: float) -> float:
+        metrics = self._run.metrics
+        later = metrics[metrics["time_s"] > start_s]
+        if later.empty:
+            return float(self._run.summary["elapsed_s"])
+        reached = later[later["step"] >= later["step"].min() + FIRST_STEPS - 1]
+        first_s = reached.groupby("node")["time_s"].min()
+        missing = set(later["node"]) - set(first_s.index)
+        return float(self._run.summary["elapsed_s"] if missing or first_s.empty else first_s.max())
+
+
+def convergence(runs: Sequence[Run], x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")) -> go.Figure:
+    """One line per run: evaluated loss or accuracy, or else the mean training loss; one panel each, side by
+    side.
+
+    Of a single run the nodes' own training losses are drawn too. Raises UsageError for another *x*, and if
+    none of *runs* recorded what the panels show.
+    """
+    check_axis(x)
+    axis = XScale(runs, x)
+    traces = {panel: _curves(runs, axis, panel) for panel in panels}
+    shown = [panel for panel in panels if traces[panel]]
+    if not shown:
+        found = sorted({str(name) for run in runs for name in run.metrics["name"].unique()})
+        raise UsageError(
+            Problem("metrics", words.listing(found) or "none", f"{LOSS}, {ACCURACY} or loss to have been recorded")
+        )
+    figure = make_subplots(rows=1, cols=len(shown), horizontal_spacing=0.12)
+    for column, panel in enumerate(shown, start=1):
+        for trace in traces[panel]:
+            trace.showlegend = trace.showlegend is not False and (column == 1 or len(runs) == 1)
+            figure.add_trace(trace, row=1, col=column)
+        figure.update_xaxes(title_text=axis.title, rangemode="tozero", row=1, col=column)
+        percent = {"tickformat": ".0%", "minallowed": 0, "maxallowed": 1.02} if panel == "accuracy" else {}
+        figure.update_yaxes(title_text=panel, **percent, row=1, col=column)
+    return styled(figure, height=360, hovermode="closest")
+
+
+def _curves(runs: Sequence[Run], axis: XScale, panel: Panel) -> list[go.Scatter]:
+    if panel == "accuracy":
+        return [
+            trace
+            for index, run in enumerate(runs)
+            for trace in _line(
+                run, axis, _rows(run, ACCURACY), _name(runs, run, "accuracy of rank 0"), LINES[2], index, runs
+            )
+        ]
+    traces: list[go.Scatter] = []
+    for index, run in enumerate(runs):
+        training, evaluated = _rows(run, "loss"), _rows(run, LOSS)
+        if len(runs) == 1:
+            traces += node_lines(run, axis, training, "training, each node")
+        if not evaluated.empty:
+            traces += _line(run, axis, evaluated, _name(runs, run, "evaluated at rank 0"), LINES[1], index, runs)
+        else:
+            traces += _line(
+                run, axis, _mean_by_step(training), _name(runs, run, "training, mean"), LINES[1], index, runs
+            )
+    return traces
+
+
+def _name(runs: Sequence[Run], run: Run, alone: str) -> str:
+    return alone if len(runs) == 1 else escape(run.label)
+
+
+def _line(
+    run: Run, axis: XScale, rows: pd.DataFrame, name: str, colour: str, index: int, runs: Sequence[Run]
+) -> list[go.Scatter]:
+    if rows.empty:
+        return []
+    rows = thinned(rows)
+    return [
+        go.Scatter(
+            x=axis.of(run, rows),
+            y=rows["value"].to_numpy(),
+            customdata=[
+                [step, words.seconds(time_s)] for step, time_s in zip(rows["step"], rows["time_s"], strict=True)
+            ],
+            name=name,
+            legendgroup=name,
+            mode="lines+markers" if len(rows) <= 60 else "lines",
+            line={"width": 2.5, "color": colour if len(runs) == 1 else LINES[index % len(LINES)]},
+            marker={"size": 6},
+            hovertemplate="%{y:.4g} at step %{customdata[0]}, %{customdata[1]}",
+        )
+    ]
+
+
+def _rows(run: Run, name: str) -> pd.DataFrame:
+    metrics = run.metrics
+    return metrics[metrics["name"] == name]
+
+
+def _mean_by_step(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.groupby("step", as_index=False)[["time_s", "value"]].mean()
+
+
+def links(run: Run) -> go.Figure:
+    """Bars of busy fraction by link, in file order or, of more than 40, the busiest 40."""
+    use: list[tuple[str, dict[str, Any]]] = list(run.summary["links"].items())
+    if len(use) > MAX_LINKS:
+        use = sorted(use, key=lambda row: -row[1]["busy_fraction"])[:MAX_LINKS]
+    percents = [round(link["busy_fraction"] * 100, 3) for _, link in use]
+    figure = go.Figure(
+        go.Bar(
+            orientation="h",
+            y=[escape(name) for name, _ in use],
+            x=percents,
+            text=[words.size(link["bytes"]) for _, link in use],
+            textposition="auto",
+            marker={"color": SEND},
+            hovertemplate="%{y}: busy %{x:.3g} %, %{text}<extra></extra>",
+        )
+    )
+    return styled(
+        figure,
+        height=90 + 30 * len(use),
+        margin={"t": 16},
+        xaxis={"title": {"text": "busy share of the run (%)"}, "range": [0, max([100.0, *percents])]},
+        yaxis={"autorange": "reversed", "type": "category", "showgrid": False},
+    )
+
+
+def staleness(run: Run) -> go.Figure:
+    """Stacked bars: how many updates of each node had which staleness."""
+    rows = _rows(run, STALENESS)
+    if rows.empty:
+        raise UsageError(Problem(STALENESS, "none recorded", "an algorithm that records staleness"))
+    values = rows["value"].to_numpy()
+    whole = bool(np.all(values == np.round(values))) and values.max() - values.min() <= 60
+    edges = np.arange(values.min() - 0.5, values.max() + 1.5) if whole else np.linspace(values.min(), values.max(), 31)
+    figure = go.Figure()
+    for index, node in enumerate(dict.fromkeys(rows["node"])):
+        counts, _ = np.histogram(rows.loc[rows["node"] == node, "value"], bins=edges)
+        figure.add_trace(
+            go.Bar(
+                x=(edges[:-1] + edges[1:]) / 2,
+                y=counts,
+                name=escape(str(node)),
+                marker={"color": LINES[index % len(LINES)]},
+            )
+        )
+    return styled(
+        figure,
+        barmode="stack",
+        legend={"traceorder": "normal"},
+        margin={} if len(figure.data) > 1 else {"t": 16},  # no legend, so no room for one
+        height=340,
+        xaxis={"title": {"text": "staleness (updates behind)"}},
+        yaxis={"title": {"text": "updates"}},
+    )

@@ -1,0 +1,248 @@
+"""Writes report.html: one self-contained page that tells a run in words, figures and tables.
+
+This file knows what a report says, in HTML. It must not know how figures are made (plots), pages are put together
+(html_page) or files are written (folder). Every text that comes from the run passes through `escape`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from simcluster.reports.consensus import RECORDED
+from simcluster.reports.html_page import choice, page, section
+from simcluster.reports.report_tables import faults_table, links_table, nodes_table, regroups_table
+from simcluster.reports.report_words import (
+    about_devices,
+    carried,
+    clock_name,
+    compute_share,
+    dominated,
+    headline,
+    losses,
+)
+from simcluster.reports.x_axis import axes_of
+from simcluster.runs import words
+from simcluster.runs.copies import CONSENSUS
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from simcluster.runs.folder import Run
+    from simcluster.topology import Topology
+
+
+def render(run: Run, topology: Topology) -> str:
+    """The whole page as a string of about 5 MB, nearly all of it plotly.js."""
+    figures = _figures(run)
+    body = "\n".join(
+        [
+            _header(run, topology),
+            _convergence(figures, run),
+            _consensus(figures),
+            _timeline(figures),
+            _faults(run),
+            _regroups(run),
+            _network(run, topology),
+            _staleness(figures),
+            section("Nodes", about_devices(run.summary), nodes_table(run, topology)),
+            section("Links", "", links_table(run, topology)),
+            _repeat(run),
+        ]
+    )
+    return page(run.label, body, figures)
+
+
+def _figures(run: Run) -> dict[str, go.Figure]:
+    """Every figure that this run has the numbers for, by the name its place in the page has."""
+    recorded = set(run.metrics["name"])
+    figures = {"timeline": run.plot.timeline(), "busy": run.plot.busy()} if run.summary["elapsed_s"] else {}
+    for x in axes_of([run]):
+        if recorded & {"loss", "eval_loss"}:
+            figures[f"loss-{x}"] = run.plot.convergence(x, ["loss"])
+        if "eval_accuracy" in recorded:
+            figures[f"accuracy-{x}"] = run.plot.convergence(x, ["accuracy"])
+    if recorded & {CONSENSUS, RECORDED}:
+        figures |= {f"consensus-{x}": run.plot.consensus(x) for x in axes_of([run])}
+    if "staleness" in recorded:
+        figures["staleness"] = run.plot.staleness()
+    return figures
+
+
+def _header(run: Run, topology: Topology) -> str:
+    summary = run.summary
+    failed = summary["status"] != "done"
+    where = {"sim": "simulated", "sockets": "measured on sockets", "torch": "measured on torch.distributed"}
+    backend = where.get(summary["backend"], summary["backend"])
+    pills = f'<span class="pill">{escape(backend)}</span>' + '<span class="pill failed">failed</span>' * failed
+    return f"""<header>
+<div class="title"><h1>{escape(summary["name"])}</h1>{pills}<span>seed {summary["seed"]:d}</span></div>
+<p class="headline">{escape(headline(run, topology))}</p>
+<p class="second">{escape(dominated(summary, topology))}</p>
+{_losses(summary)}{_failure(summary)}
+{_cards(summary)}
+<noscript><p>The figures need JavaScript; the tables do not.</p></noscript>
+</header>"""
+
+
+def _losses(summary: dict[str, Any]) -> str:
+    sentence = losses(summary)
+    return f'<p class="second bad">{escape(sentence)}</p>' if sentence else ""
+
+
+def _failure(summary: dict[str, Any]) -> str:
+    if "error" not in summary:
+        return ""
+    error = summary["error"]
+    return f"""<div class="failure" role="alert"><strong>This run failed: {escape(error["type"])}</strong>
+<pre>{escape(error["message"])}</pre>{_traceback(error)}</div>"""
+
+
+def _traceback(error: dict[str, Any]) -> str:
+    if "traceback" not in error:
+        return ""
+    return f"<details><summary>The traceback of that node</summary><pre>{escape(error['traceback'])}</pre></details>"
+
+
+def _cards(summary: dict[str, Any]) -> str:
+    steps_per_s = summary["steps"] / summary["elapsed_s"] if summary["elapsed_s"] else None
+    sha256 = summary["weights_sha256"]
+    learnt = [
+        ("accuracy", words.accuracy(summary["accuracy"]), "last evaluation"),
+        ("loss", words.number(summary["loss"]), "last evaluation"),
+        ("final weights", sha256[:8] if sha256 else words.ABSENT, "sha256 at rank 0"),
+    ]
+    if words.timed_only(summary):
+        learnt = [("numerics", "none", "timed only")]
+    cards = [
+        *learnt[:2],
+        (
+            clock_name(summary),
+            words.seconds(summary["elapsed_s"]),
+            f"{words.seconds(summary['wall_s'])} of wall time",
+        ),
+        ("steps", words.count(summary["steps"]), f"{words.number(steps_per_s)} a second"),
+        ("sent", words.size(summary["bytes_sent"]), words.plural(summary["messages_sent"], "message")),
+        ("computing", words.share(compute_share(summary)), "mean over devices"),
+        *_bill_cards(summary),
+        *learnt[2:],
+    ]
+    items = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>"
+        for name, value, more in cards
+    )
+    return f'<dl class="cards">{items}</dl>'
+
+
+def _bill_cards(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Energy and price, where every device says what it draws and costs."""
+    cards = []
+    if summary.get("joules") is not None:
+        mean_W = summary["joules"] / summary["elapsed_s"] if summary["elapsed_s"] else 0.0
+        cards.append(("energy", words.energy(summary["joules"]), f"{words.number(mean_W)} W on average"))
+    if summary.get("price_usd") is not None:
+        cards.append(("price", words.price(summary["price_usd"]), "of the devices' time"))
+    return cards
+
+
+def _convergence(figures: dict[str, go.Figure], run: Run) -> str:
+    if words.timed_only(run.summary):
+        return section(
+            "Convergence", "Timed only (numerics: none): nothing was learnt, so there is no loss, accuracy or weight."
+        )
+    stems = [stem for stem in ("loss", "accuracy") if f"{stem}-time" in figures]
+    if not stems:
+        return section("Convergence", "This run recorded neither loss nor accuracy.")
+    places = "".join(
+        f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="x"></div>' for stem in stems
+    )
+    return f"""<section><div class="heading"><h2>Convergence</h2>
+{choice("x", "horizontal axis", {x: x for x in axes_of([run])}, "time")}</div>
+<div class="pair">{places}</div></section>"""
+
+
+def _consensus(figures: dict[str, go.Figure]) -> str:
+    axes = [name.partition("-")[2] for name in figures if name.startswith("consensus-")]
+    if not axes:
+        return ""
+    return f"""<section><div class="heading"><h2>Consensus</h2>
+{choice("consensus", "horizontal axis", {x: x for x in axes}, "time")}</div>
+<p class="note">How far the nodes' models are from the mean of all.</p>
+<div class="figure" data-figure="consensus-time" data-stem="consensus" data-switch="consensus"></div></section>"""
+
+
+def _timeline(figures: dict[str, go.Figure]) -> str:
+    if "timeline" not in figures:
+        return ""
+    return section(
+        "Where the time went",
+        "The first steps, one row a node: the device above, sending and waiting to receive below it. "
+        "Drag to zoom, double-click to go back; trace.json beside this page shows the whole run in "
+        "Perfetto.",
+        '<div class="figure" data-figure="timeline"></div>'
+        '<p class="note">How busy each device was, over the whole run.</p>'
+        '<div class="figure" data-figure="busy"></div>',
+    )
+
+
+def _faults(run: Run) -> str:
+    table = faults_table(run)
+    if not table:
+        return ""
+    note = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
+    return section("Faults", note, table)
+
+
+def _regroups(run: Run) -> str:
+    table = regroups_table(run)
+    if not table:
+        return ""
+    note = "Ranks that go in step went on in another group, from the last step that all of its members had ended."
+    return section("Groups", note, table)
+
+
+def _network(run: Run, topology: Topology) -> str:
+    from simcluster.topology.draw.draw import draw_svg
+
+    use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
+    return section(
+        "Network",
+        carried(run.summary),
+        f'<div class="drawing">{draw_svg(topology, use)}</div>',
+    )
+
+
+def _staleness(figures: dict[str, go.Figure]) -> str:
+    if "staleness" not in figures:
+        return ""
+    return section(
+        "Staleness",
+        "How many updates were how far behind.",
+        '<div class="figure" data-figure="staleness"></div>',
+    )
+
+
+def _repeat(run: Run) -> str:
+    summary = run.summary
+    versions = ", ".join(
+        [
+            f"simcluster {summary['version']}",
+            *(f"{name} {found}" for name, found in summary["versions"].items()),
+        ]
+    )
+    config = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True)
+    return section(
+        "Repeat this run",
+        f"Seed {summary['seed']}; {versions}. Trace sha256 {summary['trace_sha256'][:16]}.",
+        f"<pre>simcluster run {escape(shlex.quote(_folder_words(run) + '/config.yaml'))}</pre>"
+        "<details><summary class='note'>The resolved configuration</summary>"
+        f"<pre>{escape(config)}</pre></details>",
+    )
+
+
+def _folder_words(run: Run) -> str:
+    """The folder as it was given if that means something to others, else its own name."""
+    return run.folder.name if run.folder.is_absolute() else run.folder.as_posix()

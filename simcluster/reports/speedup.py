@@ -1,0 +1,172 @@
+"""Speed-up and efficiency against a swept key: how much sooner than at its smallest value, and for how much more.
+
+This file knows a sweep's table and what its runs worked. It must not know how anything is drawn beyond lines and bands.
+
+Work for time: a run of as many steps on every rank does more on more ranks, and is to be compared by what it does in a
+second. A time to the target is for the same achievement, so there the times alone are compared. Both seed by seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from simcluster.errors import Problem, UsageError
+from simcluster.reports.figure_style import measure_axis, styled
+from simcluster.reports.figure_words import named, titled
+from simcluster.reports.swept_figures import MARK, draw_band, known, swept_line
+from simcluster.reports.swept_lines import SweptLine, first_of, groups, others_than, scale_of
+from simcluster.reports.swept_scale import SweptScale
+
+if TYPE_CHECKING:
+    from simcluster.runs.folder import Run
+
+By = Literal["time_to_target_s", "elapsed_s"]
+
+
+@dataclass(frozen=True)
+class SpeedUps:
+    """Of each of *lines*: how many times faster than at the first of the scale's places where it has a number; *ideal*
+    is what would be in proportion, None where nothing says what that is. *cut* says so if these are not all lines.
+    """
+
+    scale: SweptScale
+    lines: list[SweptLine]
+    ideal: list[list[float]] | None
+    by: By
+    cut: list[str]
+
+
+def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[Run | None], x: str, by: By) -> SpeedUps:
+    """Raises UsageError if a time says nothing of how fast a run was, as it was stopped by it."""
+    rows = table.assign(
+        nodes=_nodes(runs),
+        rate=[
+            _work(run, by) / time_s if run is not None and time_s else np.nan
+            for run, time_s in zip(runs, table[by], strict=True)
+        ],
+    )
+    scale, place = scale_of(table, x)
+    by_nodes = counts_nodes(table, runs, x)
+    lines, ideal = [], []
+    parts, cut = first_of(groups(rows, others_than(table, keys, x)))
+    for label, part in parts:
+        by_seed = part.assign(place=part[x].map(place)).pivot_table("rate", "place", "seed", dropna=False, sort=False)
+        by_seed = by_seed.reindex(scale.places)
+        whole = by_seed.dropna()
+        ratios = (by_seed / whole.iloc[0]) if len(whole) else by_seed * np.nan
+        ratios[ratios.isna().any(axis=1)] = np.nan
+        lines.append(
+            SweptLine(label, *(list(found) for found in (ratios.mean(axis=1), ratios.min(axis=1), ratios.max(axis=1))))
+        )
+        sizes = part.assign(place=part[x].map(place)).groupby("place", sort=False)["nodes"].first()
+        grows = sizes.reindex(scale.places) if by_nodes else _numbers(scale)
+        first = whole.index[0] if len(whole) else scale.places[0]
+        ideal.append([float(value) for value in grows / grows[first]] if grows is not None else [])
+    return SpeedUps(scale, lines, None if not all(ideal) else ideal, by, cut)
+
+
+def counts_nodes(table: pd.DataFrame, runs: Sequence[Run | None], x: str) -> bool:
+    """Whether the key *x* changes how many nodes there are: each value has its number."""
+    rows = table.assign(nodes=_nodes(runs))
+    return bool((rows.groupby(x, sort=False)["nodes"].nunique() == 1).all() and rows["nodes"].nunique() > 1)
+
+
+def _nodes(runs: Sequence[Run | None]) -> list[float]:
+    return [len(run.summary["nodes"]) if run is not None else np.nan for run in runs]
+
+
+def _numbers(scale: SweptScale) -> pd.Series | None:
+    if scale.is_category or min(scale.places) <= 0:
+        return None
+    return pd.Series(scale.places, index=scale.places, dtype=float)
+
+
+def _work(run: Run, by: By) -> float:
+    """What *run* did, in units that compare within a sweep: samples of ranks that train, or 1 for reaching a target."""
+    if by == "time_to_target_s":
+        return 1.0
+    config: Mapping[str, Any] = run.config
+    stop = config["stop"]
+    if stop.get("time") is not None:
+        raise UsageError(
+            Problem(
+                "by",
+                f"elapsed_s of runs that stop after {stop['time']}",
+                "runs that stop by steps or epochs, or a sweep with a target and by='time_to_target_s'",
+            )
+        )
+    if "steps" not in stop:
+        return float(stop["epochs"])  # of all data, on however many ranks
+    ranks = len(run.summary["nodes"]) - (config["algorithm"].get("server_trains") is False)
+    return float(stop["steps"] * ranks * config["workload"].get("batch_size", 1))
+
+
+def draw_speedup(found: SpeedUps) -> go.Figure:
+    """How many times faster, with a dashed line where that would be in proportion."""
+    figure = _lines(found, found.lines)
+    if found.ideal is not None:
+        ideal = max(found.ideal, key=lambda line: line[-1])
+        figure.add_trace(
+            go.Scatter(
+                x=list(found.scale.places),
+                y=ideal,
+                name="in proportion",
+                mode="lines",
+                line={"width": 1.5, "color": MARK, "dash": "dash"},
+                hovertemplate="%{x}: in proportion %{y:.3g}<extra></extra>",
+            )
+        )
+    axis = {"title": {"text": "speed-up"}, "rangemode": "tozero"}
+    if found.scale.is_logarithmic:  # where proportion is a straight line
+        axis |= measure_axis("speed-up", [*known(found.lines), *(n for line in found.ideal or [] for n in line)])
+    return _finished(figure, found, axis)
+
+
+def draw_efficiency(found: SpeedUps, x: str) -> go.Figure:
+    """Speed-up over what would be in proportion. Raises UsageError where nothing says what that is."""
+    if found.ideal is None:
+        raise UsageError(
+            Problem("x", x, "a key that changes the number of nodes, or one of numbers, to be efficient with")
+        )
+    shares = [
+        SweptLine(
+            line.label,
+            *(
+                [value / whole for value, whole in zip(numbers, ideal, strict=True)]
+                for numbers in (line.means, line.lows, line.highs)
+            ),
+        )
+        for line, ideal in zip(found.lines, found.ideal, strict=True)
+    ]
+    figure = _lines(found, shares)
+    figure.add_hline(y=1, line={"width": 1.5, "color": MARK, "dash": "dash"})
+    return _finished(figure, found, {"title": {"text": "efficiency"}, "rangemode": "tozero", "tickformat": ".0%"})
+
+
+def _lines(found: SpeedUps, lines: Sequence[SweptLine]) -> go.Figure:
+    figure = go.Figure()
+    for index, line in enumerate(lines):
+        draw_band(figure, found.scale.places, line.lows, line.highs, index)
+        figure.add_trace(swept_line(found.scale.places, line.means, line.label, index, "%{x}: %{y:.3g}"))
+        figure.data[-1].showlegend = len(lines) > 1
+    return figure
+
+
+def _finished(figure: go.Figure, found: SpeedUps, yaxis: dict[str, Any]) -> go.Figure:
+    what = "time to the target" if found.by == "time_to_target_s" else "samples in a second"
+    against = f"{what.capitalize()}, against that at {found.scale.say(found.scale.places[0])}."
+    text, more_px = titled(found.scale.title, [against, *found.cut])
+    return styled(
+        figure,
+        **named(figure, 280, more_px),
+        xaxis={**found.scale.axis, "title": {"text": text}},
+        yaxis=yaxis,
+        showlegend=True,
+        hovermode="closest",
+    )

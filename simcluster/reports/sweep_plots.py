@@ -1,0 +1,237 @@
+"""Plotly figures of sweeps: `sweep.plot.against("algorithm.staleness")`, `grid(...)`, `convergence()`.
+
+This file knows tables, runs and plotly. It must not know how a sweep was run, nor HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape, unescape
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.reports.crossings import Crossing
+from simcluster.reports.figure_style import styled
+from simcluster.reports.figure_words import named, titled
+from simcluster.reports.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
+from simcluster.reports.swept_figures import draw_band, meetings, soonest_lines, swept_line, time_to_target
+from simcluster.reports.swept_lines import first_of, groups, said, scale_of, short, swept_lines
+from simcluster.reports.winner import draw_winners, winners
+from simcluster.reports.x_axis import XAxis, XScale, axes_of, check_axis
+from simcluster.runs import words
+from simcluster.runs.summary import ACCURACY, LOSS
+
+if TYPE_CHECKING:
+    from simcluster.runs.folder import Run
+
+MEASURES = {
+    "time_to_target_s": "time to the target (s)",
+    "elapsed_s": "time of the run (s)",
+    "loss": "loss",
+    "accuracy": "accuracy",
+    "bytes_sent": "bytes sent",
+    "joules": "energy (J)",
+    "price_usd": "price (USD)",
+    "staleness_mean": "mean staleness",
+}
+"""Columns of the table that can be drawn, and what an axis calls them."""
+
+TARGET: Final = "time_to_target_s"
+CURVE_POINTS = 200
+
+
+class SweepPlots:
+    """The figures of one sweep: its *table*, the *keys* that were swept, and for each row its run or None."""
+
+    def __init__(self, table: pd.DataFrame, keys: Sequence[str], runs: Sequence[Run | None]) -> None:
+        self._table, self._keys, self._runs = table, list(keys), list(runs)
+
+    @property
+    def measures(self) -> list[str]:
+        """What there is to draw: measures of which some point has a value."""
+        return [name for name in MEASURES if name in self._table and self._table[name].notna().any()]
+
+    @property
+    def axes(self) -> list[XAxis]:
+        """What `convergence` can be drawn against."""
+        return axes_of([run for run in self._runs if run is not None])
+
+    def counts_nodes(self, key: str) -> bool:
+        """Whether *key* changes the number of nodes, so that speed-up and efficiency are about them."""
+        return counts_nodes(self._table, self._runs, self._key(key))
+
+    @property
+    def contest(self) -> tuple[str, str, str] | None:
+        """x, y and of for `winner`, if there is a key of words beside two others."""
+        names = [key for key in self._keys if scale_of(self._table, key)[0].is_category]
+        others = [key for key in self._keys if key not in names[:1]]
+        return (others[0], others[1], names[0]) if names and len(others) >= 2 else None
+
+    def against(self, x: str | None = None, y: str = "elapsed_s") -> go.Figure:
+        """*y* against the swept key *x* (the first, if none is named): a line for each combination of the other keys.
+
+        Means over seeds; the band is from the least to the greatest. A point that failed is left out. Raises UsageError
+        for a key that was not swept, or a measure that nothing has.
+        """
+        key = self._key(x)
+        self._check_measure(y)
+        scale, lines = swept_lines(self._table, self._keys, key, y)
+        lines, cut = first_of([line for line in lines if not np.isnan(line.means).all()])
+        figure = go.Figure()
+        for index, line in enumerate(lines):
+            draw_band(figure, scale.places, line.lows, line.highs, index)
+            figure.add_trace(swept_line(scale.places, line.means, line.label, index, "%{x}: %{y:.4g}"))
+        title, more_px = titled(scale.title, cut)
+        xaxis = {**scale.axis, "title": {"text": title}}
+        layout = {**named(figure, 280, more_px), "xaxis": xaxis, "yaxis": _measure_axis(y)}
+        return styled(figure, **layout, showlegend=len(lines) > 1)
+
+    def time_to_target(self, x: str | None = None) -> go.Figure:
+        """The time to the sweep's target against the swept key *x*, a line for each combination of the other keys.
+
+        A number only where every seed got there. Where lines cross is marked, interpolated on the axes as they are
+        drawn, and told in words where the fastest changes. Raises UsageError for a sweep without a target, or that
+        never reached it.
+        """
+        self._check_measure(TARGET)
+        return time_to_target(self._table, self._keys, self._key(x), TARGET, "time to the target")
+
+    def crossings(self, x: str | None = None) -> list[Crossing]:
+        """Where the lines of `time_to_target` cross: place (in the axis's unit), height (s), who is sooner before and
+        after.
+        """
+        self._check_measure(TARGET)
+        return meetings(*soonest_lines(self._table, self._keys, self._key(x), TARGET)[:2])
+
+    def speedup(self, x: str | None = None, by: By | None = None) -> go.Figure:
+        """How many times faster than at the smallest value of *x* (the first, of words), seed by seed.
+
+        *by* is `time_to_target_s` (if the sweep has a target, the default) or `elapsed_s`: then what ranks work in a
+        second. The dashed line is in proportion to the number of nodes, or to the value where that stays.
+        """
+        return draw_speedup(speed_ups(self._table, self._keys, self._runs, self._key(x), self._by(by)))
+
+    def efficiency(self, x: str | None = None, by: By | None = None) -> go.Figure:
+        """The speed-up over what would be in proportion. Raises UsageError for a key that has no proportion."""
+        key = self._key(x)
+        return draw_efficiency(speed_ups(self._table, self._keys, self._runs, key, self._by(by)), key)
+
+    def winner(self, x: str, y: str, of: str, by: str = "") -> go.Figure:
+        """Which value of the key *of* does best at each *x* and *y*, and how many times better than the next.
+
+        *by* is a measure, by default the time to the target, or of the run. Each comes at its best of what else was
+        swept, and only with every seed. Raises as `against` does.
+        """
+        measure = by or self._by(None)
+        self._check_measure(measure)
+        keys = [self._key(key) for key in (x, y, of)]
+        if len(set(keys)) < len(keys):
+            raise UsageError(Problem("x, y, of", words.listing(keys), "three different swept keys"))
+        contenders = [said(value) for value in dict.fromkeys(self._table[of])]
+        return draw_winners(*winners(self._table, self._keys, x, y, of, measure), x, y, contenders)
+
+    def grid(self, x: str, y: str, value: str = "elapsed_s") -> go.Figure:
+        """*value* by the two swept keys *x* and *y*, as colours; the mean over all else. Raises as `against` does."""
+        self._check_measure(value)
+        across, up = self._key(x), self._key(y)
+        means = self._table.groupby([up, across], sort=False)[value].mean().unstack()
+        columns, rows = list(dict.fromkeys(self._table[across])), list(dict.fromkeys(self._table[up]))
+        means = means.reindex(index=rows, columns=columns)
+        cells = means.to_numpy(dtype=float)
+        figure = go.Figure(
+            go.Heatmap(
+                x=[escape(str(column)) for column in columns],
+                y=[escape(str(row)) for row in rows],
+                z=cells,
+                text=[[f"{cell:.3g}" if np.isfinite(cell) else "" for cell in row] for row in cells],
+                texttemplate="%{text}",
+                colorscale="Viridis" if value == "accuracy" else "Viridis_r",
+                colorbar={"title": {"text": MEASURES[value], "side": "right"}, "thickness": 12},
+                hovertemplate=f"{escape(across)} %{{x}}, {escape(up)} %{{y}}: %{{z:.4g}}<extra></extra>",
+            )
+        )
+        sides = {
+            "xaxis": {"title": {"text": escape(across)}, "type": "category"},
+            "yaxis": {"title": {"text": escape(short(up))}, "type": "category"},
+        }
+        return styled(figure, height=160 + 44 * len(rows), margin={"t": 16}, **sides)
+
+    def convergence(
+        self, x: XAxis = "time", panel: Literal["loss", "accuracy"] = "loss", by: str | None = None
+    ) -> go.Figure:
+        """Evaluated loss or accuracy against time, step, bytes or energy: a line for each combination of the keys, or
+        for each value of the key *by*; a band over what is together.
+
+        The mean at equal places; drawn as far as all of them go. Raises UsageError if nothing was evaluated.
+        """
+        check_axis(x)
+        parts, cut = first_of(groups(self._table, self._keys if by is None else [self._key(by)]))
+        of_group = {label: [run for point in rows.index if (run := self._runs[point])] for label, rows in parts}
+        scale = XScale([run for runs in of_group.values() for run in runs], x)
+        figure, apart = go.Figure(), list[str]()
+        for index, (label, runs) in enumerate(of_group.items()):
+            curves = [curve for run in runs if (curve := _curve(run, scale, panel)) is not None]
+            if not curves:
+                continue
+            start, end = max(c[0][0] for c in curves), min(c[0][-1] for c in curves)
+            if start >= end:
+                apart.append(f"Runs of {unescape(label)} have no stretch in common.")
+                continue
+            places = np.linspace(start, end, CURVE_POINTS)
+            values = np.array([np.interp(places, *curve) for curve in curves])
+            if len(curves) > 1:
+                draw_band(figure, places, values.min(axis=0), values.max(axis=0), index)
+            line = swept_line(places, values.mean(axis=0), label, index, "%{x}: %{y:.4g}")
+            figure.add_trace(line.update(mode="lines"))
+        if not figure.data:
+            found = " ".join(apart) or "no evaluation"
+            raise UsageError(Problem("metrics", found, f"runs that were evaluated: {panel} of rank 0"))
+        percent = {"tickformat": ".0%"} if panel == "accuracy" else {}
+        title, more_px = titled(scale.title, [*apart, *cut])
+        return styled(
+            figure,
+            **named(figure, 300, more_px),
+            xaxis={"title": {"text": title}},
+            yaxis={"title": {"text": panel}, **percent},
+        )
+
+    def _key(self, key: str | None) -> str:
+        if key is None and self._keys:
+            return self._keys[0]
+        if key not in self._keys:
+            raise UsageError(Problem("x", repr(key), f"a swept key: {nearest(str(key), self._keys)}"))
+        return key
+
+    def _check_measure(self, name: str) -> None:
+        if name == TARGET and name not in self.measures:
+            found = "nobody got there" if name in self._table else "no target"
+            raise UsageError(Problem("target", found, "a sweep with a target that is reached: --target accuracy=0.9"))
+        if name not in self.measures:
+            raise UsageError(Problem("y", repr(name), f"a measure of this sweep: {nearest(name, self.measures)}"))
+
+    def _by(self, by: By | None) -> By:
+        """The measure of how fast a point was: to the target, if there is one."""
+        if by not in (None, *get_args(By)):
+            raise UsageError(Problem("by", repr(by), " or ".join(get_args(By))))
+        chosen: By = by or (TARGET if TARGET in self.measures else "elapsed_s")
+        self._check_measure(chosen)
+        return chosen
+
+
+def _curve(run: Run, scale: XScale, panel: str) -> tuple[np.ndarray, np.ndarray] | None:
+    metrics = run.metrics
+    rows = metrics[metrics["name"] == (ACCURACY if panel == "accuracy" else LOSS)]
+    if len(rows) < 2:
+        return None
+    return np.asarray(scale.of(run, rows), dtype=float), rows["value"].to_numpy()
+
+
+def _measure_axis(name: str) -> dict[str, Any]:
+    return {
+        "title": {"text": MEASURES[name]},
+        **({"tickformat": ".0%"} if name == "accuracy" else {"rangemode": "tozero"}),
+    }

@@ -1,0 +1,197 @@
+"""Writes the report.html of a sweep: what was asked, the answer in a sentence, figures, the table.
+
+This file knows what the report says, in HTML. It must not know how figures are made or how a sweep is run. Every text
+that comes from the sweep passes through `escape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from simcluster.errors import UsageError
+from simcluster.reports.html_page import choice, page, section
+from simcluster.reports.sweep_plots import MEASURES, TARGET, SweepPlots
+from simcluster.reports.swept_lines import combination
+from simcluster.runs import words
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+MAX_ROWS = 500
+BEST: Mapping[str, tuple[str, bool]] = {
+    "time_to_target_s": ("The target is reached soonest", False),
+    "elapsed_s": ("A run is over soonest", False),
+    "accuracy": ("The accuracy is highest", True),
+    "loss": ("The loss is lowest", False),
+}
+"""Measure -> how a sentence about its best value begins, and whether that is the greatest."""
+
+SHOWN = ("status", "elapsed_s", "time_to_target_s", "loss", "accuracy", "bytes_sent", "joules", "error", "run")
+
+
+def render(name: str, table: pd.DataFrame, keys: Sequence[str], plots: SweepPlots) -> str:
+    """The whole page of the sweep called *name*."""
+    figures = _figures(keys, plots)
+    body = "\n".join(
+        [
+            _header(name, table, keys),
+            *(_against(key, figures) for key in keys),
+            _winner(plots, figures),
+            *_grids(keys, figures),
+            _convergence(figures, plots),
+            section(
+                "Points", "One row a point; its run is the folder of that name under points/.", _table(table, keys)
+            ),
+        ]
+    )
+    return page(f"{name}, a sweep", body, figures)
+
+
+def answers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
+    """A sentence a measure: which combination of *keys* is best, by its mean over seeds, against which worst."""
+    found = []
+    for measure, (beginning, greatest) in BEST.items():
+        if measure not in table or not table[measure].notna().any() or not keys:
+            continue
+        # Of a combination that only some seeds got anywhere with, a mean says little.
+        means = table.groupby(list(keys), sort=False)[measure].agg(lambda found: found.mean(skipna=False)).dropna()
+        if means.nunique() < 2:
+            continue
+        ordered = list(means.sort_values(ascending=not greatest, kind="stable").items())
+        (best, first), (worst, last) = ordered[0], ordered[-1]
+        its_value, other_value = _value(measure, first), _value(measure, last)
+        if its_value != other_value:
+            with_best, with_worst = _combination(keys, best), _combination(keys, worst)
+            found.append(f"{beginning} with {with_best}: {its_value}, against {other_value} with {with_worst}.")
+    return found
+
+
+def _combination(keys: Sequence[str], values: Any) -> str:
+    several = values if isinstance(values, tuple) else (values,)
+    return words.listing([combination([key], [value]) for key, value in zip(keys, several, strict=True)])
+
+
+def _value(measure: str, value: float) -> str:
+    if measure.endswith("_s"):
+        return words.seconds(value)
+    return words.accuracy(value) if measure == "accuracy" else words.number(value)
+
+
+def _header(name: str, table: pd.DataFrame, keys: Sequence[str]) -> str:
+    failed = int((table["status"] != "done").sum())
+    seeds = table["seed"].nunique()
+    about = (
+        f"{words.plural(len(table), 'point')}: {words.listing([f'{table[key].nunique()} of {key}' for key in keys])}"
+    )
+    about += f", {seeds} seeds each" if seeds > 1 else ""
+    sentences = answers(table, keys) or ["All points came to the same."]
+    bad = f'<p class="second bad">{words.plural(failed, "point")} failed; the table says why.</p>' if failed else ""
+    rest = "".join(f'<p class="second">{escape(sentence)}</p>' for sentence in sentences[1:])
+    return f"""<header>
+<div class="title"><h1>{escape(name)}</h1><span class="pill">sweep</span><span>{escape(about)}</span>
+<a href="explorer.html">explore it</a></div>
+<p class="headline">{escape(sentences[0])}</p>
+{rest}{bad}
+<noscript><p>The figures need JavaScript; the table does not.</p></noscript>
+</header>"""
+
+
+def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
+    figures: dict[str, go.Figure] = {}
+    for key in keys:
+        figures |= {
+            f"{key}-{measure}": plots.time_to_target(key) if measure == TARGET else plots.against(key, measure)
+            for measure in plots.measures
+        }
+        if plots.counts_nodes(key):
+            with suppress(UsageError):  # runs that a time has stopped tell no speed
+                figures |= {f"{key}-speedup": plots.speedup(key), f"{key}-efficiency": plots.efficiency(key)}
+    if plots.contest is not None:
+        figures |= {f"winner-{measure}": plots.winner(*plots.contest, by=measure) for measure in plots.measures}
+    for across, up in _pairs(keys):
+        figures |= {f"{across}/{up}-{measure}": plots.grid(across, up, measure) for measure in plots.measures}
+    for panel in ("loss", "accuracy"):
+        if panel in plots.measures:
+            for x in plots.axes:
+                with suppress(UsageError):  # runs of one step have one place on that axis, and no line
+                    figures[f"curve {panel}-{x}"] = plots.convergence(x, panel)
+    return {escape(name): figure for name, figure in figures.items()}
+
+
+def _pairs(keys: Sequence[str]) -> list[tuple[str, str]]:
+    return [(keys[0], keys[1])] if len(keys) == 2 else []
+
+
+def _against(key: str, figures: Mapping[str, go.Figure]) -> str:
+    words_of = {**MEASURES, "speedup": "speed-up", "efficiency": "efficiency"}
+    return _switched(f"Against {key}", key, _shown(key, words_of, figures))
+
+
+def _winner(plots: SweepPlots, figures: Mapping[str, go.Figure]) -> str:
+    measures = _shown("winner", MEASURES, figures)
+    if plots.contest is None or not measures:
+        return ""
+    return _switched(f"Which {plots.contest[2]} does best", "winner", measures)
+
+
+def _shown(stem: str, words_of: Mapping[str, str], figures: Mapping[str, go.Figure]) -> dict[str, str]:
+    """What there is to choose of the figures STEM-name, and what a button calls it."""
+    return {name: word for name, word in words_of.items() if escape(f"{stem}-{name}") in figures}
+
+
+def _grids(keys: Sequence[str], figures: Mapping[str, go.Figure]) -> list[str]:
+    found = []
+    for across, up in _pairs(keys):
+        measures = _shown(f"{across}/{up}", MEASURES, figures)
+        found.append(_switched("Both together", f"{across}/{up}", measures))
+    return found
+
+
+def _switched(title: str, stem: str, measures: Mapping[str, str]) -> str:
+    """A section whose figure shows one of *measures*, as the reader likes."""
+    first, safe = next(iter(measures)), escape(stem)
+    buttons = choice(stem, "what is shown", measures, first) if len(measures) > 1 else ""
+    return f"""<section><div class="heading"><h2>{escape(title)}</h2>{buttons}</div>
+<div class="figure" data-figure="{safe}-{first}" data-stem="{safe}" data-switch="{safe}"></div></section>"""
+
+
+def _convergence(figures: Mapping[str, go.Figure], plots: SweepPlots) -> str:
+    stems = [stem for stem in ("curve loss", "curve accuracy") if f"{stem}-time" in figures]
+    if not stems:
+        return ""
+    places = "".join(
+        f'<div class="figure" data-figure="{stem}-time" data-stem="{stem}" data-switch="curve"></div>' for stem in stems
+    )
+    axes: dict[str, str] = {x: x for x in plots.axes if f"{stems[0]}-{x}" in figures}
+    buttons = choice("curve", "horizontal axis", axes, "time")
+    return (
+        f'<section><div class="heading"><h2>Convergence</h2>{buttons}</div><div class="pair">{places}</div></section>'
+    )
+
+
+def _table(table: pd.DataFrame, keys: Sequence[str]) -> str:
+    columns = ["seed", *keys, *(name for name in SHOWN if name in table and table[name].notna().any())]
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(_cell(name, row[name]))}</td>" for name in columns) + "</tr>"
+        for _, row in table.head(MAX_ROWS).iterrows()
+    )
+    rest = f'<p class="note">The other {len(table) - MAX_ROWS} are in table.csv.</p>' if len(table) > MAX_ROWS else ""
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{rest}'
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None or (isinstance(value, float) and pd.isna(value)):
+        return ""
+    if name.endswith("_s"):
+        return words.seconds(float(value))
+    if name == "accuracy":
+        return words.accuracy(float(value))
+    if name == "bytes_sent":
+        return words.size(float(value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,211 @@
+"""Draws what the nodes did when: single spans of a short window, and how busy the devices were all along.
+
+This file knows spans and plotly. It must not know files, or how the spans came about.
+
+A window is drawn span by span or not at all: spans merged to fit would show a device as busy that was not.
+What does not fit into the limits is cut off in time, and the figure says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+
+from simcluster.reports.figure_style import COMPUTE, FAULT, KIND_COLOURS, KIND_WORDS, rgba, styled, time_scale
+from simcluster.runs import words
+from simcluster.runs.faults import Band
+from simcluster.runs.record import Span
+from simcluster.runs.rest import Rest
+from simcluster.runs.trace import KINDS, nanoseconds
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+MAX_NODES = 40
+MAX_BANDS = 60
+"""Spells of faults drawn in one figure: a flap has thousands."""
+_LANE_OFFSET = {"compute": -0.24, "send": 0.06, "recv": 0.28}
+_LANE_WIDTH = {"compute": 0.36, "send": 0.2, "recv": 0.2}
+
+
+@dataclass(frozen=True)
+class Activity:
+    """A run's *spans* as (rank, span); *names* by rank, escaped for HTML; *elapsed_s* of the whole run.
+
+    *rests*, by rank, sum up what is not told span by span; *faults* are spells of faults.
+    """
+
+    names: Sequence[str]
+    spans: Sequence[tuple[int, Span]]
+    elapsed_s: float
+    rests: Mapping[int, Rest] = field(default_factory=dict)
+    faults: Sequence[Band] = ()
+
+
+def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go.Figure:
+    """One row per node and one bar per span between *start_s* and *end_s*, of which the first *max_bars*."""
+    window = [(rank, span) for rank, span in activity.spans if rank < MAX_NODES and _touches(span, start_s, end_s)]
+    window.sort(key=lambda row: (row[1].start_s, row[0]))
+    if len(window) > max_bars:
+        end_s = max(window[max_bars][1].start_s, start_s)
+        window = [(rank, span) for rank, span in window[:max_bars] if span.start_s < end_s or end_s == start_s]
+    scale = time_scale(end_s)
+    figure = go.Figure()
+    for kind in KINDS:
+        figure.add_trace(_bars(activity, [row for row in window if row[1].kind == kind], kind, scale.unit_s))
+    _draw_bands(figure, activity.faults, start_s, end_s, scale.unit_s)
+    shown = list(activity.names[:MAX_NODES])
+    caption = _cut_words(activity, start_s, end_s, len(window))
+    return styled(
+        figure,
+        barmode="overlay",
+        height=110 + 46 * len(shown),
+        xaxis={
+            "title": {"text": f"time ({scale.unit})<br><span style='font-size:11px'>{caption}</span>"},
+            "range": [start_s / scale.unit_s, end_s / scale.unit_s],
+        },
+        yaxis={
+            "tickvals": list(range(len(shown))),
+            "ticktext": shown,
+            "range": [len(shown) - 0.45, -0.55],
+            "showgrid": False,
+            "zeroline": False,
+        },
+    )
+
+
+def _touches(span: Span, start_s: float, end_s: float) -> bool:
+    """Whether a part of *span* lies in the window: to the nanosecond, so that a rounding error is no part."""
+    from_ns, to_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
+    return from_ns < to_ns and from_ns < nanoseconds(end_s) and to_ns > nanoseconds(start_s)
+
+
+def _bars(activity: Activity, rows: list[tuple[int, Span]], kind: str, unit_s: float) -> go.Bar:
+    def peer_words(span: Span) -> str:
+        if not 0 <= span.peer < len(activity.names):
+            return ""
+        return f" {'to' if kind == 'send' else 'from'} {activity.names[span.peer]}"
+
+    return go.Bar(
+        name=KIND_WORDS[kind],
+        orientation="h",
+        y=[rank + _LANE_OFFSET[kind] + _LANE_WIDTH[kind] / 2 for rank, _ in rows],
+        base=[span.start_s / unit_s for _, span in rows],
+        x=[(span.end_s - span.start_s) / unit_s for _, span in rows],
+        width=_LANE_WIDTH[kind],
+        offset=-_LANE_WIDTH[kind] / 2,
+        marker={"color": KIND_COLOURS[kind], "line": {"width": 0}},
+        opacity=0.9,
+        hovertext=[
+            f"{activity.names[rank]}: {KIND_WORDS[kind]} {escape(span.tag)}{peer_words(span)}<br>"
+            f"{words.seconds(span.end_s - span.start_s)} from {words.seconds(span.start_s)}"
+            + (f", {words.size(span.size_bytes)}" if span.size_bytes else "")
+            for rank, span in rows
+        ],
+        hoverinfo="text",
+    )
+
+
+def _draw_bands(figure: go.Figure, shown: Sequence[Band], start_s: float, end_s: float, unit_s: float) -> None:
+    """Marks the spells that lie between *start_s* and *end_s* in a figure whose x axis is time in units of *unit_s*."""
+    visible = [band for band in shown if band.start_s < end_s and band.end_s >= start_s][:MAX_BANDS]
+    named: dict[str, None] = {}
+    for band in visible:
+        text = {} if band.label in named else {"annotation_text": escape(band.label), "annotation_position": "top left"}
+        named[band.label] = None
+        if band.is_moment:
+            figure.add_vline(x=band.start_s / unit_s, line={"color": FAULT, "width": 2, "dash": "dot"}, **text)
+        else:
+            x0, x1 = max(band.start_s, start_s) / unit_s, min(band.end_s, end_s) / unit_s
+            figure.add_vrect(x0=x0, x1=x1, fillcolor=rgba(FAULT, 0.14), line_width=0, layer="below", **text)
+
+
+def _cut_words(activity: Activity, start_s: float, end_s: float, bars: int) -> str:
+    parts = []
+    if start_s > 0 or end_s < activity.elapsed_s:
+        part = (
+            f"the first {words.seconds(end_s)}"
+            if start_s == 0
+            else f"{words.seconds(start_s)} to {words.seconds(end_s)}"
+        )
+        parts.append(f"{part} of {words.seconds(activity.elapsed_s)}")
+    if activity.rests:
+        parts.append("each node's first spans only, since the run has too many")
+    if len(activity.names) > MAX_NODES:
+        parts.append(f"the first {MAX_NODES} of {len(activity.names)} nodes")
+    return ", ".join([*parts, words.plural(bars, "span")])
+
+
+def busy(activity: Activity, bins: int = 240) -> go.Figure:
+    """For every node and each of *bins* equal parts of the run: in what share of it the device worked.
+
+    The colours go up to the busiest part, so that devices which are mostly idle can be told apart, too.
+    """
+    scale = time_scale(activity.elapsed_s)
+    edges_s = np.linspace(0.0, activity.elapsed_s, bins + 1)
+    by_rank: list[list[Span]] = [[] for _ in activity.names]
+    for rank, span in activity.spans:
+        by_rank[rank].append(span)
+    rows = [
+        busy_shares(spans, edges_s) + rest_shares(activity.rests.get(rank), edges_s)
+        for rank, spans in enumerate(by_rank)
+    ]
+    percents = np.round(np.array(rows) * 100, 1)
+    most = float(percents.max(initial=0.0))
+    top = next((limit for limit in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if 0 < most <= limit), 100.0)
+    middles = (edges_s[:-1] + edges_s[1:]) / 2 / scale.unit_s
+    figure = go.Figure(
+        go.Heatmap(
+            z=percents,
+            x=np.round(middles, 6),
+            y=list(activity.names),
+            zmin=0,
+            zmax=top,
+            # Steep at the start: a device that works 5 % of the time is not an idle one.
+            colorscale=[[share, rgba(COMPUTE, depth)] for share, depth in ((0, 0.06), (0.05, 0.2), (0.3, 0.5), (1, 1))],
+            colorbar={
+                "title": {"text": "busy"},
+                "ticksuffix": " %",
+                "thickness": 10,
+                "len": 1,
+                "outlinewidth": 0,
+            },
+            hovertemplate=f"%{{y}} at %{{x:.4g}} {scale.unit}: busy %{{z:.0f}} %<extra></extra>",
+            ygap=2 if len(rows) <= 60 else 0,
+        )
+    )
+    _draw_bands(figure, activity.faults, 0.0, activity.elapsed_s, scale.unit_s)
+    return styled(
+        figure,
+        height=110 + max(8, min(34, 1600 // max(1, len(rows)))) * len(rows),
+        xaxis={"title": {"text": f"time ({scale.unit})"}, "showgrid": False},
+        yaxis={"autorange": "reversed", "showgrid": False, "type": "category"},
+        margin={"t": 16},
+    )
+
+
+def busy_shares(spans: Sequence[Span], edges_s: FloatArray) -> FloatArray:
+    """The share, 0 to 1, of each interval between *edges_s* that one node's compute spans cover."""
+    work = sorted((span.start_s, span.end_s) for span in spans if span.kind == "compute")
+    if not work or edges_s[-1] <= edges_s[0]:
+        return np.zeros(len(edges_s) - 1)
+    times_s = np.array(work).ravel()
+    worked_s = np.zeros(len(times_s))
+    worked_s[1::2] = np.cumsum(times_s[1::2] - times_s[0::2])
+    worked_s[2::2] = worked_s[1:-1:2]
+    shares = np.diff(np.interp(edges_s, times_s, worked_s)) / np.diff(edges_s)
+    return np.asarray(np.clip(shares, 0.0, 1.0), dtype=np.float64)
+
+
+def rest_shares(rest: Rest | None, edges_s: FloatArray) -> FloatArray:
+    """The same for what is summed up, its work taken as even within each part."""
+    if rest is None or edges_s[-1] <= edges_s[0]:
+        return np.zeros(len(edges_s) - 1)
+    worked_s = np.concatenate([[0.0], np.cumsum(rest.busy_s)])
+    times_s = np.arange(len(worked_s)) * rest.width_s
+    return np.asarray(np.diff(np.interp(edges_s, times_s, worked_s)) / np.diff(edges_s), dtype=np.float64)

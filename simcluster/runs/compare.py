@@ -1,0 +1,283 @@
+"""Says where runs differ, each against the first: settings, weights, counts, times, metrics, nodes, links.
+
+This file knows run folders. It must not print, and leaves sentences to compare_words.
+
+Counts, weights and metrics are compared exactly: on two backends, or twice on one, they are meant to be the
+same to the last bit. Times are given as a ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from simcluster.errors import Problem, UsageError
+from simcluster.runs.prediction import Predicted, links, phases
+from simcluster.runs.unlike import Judgement, unlike, weights_difference
+
+if TYPE_CHECKING:
+    from simcluster.reports.compare_plots import ComparePlots
+    from simcluster.runs.folder import Run
+
+COUNTS = ("steps", "messages_sent", "bytes_sent")
+RESULTS = ("loss", "accuracy")
+BILL = ("joules", "price_usd")
+NODE_NUMBERS = ("compute_s", "wait_s", "bytes_sent", "bytes_received", "messages_sent", *BILL)
+
+
+class Absent:
+    """Stands for a setting that one of two runs does not have: None is a value."""
+
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT = Absent()
+
+
+class Setting(NamedTuple):
+    """A key of the configuration, dotted, and what the two runs have there."""
+
+    key: str
+    a: Any
+    b: Any
+
+
+class MetricDifference(NamedTuple):
+    """The first number that two runs recorded differently."""
+
+    step: int
+    node: str
+    name: str
+    a: float
+    b: float
+
+
+@dataclass(frozen=True)
+class MetricsCompared:
+    """How many numbers (by step, node, name) both runs recorded, or only one; the first that differs."""
+
+    in_both: int
+    only_a: int
+    only_b: int
+    differ: int
+    first: MetricDifference | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs, and what is equal and different between them."""
+
+    a: Run
+    b: Run
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """Every setting that differs, in the order of a's configuration, then of b's."""
+        a, b = dict(_flat(self.a.config)), dict(_flat(self.b.config))
+        keys = dict.fromkeys([*a, *b])
+        found = [Setting(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in keys]
+        return [setting for setting in found if not _same(setting.a, setting.b)]
+
+    @cached_property
+    def same_weights(self) -> bool | None:
+        """Whether rank 0 ended with the same bits; None if a run has no final weights."""
+        a, b = self.a.summary["weights_sha256"], self.b.summary["weights_sha256"]
+        return None if a is None or b is None else bool(a == b)
+
+    @cached_property
+    def nodes_with_other_weights(self) -> list[str]:
+        """Names of the nodes, in rank order, that ended with other bits in b than in a."""
+        a, b = self.a.summary["nodes"], self.b.summary["nodes"]
+        return [name for name in a if name in b and a[name]["weights_sha256"] != b[name]["weights_sha256"]]
+
+    @cached_property
+    def kernels(self) -> Judgement | None:
+        """Where bits differ between runs of unlike kernels: in what, and by how much; None elsewhere."""
+        if self.same_weights is not False and not self.nodes_with_other_weights:
+            return None
+        found = unlike(self.a, self.b)
+        return Judgement(found, weights_difference(self.a, self.b)) if found else None
+
+    @property
+    def same_trace(self) -> bool:
+        return bool(self.a.summary["trace_sha256"] == self.b.summary["trace_sha256"])
+
+    @property
+    def predicted_and_measured(self) -> tuple[Run, Run] | None:
+        """(simulated, real) if the one run is a simulation and the other is not."""
+        simulated = [run.summary["backend"] == "sim" for run in (self.a, self.b)]
+        if simulated == [True, False]:
+            return self.a, self.b
+        return (self.b, self.a) if simulated == [False, True] else None
+
+    @property
+    def elapsed_ratio(self) -> float | None:
+        """Measured over predicted time, or b's over a's; None if the lower one is 0."""
+        below, above = self.predicted_and_measured or (self.a, self.b)
+        below_s = below.summary["elapsed_s"]
+        return above.summary["elapsed_s"] / below_s if below_s else None
+
+    @property
+    def interval(self) -> dict[str, Any] | None:
+        """Between what the simulated run expects the measured time: level, low, high, inside; None if it does not say.
+
+        Only a run on a calibrated topology says so.
+        """
+        both = self.predicted_and_measured
+        told = both[0].summary.get("elapsed_interval_s") if both else None
+        if both is None or told is None:
+            return None
+        low, high = told["low"], told["high"]
+        return {"level": told["level"], "low": low, "high": high, "inside": low <= both[1].summary["elapsed_s"] <= high}
+
+    @cached_property
+    def phases(self) -> dict[str, dict[str, Predicted]]:
+        """Node -> phase -> predicted and measured time; empty unless one run is a prediction of the other."""
+        both = self.predicted_and_measured
+        return phases(*both) if both else {}
+
+    @cached_property
+    def transits(self) -> dict[str, Predicted]:
+        """Link -> time from send to receipt of what crossed it; empty unless one run predicts the other."""
+        both = self.predicted_and_measured
+        if both is None:
+            return {}
+        from simcluster.topology import load
+
+        topology = load(both[0].config["topology"])
+        return links(*both, topology) if both[0].summary["nodes"].keys() == both[1].summary["nodes"].keys() else {}
+
+    @cached_property
+    def metrics(self) -> MetricsCompared:
+        # pandas takes half a second to import, so only those who compare pay for it.
+        import pandas as pd
+
+        keys = ["step", "node", "name", "again"]
+        a, b = ((frame := run.metrics).assign(again=frame.groupby(keys[:3]).cumcount()) for run in (self.a, self.b))
+        both = pd.merge(a, b, on=keys, suffixes=("_a", "_b"))
+        equal = (both["value_a"] == both["value_b"]) | (both["value_a"].isna() & both["value_b"].isna())
+        differing = both[~equal].sort_values("step", kind="stable")
+        first = None
+        if not differing.empty:
+            row = differing.iloc[0]
+            first = MetricDifference(
+                int(row["step"]),
+                str(row["node"]),
+                str(row["name"]),
+                float(row["value_a"]),
+                float(row["value_b"]),
+            )
+        return MetricsCompared(len(both), len(a) - len(both), len(b) - len(both), len(differing), first)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it. Of nodes and links, the numbers of both runs side by side."""
+        a, b = self.a.summary, self.b.summary
+        metrics = self.metrics
+        return {
+            "a": {"folder": str(self.a.folder), **_identity(a)},
+            "b": {"folder": str(self.b.folder), **_identity(b)},
+            "same_weights": self.same_weights,
+            "same_trace": self.same_trace,
+            "nodes_with_other_weights": self.nodes_with_other_weights,
+            "numerics": self.kernels.to_dict() if self.kernels is not None else None,
+            "elapsed_s": {
+                "a": a["elapsed_s"],
+                "b": b["elapsed_s"],
+                "ratio": self.elapsed_ratio,
+                "interval": self.interval,
+            },
+            **{key: {"a": a[key], "b": b[key], "equal": a[key] == b[key]} for key in COUNTS + RESULTS},
+            # Runs written before there was a bill lack it.
+            **{key: {"a": a.get(key), "b": b.get(key)} for key in BILL},
+            "settings": [
+                {"key": key, **{side: value for side, value in (("a", x), ("b", y)) if value is not ABSENT}}
+                for key, x, y in self.settings
+            ],
+            "metrics": {
+                "in_both": metrics.in_both,
+                "only_a": metrics.only_a,
+                "only_b": metrics.only_b,
+                "differ": metrics.differ,
+                "first_difference": _finite(metrics.first._asdict()) if metrics.first else None,
+            },
+            "nodes": _beside(a["nodes"], b["nodes"], NODE_NUMBERS),
+            "links": _beside(a["links"], b["links"], ("bytes", "busy_fraction")),
+            "phases": {
+                node: {phase: pair._asdict() for phase, pair in times.items()} for node, times in self.phases.items()
+            },
+            "transits": {link: pair._asdict() for link, pair in self.transits.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs compared: each pair is the first run and one of the others."""
+
+    pairs: tuple[Pair, ...]
+
+    def describe(self) -> str:
+        """The comparison in words and numbers, plain text of up to about 110 columns."""
+        from simcluster.reports.compare_words import describe
+
+        return "\n\n".join(describe(pair) for pair in self.pairs)
+
+    @property
+    def plot(self) -> ComparePlots:
+        """Plotly figures: predicted_measured."""
+        from simcluster.reports.compare_plots import ComparePlots
+
+        return ComparePlots(self.pairs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """{"pairs": [...]}, as JSON can hold it."""
+        return {"pairs": [pair.to_dict() for pair in self.pairs]}
+
+
+def compare(first: Run, *others: Run) -> Comparison:
+    """Compares each of *others* with *first*. Raises UsageError if there are no others."""
+    if not others:
+        raise UsageError(Problem("runs", f"only {first.folder}", "two runs or more"))
+    return Comparison(tuple(Pair(first, other) for other in others))
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, leaf) for each leaf of nested mappings and lists; an empty one is a leaf."""
+    if isinstance(value, Mapping) and value:
+        for name, item in value.items():
+            yield from _flat(item, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _flat(item, f"{key}[{index}]")
+    else:
+        yield key, value
+
+
+def _same(a: Any, b: Any) -> bool:
+    # 1, 1.0 and True are equal in Python, but True is another setting than 1.
+    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
+
+
+def _identity(summary: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("name", "backend", "algorithm", "topology", "seed", "status", "weights_sha256", "trace_sha256")
+    return {key: summary[key] for key in keys}
+
+
+def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """*numbers* with None for NaN and infinities, which JSON lacks."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in numbers.items()
+    }
+
+
+def _beside(
+    a: Mapping[str, Mapping[str, Any]], b: Mapping[str, Mapping[str, Any]], keys: tuple[str, ...]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """{name: {key: {"a": ..., "b": ...}}} for every name of either; a side that lacks it has None."""
+    return {
+        name: {key: {"a": a.get(name, {}).get(key), "b": b.get(name, {}).get(key)} for key in keys}
+        for name in dict.fromkeys([*a, *b])
+    }

@@ -1,0 +1,82 @@
+"""Copies of every node's weights after equal steps, and how far they are from their mean: the consensus distance.
+
+This file knows records and vectors. It must not know when copies are taken, nor a backend. What comes of them is no
+part of a run's trace: looking at weights changes nothing of what a run did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from simcluster.runs.record import Metric, NodeRecord, RunRecord
+
+CONSENSUS = "eval_consensus"
+"""The metric that comes of copies: |x_i - mean|^2 of node i."""
+
+
+class Copy(NamedTuple):
+    """A node's weights when it had made *step*, at *time_s*: *values* of *size_bytes*, of the numpy type *kind*."""
+
+    time_s: float
+    step: int
+    kind: str
+    size_bytes: int
+    values: bytes
+
+    @property
+    def vector(self) -> npt.NDArray[np.float64]:
+        return np.frombuffer(self.values, dtype=self.kind).astype(np.float64)
+
+
+def consensus_metrics(record: RunRecord) -> list[tuple[int, Metric]]:
+    """(rank, metric) for each step of which every node that ended well has a copy, in order; the latest, if it made a
+    step twice.
+
+    The mean is over those nodes in rank order, in double precision. Nodes whose copies differ in size hold parts of a
+    model, which have no distance.
+    """
+    from simcluster.runs.record import Metric
+
+    nodes = [node for node in record.nodes if node.ended_well] or record.nodes
+    by_step = [{copy.step: copy for copy in node.copies} for node in nodes]
+    found = []
+    for step in sorted(set.intersection(*map(set, by_step))) if by_step else []:
+        copies = [copies[step] for copies in by_step]
+        if len({copy.size_bytes for copy in copies}) > 1:
+            continue
+        mean = sum(copy.vector for copy in copies) / len(copies)
+        for node, copy in zip(nodes, copies, strict=True):
+            distance = float(np.square(copy.vector - mean).sum())
+            found.append((node.rank, Metric(copy.time_s + record.began_s, step, node.name, CONSENSUS, distance)))
+    return found
+
+
+def hand_in(record: NodeRecord) -> Iterator[bytes]:
+    """What is too large for a message of *record*: its weights, then its copies."""
+    yield record.weights or b""
+    for copy in record.copies:
+        yield copy.values
+
+
+def told(copies: Sequence[Copy]) -> list[Copy]:
+    """*copies* without what was handed in."""
+    return [copy._replace(values=b"") for copy in copies]
+
+
+def put_back(record: NodeRecord, content: bytes) -> NodeRecord:
+    """*record* with what was handed in, if all of it has come; else without."""
+    sizes = [copy.size_bytes for copy in record.copies]
+    start = len(content) - sum(sizes)
+    if start < 0:
+        return replace(record, weights=None, copies=[])
+    copies, at = [], start
+    for copy, size_bytes in zip(record.copies, sizes, strict=True):
+        copies.append(copy._replace(values=content[at : at + size_bytes]))
+        at += size_bytes
+    return replace(record, weights=content[:start] or None, copies=copies)

@@ -1,0 +1,83 @@
+"""Says what the faults of a run were: as events of its trace, as bands of time, as cells of a table.
+
+This file knows the rows of summary.json's `faults`, which simcluster.fault_plans.log makes. It must not know what
+a fault does, nor a backend, figures or HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from simcluster.runs import words
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+class Band(NamedTuple):
+    """One spell of a fault; it ends with the run if the plan ends it later, or never."""
+
+    label: str
+    start_s: float
+    end_s: float
+    is_moment: bool
+
+
+def bands(rows: Sequence[Row], elapsed_s: float) -> list[Band]:
+    """Every spell of every fault, in the order of the rows."""
+    return [
+        Band(
+            f"{'not there before its join' if row['kind'] == 'join' else row['kind']}: {row['target']}",
+            start_s,
+            max(start_s, elapsed_s) if end_s is None else end_s,
+            row["kind"] == "crash",
+        )
+        for row in rows
+        for start_s, end_s in row["spells_s"]
+    ]
+
+
+def trace_events(rows: Sequence[Row], elapsed_s: float, pid: int) -> Iterator[dict[str, Any]]:
+    """The process *pid*, called faults, of a Chrome trace: a thread for each fault, a span for each of its spells."""
+    if not rows:
+        return
+    yield {"ph": "M", "name": "process_name", "ts": 0, "pid": pid, "tid": 0, "args": {"name": "faults"}}
+    for thread, row in enumerate(rows, start=1):
+        for band in bands([row], elapsed_s):
+            start_ns, end_ns = round(band.start_s * 1e9), round(band.end_s * 1e9)
+            shape = {"ph": "i", "s": "g"} if band.is_moment else {"ph": "X", "dur": (end_ns - start_ns) / 1e3}
+            yield {
+                **shape,
+                "cat": "fault",
+                "name": band.label,
+                "ts": start_ns / 1e3,
+                "pid": pid,
+                "tid": thread,
+                "args": dict(row["plan"]),
+            }
+
+
+def cells(row: Row) -> list[str]:
+    """One row of the report's table, as text: kind, target, settings, when, bytes dropped."""
+    settings = {name: value for name, value in row["plan"].items() if name not in _SAID_ELSEWHERE}
+    shown = [_when(start_s, end_s, row["kind"]) for start_s, end_s in row["spells_s"][:3]]
+    more = len(row["spells_s"]) - len(shown)
+    return [
+        str(row["kind"]),
+        str(row["target"]),
+        ", ".join(f"{name} {value}" for name, value in settings.items()) or words.ABSENT,
+        ", ".join(shown) + (f" and {words.plural(more, 'more time')}" if more else ""),
+        words.size(row["dropped_bytes"]) if row["dropped_bytes"] else words.ABSENT,
+    ]
+
+
+_SAID_ELSEWHERE = ("kind", "node", "link", "towards", "groups", "at", "for")
+
+
+def _when(start_s: float, end_s: float | None, kind: str) -> str:
+    if kind == "crash":
+        return f"at {words.seconds(start_s)}"
+    if kind == "join":
+        return "never" if end_s is None else f"at {words.seconds(end_s)}"
+    until = "to the end" if end_s is None else f"to {words.seconds(end_s)}"
+    return f"{words.seconds(start_s)} {until}"

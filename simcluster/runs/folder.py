@@ -1,0 +1,273 @@
+"""Where a run folder may be, and what it says when read back: config, summary, metrics, trace, weights.
+
+This file knows files and their names. It must not know a backend, and leaves writing to write, and what is
+drawn to plots and report. pandas, plotly and torch are imported where they are used: each takes longer to
+import than most commands run.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from simcluster.errors import Problem, UsageError
+from simcluster.inside import PARTIAL, links, read
+from simcluster.runs.record import Span
+from simcluster.runs.rest import Rest
+from simcluster.runs.schema import summary_of, trace_of
+from simcluster.runs.trace import rests_of, spans_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from simcluster.checkpoints.store import Checkpoint
+    from simcluster.reports.plots import RunPlots
+    from simcluster.tracking import Exported
+
+CONFIG, SUMMARY, METRICS = "config.yaml", "summary.json", "metrics.parquet"
+TRACE, REPORT, CHECKPOINTS, LOGS = "trace.json", "report.html", "checkpoints", "logs"
+LOG_SUFFIX: Final = ".log"
+"""Ends the names of what nodes printed, in the logs."""
+TRACEBACK: Final = "traceback.txt"
+"""Of the node that failed, if one did."""
+FINAL: Final = "final.safetensors"
+"""In the checkpoints: the weights of rank 0 at the end."""
+FINAL_PATH: Final = f"{CHECKPOINTS}/{FINAL}"
+SAMPLES: Final = "samples.parquet"
+"""What became of every sample that was drawn; not there if nothing was computed."""
+
+ORDER: Final = "order.msgpack"
+"""In which order things happened, by node, packed by simcluster.replays; of a real run."""
+
+NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
+SHARDS: Final = "shards"
+SUMMARY_BYTES: Final = 64 << 20
+TRACE_BYTES: Final = 2 << 30
+WEIGHTS_BYTES: Final = 64 << 30
+"""The most that is read of a file of a run folder."""
+_NO_LINKS: Final = "a folder without links: what they lead to might be overwritten or removed"
+OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK, ORDER}
+"""What a run that was killed while its folder was written may have left beside its checkpoints."""
+
+
+class Run:
+    """A run as its folder tells it. The summary is read at once, everything else when it is first asked
+    for.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Raises UsageError, naming everything that is missing, if *folder* is not a complete run folder."""
+        self.folder = Path(folder)
+        _check_complete(self.folder)
+        self.summary: dict[str, Any] = read_summary(self.folder)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved experiment: enough to repeat the run."""
+        content = read_config(self.folder)
+        if not isinstance(content, dict):
+            raise _damaged(self.folder / CONFIG, "a mapping")
+        return content
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """One row per number that a node recorded: time_s, step, node, name, value; by time, then rank."""
+        from simcluster.runs.tables import METRIC_COLUMNS, read_table
+
+        return read_table(self.folder, METRICS, METRIC_COLUMNS)
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """One row per sample and epoch: epoch, sample, node, used (times it is in the weights), lost (drawn in vain).
+
+        Raises UsageError for a run that computed nothing.
+        """
+        from simcluster.runs.tables import SAMPLE_COLUMNS, read_table
+
+        return read_table(self.folder, SAMPLES, SAMPLE_COLUMNS)
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those of steps that were kept, by age: step, path, judged; `simcluster.resume` goes on from one."""
+        from simcluster.checkpoints.store import checkpoints
+
+        return checkpoints(self.folder)
+
+    @cached_property
+    def trace(self) -> dict[str, Any]:
+        """The Chrome trace: traceEvents and otherData."""
+        try:
+            return trace_of(read(self.folder, TRACE, most_bytes=TRACE_BYTES), len(self.summary["nodes"]))
+        except (OSError, ValueError) as error:
+            raise _damaged(self.folder / TRACE, f"a run's trace ({error})") from error
+
+    @cached_property
+    def spans(self) -> list[tuple[int, Span]]:
+        """(rank, span) for all that the nodes did, by rank, kind and start; times to the nanosecond.
+
+        Of a run of very many spans, each node's first; `rests` sums up the others.
+        """
+        return spans_of(self.trace)
+
+    @cached_property
+    def rests(self) -> dict[int, Rest]:
+        """By rank, the sum of what is not in `spans`: of most runs, nothing."""
+        return rests_of(self.trace)
+
+    @cached_property
+    def plot(self) -> RunPlots:
+        """Plotly figures: convergence, timeline, busy, links, topology, staleness, consensus."""
+        from simcluster.reports.plots import RunPlots
+
+        return RunPlots(self)
+
+    def track(self, to: str, into: str | None = None) -> Exported:
+        """Writes this run to the tracker *to* (mlflow, wandb, tensorboard), below *into*, as `simcluster export` does.
+
+        Raises UsageError if that is not installed, TrackingFailed if it fails.
+        """
+        from simcluster.tracking import export
+
+        return export(self, to, into)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The final weights of rank 0, parameter by parameter in the model's order; they hash to
+        `summary["weights_sha256"]`.
+
+        Raises UsageError if the run has left none: it failed before rank 0 could hand them in, or was timed only.
+        """
+        from simcluster.runs.weights import read_safetensors
+
+        path = self.folder / CHECKPOINTS / FINAL
+        if not path.exists():
+            raise UsageError(
+                Problem(str(path), "no such file", f"the weights of a run that ended, and this one {self._end}")
+            )
+        try:
+            return read_safetensors(read(self.folder, CHECKPOINTS, FINAL, most_bytes=WEIGHTS_BYTES))
+        except (OSError, ValueError) as error:
+            raise _damaged(path, f"weights in the format safetensors ({error})") from error
+
+    @property
+    def _end(self) -> str:
+        error = self.summary.get("error")
+        if self.config.get("numerics") == "none":
+            return "was timed only (numerics: none)"
+        return f"failed: {error['message'].splitlines()[0]}" if error else "has none in its checkpoints"
+
+    @property
+    def label(self) -> str:
+        """A short name that tells runs of one experiment apart."""
+        return "{name}, {algorithm} on {topology}, {backend}, seed {seed}".format(**self.summary)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}: {self.label}, {self.summary['status']})"
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """The run in folder *path*. Raises UsageError for what is not a complete run folder."""
+    return Run(path)
+
+
+def default_folder(name: str, algorithm: str, backend: str, seed: int, root: str = "runs") -> Path:
+    """Where a run goes if nobody says otherwise: runs/<name>-<algorithm>-<backend>-seed<seed>."""
+    # An algorithm may be a path such as my/algo.py:train; its last part says enough and makes one folder.
+    parts = (name, algorithm.replace("\\", "/").rsplit("/", 1)[-1], backend, f"seed{seed}")
+    return Path(root) / "-".join("".join(c if c.isalnum() or c in "._+" else "_" for c in part) for part in parts)
+
+
+def check_folder(folder: str | os.PathLike[str]) -> None:
+    """Raises UsageError if *folder* holds anything but an earlier run, or cannot be written: call it before a run."""
+    folder = Path(folder)
+    check_links(folder, (CHECKPOINTS,), (CHECKPOINTS, SHARDS), (LOGS,))
+    check_writable(folder)
+    if not folder.exists():
+        return
+    names = sorted(entry.name for entry in folder.iterdir())
+    foreign = [name for name in names if name not in (CHECKPOINTS, LOGS) and not name.startswith(PARTIAL)]
+    half_written = set(foreign) <= OURS and any((folder / CHECKPOINTS).glob("step-*.json"))
+    if foreign and not half_written and not _is_summary(folder):
+        some = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
+        raise UsageError(
+            Problem(
+                "out",
+                f"{folder} with {some}",
+                "a run folder (with our summary.json), an empty or a new folder",
+            )
+        )
+    for name in sorted({*OURS, *(PARTIAL + name for name in OURS)} & set(names)):
+        if not (folder / name).is_file():
+            raise UsageError(Problem("out", f"{folder / name}, which is no file", "a run folder, or a new one"))
+    for name in (CHECKPOINTS, LOGS):
+        if (folder / name).exists() and not (folder / name).is_dir():
+            raise UsageError(Problem("out", f"{folder / name}, which is no folder", "a run folder, or a new one"))
+
+
+def check_links(folder: Path, *inner: Sequence[str]) -> None:
+    """Raise UsageError if a symbolic link is in *folder*, or in those of *inner* below it: it might lead elsewhere."""
+    try:
+        found = links(folder, *inner)
+    except OSError as error:
+        raise UsageError(Problem("out", f"{folder} ({error.filename}: {error.strerror})", _NO_LINKS)) from None
+    if found:
+        raise UsageError(Problem("out", f"the symbolic link {found[0]}", _NO_LINKS))
+
+
+def check_writable(folder: Path, key: str = "out") -> None:
+    """Raise UsageError if *folder* is not one that can be written, or made: by trying it, with nothing left behind."""
+    try:
+        above = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
+        if not above.is_dir():
+            found, expected = f"{folder}, but {above} is a file", "a folder, or a name that is free"
+            raise UsageError(Problem(key, f"the file {folder}" if above == folder else found, expected))
+        os.rmdir(tempfile.mkdtemp(prefix=PARTIAL, dir=above))
+    except OSError as error:
+        found = f"{folder}, but {above} cannot be written ({error.strerror})"
+        raise UsageError(Problem(key, found, "a folder that can be")) from None
+
+
+def _is_summary(folder: Path) -> bool:
+    try:
+        content = msgspec.json.decode(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"backend", "algorithm", "trace_sha256"} <= content.keys()
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return the summary of the run in *folder*. Raises UsageError, which names the field that is wrong."""
+    try:
+        return summary_of(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES))
+    except (OSError, ValueError) as error:
+        expected = f"a run's summary (backend, algorithm, trace_sha256, ...): {error}"
+        raise _damaged(folder / SUMMARY, expected) from error
+
+
+def read_config(folder: Path) -> Any:
+    """Return the resolved experiment in *folder*. Raises UsageError."""
+    from simcluster.documents.yaml import MAX_BYTES, loads
+
+    try:
+        text = read(folder, CONFIG, most_bytes=MAX_BYTES).decode()
+    except (OSError, ValueError) as error:
+        raise _damaged(folder / CONFIG, f"a file that can be read ({error})") from error
+    return loads(text, str(folder / CONFIG)).data
+
+
+def _check_complete(folder: Path) -> None:
+    if not folder.is_dir():
+        raise UsageError(Problem("run", f"no folder {folder}", "a run folder"))
+    missing = [name for name in NEEDED if not (folder / name).is_file()]
+    if missing:
+        raise UsageError([Problem(name, f"nothing in {folder}", "this file of a run folder") for name in missing])
+
+
+def _damaged(path: Path, expected: str) -> UsageError:
+    return UsageError(Problem(path.name, f"something else in {path}", expected))

@@ -1,0 +1,151 @@
+"""Predicted against measured: where a simulated run and a real one of the same experiment spend their time.
+
+This file knows spans, routes and sums. It must not know files, backends or how anything is printed.
+
+Phases of a node: `compute`, `send` and `recv` are the times in which it did so at least once; `wait` is that in which
+it sent or received and did not compute: what communication costs it. A send is over when the last byte has left
+the node: in the simulator when the network has it, on sockets when the operating system does, which may be sooner. So
+it is `wait` that should agree, and `send` and `recv` that say where it comes from.
+
+Of a link, what is told is the time from the start of a send to the end of its receive, summed over the messages that
+crossed it. On real machines the two ends have two clocks, apart by as much as the news of the start was.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from simcluster.runs.record import Span
+
+if TYPE_CHECKING:
+    from simcluster.runs.folder import Run
+    from simcluster.topology import Topology
+
+PHASES = ("compute", "send", "recv", "wait")
+Interval: TypeAlias = tuple[float, float]
+
+
+class Predicted(NamedTuple):
+    """The same time twice, in seconds."""
+
+    predicted_s: float
+    measured_s: float
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted; None where nothing was predicted."""
+        return self.measured_s / self.predicted_s if self.predicted_s else None
+
+
+def phases(predicted: Run, measured: Run) -> dict[str, dict[str, Predicted]]:
+    """Node -> phase -> times, of the nodes that both runs have."""
+    a, b = _phases_by_node(predicted), _phases_by_node(measured)
+    return {
+        node: {phase: Predicted(_settled(a[node][phase]), _settled(b[node][phase])) for phase in PHASES}
+        for node in a
+        if node in b
+    }
+
+
+def _settled(time_s: float) -> float:
+    """*time_s* without what is left of differences of equal times: spans are told to the nanosecond."""
+    return round(time_s, 12)
+
+
+def links(predicted: Run, measured: Run, topology: Topology) -> dict[str, Predicted]:
+    """Link -> seconds from send to receipt of all messages that crossed it in either run; *topology* is of both."""
+    a, b = _seconds_by_link(predicted, topology), _seconds_by_link(measured, topology)
+    return {link.name: Predicted(a[link.name], b[link.name]) for link in topology.links if a[link.name] or b[link.name]}
+
+
+def steps(predicted: Run, measured: Run) -> dict[int, Predicted]:
+    """Step -> the time it took, the mean over nodes, from one record to the next; of the steps that both runs have."""
+    a, b = _seconds_by_step(predicted), _seconds_by_step(measured)
+    return {step: Predicted(a[step], b[step]) for step in sorted(a) if step in b}
+
+
+def _seconds_by_step(run: Run) -> dict[int, float]:
+    first = run.metrics.groupby(["node", "step"], sort=True)["time_s"].min()
+    taken: dict[int, list[float]] = defaultdict(list)
+    before: tuple[str, int, float] = ("", 0, 0.0)
+    for (node, step), time_s in zip(first.index, first, strict=True):
+        last_step, last_s = before[1:] if node == before[0] else (0, 0.0)
+        if step > last_step:
+            taken[step].append((time_s - last_s) / (step - last_step))
+        before = (node, step, time_s)
+    return {step: fmean(seconds) for step, seconds in taken.items()}
+
+
+def _phases_by_node(run: Run) -> dict[str, dict[str, float]]:
+    spans: dict[int, dict[str, list[Interval]]] = defaultdict(lambda: defaultdict(list))
+    for rank, span in run.spans:
+        spans[rank][span.kind].append((span.start_s, span.end_s))
+    found = {}
+    for name, node in run.summary["nodes"].items():
+        kinds = {kind: merged(spans[node["rank"]][kind]) for kind in ("compute", "send", "recv")}
+        times = {kind: length(intervals) for kind, intervals in kinds.items()}
+        talking = merged([*kinds["send"], *kinds["recv"]])
+        busy = merged([*talking, *kinds["compute"]])
+        found[name] = times | {"wait": length(busy) - times["compute"]}
+    return found
+
+
+def _seconds_by_link(run: Run, topology: Topology) -> dict[str, float]:
+    seconds: dict[str, float] = defaultdict(float)
+    found = transits(run.spans)
+    late = lateness(found)
+    for (source, to), taken in found.items():
+        for hop in topology.route(topology.workers[source], topology.workers[to]):
+            seconds[hop.link.name] += sum(taken) + len(taken) * (late[to] - late[source])
+    return seconds
+
+
+def lateness(taken: Mapping[tuple[int, int], Sequence[float]]) -> dict[int, float]:
+    """By how much each rank's clock began later than others', at least, if *taken* are `transits` by those clocks.
+
+    Real nodes count from when they are told to go, which some hear later. Nothing is received before it was sent, and
+    these are the smallest shifts by which that is true of all messages; in the simulator there are none.
+    """
+    late: dict[int, float] = defaultdict(float)
+    for _ in range(len({rank for pair in taken for rank in pair})):
+        for (source, to), times in taken.items():
+            late[to] = max(late[to], late[source] - min(times, default=0.0))
+    return late
+
+
+def transits(spans: Iterable[tuple[int, Span]]) -> dict[tuple[int, int], list[float]]:
+    """(from, to) -> seconds from send to receipt of each message that was received.
+
+    Messages of one pair and tag arrive in the order in which they were sent.
+    """
+    sent: dict[tuple[int, int, str], list[float]] = defaultdict(list)
+    received: dict[tuple[int, int, str], list[float]] = defaultdict(list)
+    for rank, span in spans:
+        if span.kind == "send":
+            sent[rank, span.peer, span.tag].append(span.start_s)
+        elif span.kind == "recv":
+            received[span.peer, rank, span.tag].append(span.end_s)
+    taken: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for (source, to, tag), ends_s in received.items():
+        starts_s = sorted(sent[source, to, tag])
+        taken[source, to] += [end_s - start_s for start_s, end_s in zip(starts_s, sorted(ends_s), strict=False)]
+    return taken
+
+
+def merged(intervals: Sequence[Interval]) -> list[Interval]:
+    """*intervals* without overlaps, in order."""
+    joined: list[Interval] = []
+    for start_s, end_s in sorted(intervals):
+        if joined and start_s <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end_s))
+        else:
+            joined.append((start_s, end_s))
+    return joined
+
+
+def length(intervals: Sequence[Interval]) -> float:
+    """Of all *intervals*, which do not overlap."""
+    return sum(end_s - start_s for start_s, end_s in intervals)

@@ -1,0 +1,140 @@
+"""Which samples a run used, lost and repeated: counted from what every rank said of its batches.
+
+This file knows shards of a data set and ledgers (simcluster.workloads.ledger). It must not know algorithms or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcluster.rng import numpy_stream
+from simcluster.runs.record import NodeRecord, regroups, standing
+from simcluster.runs.unheard import notes_of, number_of
+from simcluster.workloads import Workload
+from simcluster.workloads.books import Batches, Notes, closed, groups_of
+from simcluster.workloads.ledger import OWN, Fate
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A row for each sample of each epoch that was drawn: how often its gradient went into the weights, how often it
+    was drawn in vain. An epoch is a pass of a rank over its shard. *dealt_again*: there were several groups of ranks;
+    a sample has a row for each in which it was drawn.
+    """
+
+    columns: Mapping[str, Any]
+    dealt_again: bool = False
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """*used* and *lost*, each use counted; *repeated*: uses beyond the first of a sample in an epoch."""
+        used, lost = self.columns["used"], self.columns["lost"]
+        repeated = int(np.maximum(self._uses() - 1, 0).sum())
+        return {"used": int(used.sum()), "lost": int(lost.sum()), "repeated": repeated}
+
+    def _uses(self) -> Counts:
+        """How often each was used, by whatever ranks: a group that was formed anew has other shards."""
+        if not self.dealt_again:
+            found: Counts = self.columns["used"]
+            return found
+        of_epoch = np.stack([self.columns["epoch"], self.columns["sample"]])
+        _, places = np.unique(of_epoch, axis=1, return_inverse=True)
+        return np.bincount(places.reshape(-1), weights=self.columns["used"]).astype(np.int64)
+
+
+Place = tuple[int, int, int]
+"""(number of the group, rank in it, its size): who has which samples."""
+
+
+def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Samples:
+    """Those of the run of *nodes*."""
+    size = len(nodes)
+    noted = [notes_of(node, nodes) for node in nodes]
+    books = closed(noted, _serving(noted[0], stands=standing(nodes) is nodes[0]))
+    if any(notes["joined"] for notes in books[0]):
+        books = [books[0]] * size  # every batch was that of all ranks, and they trained one model
+    dealt: list[tuple[str, Place, tuple[Counts, Counts]]] = []
+    for node, lives in zip(nodes, books, strict=True):
+        found: dict[Place, list[Batches]] = {(0, node.rank, size): []}
+        for notes in lives:
+            place = tuple(notes.get("place") or (0, node.rank, size))
+            found.setdefault(place, []).extend(_cut(groups_of(notes), _end_of(notes, books, nodes)))
+        dealt += [(node.name, place, _counted(groups)) for place, groups in found.items()]
+    parts = []
+    for name, (_, rank, of_size), counts in dealt:
+        shard = workload.shards(of_size, seed)[rank]
+        parts.append(_positions(name, shard, counts, workload.batch_size, seed, rank))
+    names = ("epoch", "sample", "node", "used", "lost")
+    return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, len(dealt) > size)
+
+
+def _serving(lives: Sequence[Notes], *, stands: bool) -> Sequence[Notes]:
+    """Of the *lives* of a server the one whose weights are the run's: its last, if it *stands* for the run, else the
+    last that served others.
+    """
+    served = [notes for notes in lives if any(rank != OWN for rank, *_ in notes["judged"])]
+    return (lives if stands or not served else served)[-1:]
+
+
+def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], nodes: Sequence[NodeRecord]) -> float | None:
+    """The batches of each rank that are in the weights, in the group of ranks that *notes* are from; None if ranks did
+    not go in step.
+    """
+    number = number_of(notes)
+    ends: list[float] = []
+    for row in regroups(nodes):
+        after, batches = row["after"]
+        if row["group"] > number:
+            ends.append(batches if after == number else 0 if after < number else inf)
+    if ends:
+        return min(ends)
+    if not notes["in_step"]:
+        return None
+    stands = nodes.index(standing(nodes))
+    settled = [group for own in books[stands] if number_of(own) == number for group in groups_of(own)]
+    return max((first + width for first, width, fate in settled if fate is not Fate.IN_HAND), default=0)
+
+
+def _cut(groups: Sequence[Batches], end: float | None) -> list[Batches]:
+    """If ranks went in step, what was in hand before batch *end* is in the weights, and nothing that came after is."""
+    if end is None:
+        return list(groups)
+    return [
+        (first, width, Fate.LOST if fate is Fate.LOST or first + width > end else Fate.USED)
+        for first, width, fate in groups
+    ]
+
+
+def _counted(groups: Sequence[Batches]) -> tuple[Counts, Counts]:
+    """(how often each batch was used, was lost), by number."""
+    last = max((first + width for first, width, _ in groups), default=0)
+    counts = np.zeros((2, last), dtype=np.int64)
+    for first, width, fate in groups:
+        counts[0 if fate is Fate.USED else 1, first : first + width] += 1
+    return counts[0], counts[1]
+
+
+def _positions(
+    name: str, shard: Any, batches: tuple[Counts, Counts], size: int, seed: int, rank: int
+) -> dict[str, Any]:
+    """A row for each place in the passes of *rank* over its *shard*, one behind the other, that any batch reached."""
+    used, lost = (np.repeat(counts, size) for counts in batches)
+    rng, length = numpy_stream(seed, "batches", str(rank)), len(used)
+    passes = -(-length // len(shard))
+    order = np.concatenate([rng.permutation(shard) for _ in range(passes)])[:length] if passes else np.array([], int)
+    drawn = (used > 0) | (lost > 0)
+    return {
+        "epoch": (np.arange(length) // len(shard))[drawn],
+        "sample": order[drawn],
+        "node": np.full(int(drawn.sum()), name, dtype=object),
+        "used": used[drawn],
+        "lost": lost[drawn],
+    }

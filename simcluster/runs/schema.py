@@ -1,0 +1,242 @@
+"""The types and bounds of what a run folder says, checked once when it is read: a folder may come from somewhere else.
+
+This file knows the fields of summary.json and trace.json. It must not know what is made of them. Keys that it does not
+name may be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from simcluster.runs.rest import PARTS
+from simcluster.runs.trace import KINDS
+
+MOST_NODES = 100_000
+MOST_DEPTH = 32
+"""How deeply lists and mappings are nested at most."""
+
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+Time = Annotated[float, Meta(ge=-1e12, le=1e12)]
+Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+Rank = Annotated[int, Meta(ge=0, lt=MOST_NODES)]
+Amount = Annotated[float, Meta(ge=0, le=1e18)] | None
+Number = Annotated[float, Meta(ge=-1e300, le=1e300)] | None
+Word = Annotated[str, Meta(max_length=10_000)]
+Text = Annotated[str, Meta(max_length=10_000_000)]
+Row = dict[str, Any]
+
+
+class Staleness(Struct):
+    mean: float
+    max: float
+
+
+class Error(Struct):
+    type: Word
+    message: Text
+    traceback: Text = ""
+
+
+class Samples(Struct):
+    used: Count
+    lost: Count
+    repeated: Count
+
+
+class Checkpoints(Struct):
+    written: Count = 0
+    last_step: Count | None = None
+    run: Word = ""
+    incomplete: Count = 0
+    failed: list[Row] = []
+
+
+class Resumed(Struct):
+    step: Count
+    time_s: Seconds
+    run: Word = ""
+    world_size: Count = 0
+
+
+class FaultRow(Struct):
+    kind: Word
+    target: Word
+    plan: Row
+    spells_s: list[tuple[Time, Time | None]]
+    dropped_bytes: Count | None
+
+
+class Restart(Struct):
+    error: Text
+    begins_again: Word
+
+
+class Regroup(Struct):
+    time_s: Seconds
+    step: Count
+    lost: list[Word]
+    joined: list[Word]
+    members: list[Word]
+
+
+class Node(Struct):
+    rank: Rank
+    compute_s: Seconds
+    wait_s: Seconds
+    bytes_sent: Count
+    bytes_received: Count
+    messages_sent: Count
+    weights_sha256: Word | None
+    finished_s: Seconds | None
+    joules: Amount = None
+    price_usd: Amount = None
+    incarnation: Count = 0
+
+
+class Link(Struct):
+    bytes: Count
+    busy_fraction: Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class Summary(Struct):
+    """The content of summary.json."""
+
+    name: Word
+    backend: Word
+    algorithm: Word
+    topology: Word
+    seed: int
+    status: Literal["done", "failed"]
+    elapsed_s: Seconds
+    wall_s: Seconds
+    steps: Count
+    messages_sent: Count
+    bytes_sent: Count
+    trace_sha256: Word
+    version: Word
+    versions: dict[str, Word]
+    nodes: dict[str, Node]
+    links: dict[str, Link]
+    loss: Number
+    accuracy: Number
+    weights_sha256: Word | None
+    control_bytes: Count = 0
+    joules: Amount = None
+    price_usd: Amount = None
+    numerics: Word = "real"
+    staleness: Staleness | UnsetType = UNSET
+    error: Error | UnsetType = UNSET
+    samples: Samples | UnsetType = UNSET
+    checkpoints: Checkpoints | UnsetType = UNSET
+    resumed: Resumed | UnsetType = UNSET
+    replay: Row | UnsetType = UNSET
+    lost: dict[str, Word] = {}
+    faults: list[FaultRow] = []
+    restarts: list[Restart] = []
+    regroups: list[Regroup] = []
+
+
+class SpanArgs(Struct):
+    tag: Word
+    bytes: Count
+    peer: Annotated[int, Meta(ge=-1, lt=MOST_NODES)] = -1
+
+
+class SpanEvent(Struct):
+    """A span of a node, as trace.json has it."""
+
+    ts: Annotated[float, Meta(ge=-1e18, le=1e18)]
+    dur: Annotated[float, Meta(ge=0, le=1e18)]
+    pid: Rank
+    args: SpanArgs
+
+
+Parts = Meta(min_length=PARTS, max_length=PARTS)
+
+
+class RestRow(Struct, forbid_unknown_fields=True):
+    """Parts of a trace outside its spans: see `simcluster.runs.rest.Rest`."""
+
+    spans: Count
+    compute_s: Seconds
+    digest: Word
+    width_s: Seconds
+    busy_s: Annotated[list[Time], Parts]
+    sent_bytes: Annotated[list[Count], Parts]
+
+
+class Trace(Struct):
+    """The part of trace.json that is read."""
+
+    traceEvents: list[Row]
+    rest: dict[str, RestRow] = {}
+    otherData: Row = {}
+
+
+def summary_of(content: bytes) -> dict[str, Any]:
+    """Return the summary that *content* is. Raises ValueError, which names the field."""
+    found = _plain(content)
+    told = _as(found, Summary)
+    if not 0 < len(told.nodes) <= MOST_NODES:
+        raise ValueError(f"{len(told.nodes)} nodes, expected 1 to {MOST_NODES} - at `$.nodes`")
+    if sorted(node.rank for node in told.nodes.values()) != list(range(len(told.nodes))):
+        raise ValueError("ranks other than 0, 1, ..., each once - at `$.nodes[...].rank`")
+    if told.status == "failed" and told.error is UNSET:
+        raise ValueError("nothing for a run that failed - at `$.error`")
+    return found
+
+
+def trace_of(content: bytes, ranks: int) -> dict[str, Any]:
+    """Return the trace of *ranks* nodes that *content* is. Raises ValueError, which names the field."""
+    found = _plain(content)
+    told = _as(found, Trace)
+    known = {str(rank) for rank in range(ranks)}
+    if not told.rest.keys() <= known:
+        raise ValueError("ranks that the summary does not have - at `$.rest`")
+    for number, event in enumerate(told.traceEvents):
+        words = [event.get(key) for key in (("ph", "cat") if event.get("ph") == "X" else ("ph",))]
+        if not all(isinstance(word, str) for word in words):
+            raise ValueError(f"an event without ph and cat - at `$.traceEvents[{number}]`")
+        if event["ph"] == "X" and event["cat"] in KINDS:
+            span = _as(event, SpanEvent, f"$.traceEvents[{number}]")
+            if max(span.pid, span.args.peer) >= ranks:
+                raise ValueError(f"a rank that the summary does not have - at `$.traceEvents[{number}]`")
+    return found
+
+
+def _plain(content: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(content)
+    except RecursionError:
+        raise ValueError("lists or mappings nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("no mapping - at `$`")
+    _check_depth(found)
+    return found
+
+
+def _as(found: Mapping[str, Any], kind: type[Any], place: str = "") -> Any:
+    try:
+        return msgspec.convert(found, kind)
+    except RecursionError:
+        raise ValueError("lists or mappings nested too deeply") from None
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{error}{place and f' - in `{place}`'}") from None
+
+
+def _check_depth(found: Any) -> None:
+    """Raise ValueError if *found* is nested deeper than anything in a run folder: without recursion."""
+    level, depth = [found], 0
+    while level:
+        depth += 1
+        if depth > MOST_DEPTH:
+            raise ValueError(f"lists or mappings nested more than {MOST_DEPTH} deep")
+        level = [part for value in level for part in _parts(value) if isinstance(part, (dict, list))]
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    return iter(value.values() if isinstance(value, dict) else value)

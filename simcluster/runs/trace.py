@@ -1,0 +1,163 @@
+"""Writes a run as a Chrome trace, which Perfetto opens; reads back from one what plots need.
+
+This file knows spans and the trace format. It must not know files, figures or backends.
+
+One process per node (pid = rank), one thread per lane: "compute", "send", "recv"; behind them, if there were any, one
+for faults and one for groups of ranks that were formed anew. A device works on one thing at a time, but sends and
+receives of one node may overlap, and spans of one thread must nest; so what overlaps goes to the first lane that is
+free: "send 2", "send 3", ... Times are rounded to nanoseconds, the grain of Perfetto's own clock, so that spans that
+touch do not overlap by a rounding error of the format.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from simcluster.runs.faults import trace_events
+from simcluster.runs.record import NodeRecord, RunRecord, Span, SpanKind, regroups
+from simcluster.runs.regroups import trace_events as groups_events
+from simcluster.runs.rest import PARTS, Rest
+
+KINDS: Final[tuple[SpanKind, ...]] = ("compute", "send", "recv")
+
+COUNTERS: Final = ("loss", "eval_loss", "eval_accuracy", "staleness")
+"""Metrics shown as counter tracks."""
+
+
+def chrome_trace(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
+    """The trace of *record*; *other* is shown by viewers as the trace's description."""
+    return {"traceEvents": list(events(record)), **description(record, other)}
+
+
+def events(record: RunRecord) -> Iterator[dict[str, Any]]:
+    """One by one, as a long run has many."""
+    for node in record.nodes:
+        yield from _process(node)
+        if node.rest is not None:
+            yield from _summed_up(node.rank, node.rest)
+    yield from trace_events(record.extra.get("faults", ()), record.elapsed_s, len(record.nodes))
+    yield from groups_events(regroups(record.nodes), len(record.nodes) + 1)
+
+
+def description(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a trace but its events. "rest" has, by rank, what is summed up and not told span by span."""
+    rests = {str(node.rank): asdict(node.rest) for node in record.nodes if node.rest is not None}
+    if not rests:
+        return {"displayTimeUnit": "ms", "otherData": dict(other)}
+    summed = sum(rest["spans"] for rest in rests.values())
+    note = f"{summed} later spans are summed up: see the counters 'busy (%)' and 'sent (bytes)' of each node"
+    return {"displayTimeUnit": "ms", "otherData": {**other, "note": note}, "rest": rests}
+
+
+def nanoseconds(time_s: float) -> int:
+    return round(time_s * 1e9)
+
+
+def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
+    yield _name("process_name", node.rank, 0, f"{node.rank} {node.name}")
+    yield {
+        "ph": "M",
+        "name": "process_sort_index",
+        "ts": 0,
+        "pid": node.rank,
+        "tid": 0,
+        "args": {"sort_index": node.rank},
+    }
+    # Threads are numbered from 1, kind after kind: viewers take thread 0 for the process itself.
+    first_tid = 1
+    for kind in KINDS:
+        spans = sorted((span for span in node.spans if span.kind == kind), key=lambda span: span[1:])
+        lanes = assign_lanes(spans)
+        for lane in range(max(lanes, default=-1) + 1):
+            thread = kind if lane == 0 else f"{kind} {lane + 1}"
+            yield _name("thread_name", node.rank, first_tid + lane, thread)
+        for span, lane in zip(spans, lanes, strict=True):
+            yield _complete(node.rank, first_tid + lane, span)
+        first_tid += max(lanes, default=-1) + 1
+    for metric in node.metrics:
+        if metric.name in COUNTERS and math.isfinite(metric.value):
+            yield {
+                "ph": "C",
+                "name": metric.name,
+                "ts": nanoseconds(metric.time_s) / 1e3,
+                "pid": node.rank,
+                "tid": 0,
+                "args": {metric.name: metric.value},
+            }
+
+
+def _summed_up(rank: int, rest: Rest) -> Iterator[dict[str, Any]]:
+    """Counters of a node's rest: one value a part, up to the first of those that are empty to the end."""
+    after = max((part + 1 for part in range(PARTS) if rest.busy_s[part] or rest.sent_bytes[part]), default=0)
+    for part in range(min(after + 1, PARTS)):
+        time_us = nanoseconds(part * rest.width_s) / 1e3
+        for name, value in (
+            ("busy (%)", 100 * rest.busy_s[part] / rest.width_s),
+            ("sent (bytes)", rest.sent_bytes[part]),
+        ):
+            yield {"ph": "C", "name": name, "ts": time_us, "pid": rank, "tid": 0, "args": {name: value}}
+
+
+def assign_lanes(spans: list[Span]) -> list[int]:
+    """For each of *spans*, sorted by start, the lowest lane whose last span has ended by then."""
+    busy: list[tuple[int, int]] = []
+    free: list[int] = []
+    lanes = []
+    for span in spans:
+        start_ns = nanoseconds(span.start_s)
+        while busy and busy[0][0] <= start_ns:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        lane = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (nanoseconds(span.end_s), lane))
+        lanes.append(lane)
+    return lanes
+
+
+def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "ts": 0, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _complete(pid: int, tid: int, span: Span) -> dict[str, Any]:
+    start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
+    args: dict[str, Any] = {"tag": span.tag, "bytes": span.size_bytes}
+    if span.peer >= 0:
+        args["peer"] = span.peer
+    name = span.tag if span.tag else span.kind
+    return {
+        "ph": "X",
+        "cat": span.kind,
+        "name": name,
+        "ts": start_ns / 1e3,
+        "dur": (end_ns - start_ns) / 1e3,
+        "pid": pid,
+        "tid": tid,
+        "args": args,
+    }
+
+
+def rests_of(trace: Mapping[str, Any]) -> dict[int, Rest]:
+    """By rank, what `chrome_trace` summed up; empty where it told every span."""
+    return {int(rank): Rest(**rest) for rank, rest in trace.get("rest", {}).items()}
+
+
+def spans_of(trace: Mapping[str, Any]) -> list[tuple[int, Span]]:
+    """(rank, span) for every span of a trace that `chrome_trace` wrote, in its order; times to 1 ns."""
+    return [
+        (
+            event["pid"],
+            Span(
+                event["cat"],
+                event["ts"] / 1e6,
+                round(event["ts"] * 1e3 + event["dur"] * 1e3) / 1e9,
+                event["args"].get("peer", -1),
+                event["args"]["tag"],
+                event["args"]["bytes"],
+            ),
+        )
+        for event in trace["traceEvents"]
+        if event["ph"] == "X" and event["cat"] in KINDS
+    ]

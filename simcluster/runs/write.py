@@ -1,0 +1,203 @@
+"""Writes the run folder: config, summary, metrics, trace, checkpoints, report.
+
+This file knows the formats of the files. It must not know a backend, and leaves what is drawn to report. Everything
+is first written whole under a name of its own beside its place, and only then renamed, so a full disk leaves no half
+file under a final name and an earlier run as it was. pandas is imported where it is used: that takes longer than most
+commands run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+import yaml
+
+from simcluster import inside
+from simcluster.errors import NodeFailed, RunError
+from simcluster.inside import PARTIAL
+from simcluster.interrupts import CtrlC
+from simcluster.runs.copies import consensus_metrics
+from simcluster.runs.folder import (
+    CHECKPOINTS,
+    CONFIG,
+    FINAL_PATH,
+    LOG_SUFFIX,
+    LOGS,
+    METRICS,
+    ORDER,
+    REPORT,
+    SAMPLES,
+    SUMMARY,
+    TRACE,
+    TRACEBACK,
+    Run,
+    check_folder,
+)
+from simcluster.runs.record import RunRecord
+from simcluster.runs.summary import summarize
+from simcluster.runs.trace import description, events
+
+if TYPE_CHECKING:
+    from simcluster.runs.samples import Samples
+    from simcluster.topology import Topology
+
+
+class FolderError(RunError):
+    """A file of the run folder could not be written; *folder* is its path."""
+
+    def __init__(self, folder: Path, name: str, error: OSError) -> None:
+        rest = "; the rest of the run is there" if name == REPORT else ""
+        super().__init__(f"cannot write {name or 'anything'} into the run folder: {error.strerror or error}{rest}")
+        self.folder = str(folder)
+
+
+def write_run(
+    folder: str | os.PathLike[str],
+    config: Mapping[str, Any],
+    topology: Topology,
+    record: RunRecord,
+    version: str,
+    *,
+    report: bool = True,
+    samples: Samples | None = None,
+) -> Run:
+    """Writes everything *record* says to *folder* and returns it as a Run.
+
+    An earlier run in *folder* is replaced; files that are not ours stay, and so do checkpoints of steps, which are
+    another's affair. A report takes 5 MB: a sweep may do without. *samples* are what became of them, if known. Raises
+    UsageError if *folder* holds something else, FolderError if it cannot be written.
+    """
+    folder = Path(folder)
+    check_folder(folder)
+    summary = summarize(config, topology, record, version)
+    writers: dict[str, Callable[[BinaryIO], object]] = {
+        CONFIG: partial(_write_yaml, dict(config)),
+        METRICS: partial(_write_metrics, record),
+        TRACE: partial(_write_trace, record, _description(summary)),
+        **({SAMPLES: partial(_write_samples, samples)} if samples is not None else {}),
+        **({FINAL_PATH: partial(_write_weights, record)} if record.nodes and record.standing.weights else {}),
+        **({ORDER: partial(_write_order, record)} if any(node.order for node in record.nodes) else {}),
+        SUMMARY: partial(_write_json, summary),
+    }
+    if isinstance(record.error, NodeFailed):
+        details = record.error.details
+        writers[TRACEBACK] = lambda file: file.write(details.encode())
+    _replace(folder, writers)
+    # What an earlier run has left must not stay beside the numbers of this one, even if the new report fails.
+    for name in [REPORT, *(name for name in (TRACEBACK, SAMPLES, FINAL_PATH, ORDER) if name not in writers)]:
+        inside.remove(folder, *name.split("/"))
+    if config["backend"] == "sim":
+        _remove_logs(folder)
+    run = Run(folder)
+    if report:
+        write_report(run, topology)
+    return run
+
+
+def write_report(run: Run, topology: Topology) -> Path:
+    """Writes (again) the report of *run* and returns its path. Raises FolderError if that fails."""
+    from simcluster.reports.report import render
+
+    page = render(run, topology)
+    _replace(run.folder, {REPORT: lambda file: file.write(page.encode())})
+    return run.folder / REPORT
+
+
+def _replace(folder: Path, writers: Mapping[str, Callable[[BinaryIO], object]]) -> None:
+    """Let each writer write under another name, then rename all of them; on an error, none.
+
+    Whatever ends the process between two renames leaves a folder without a summary, which reads as no run.
+    """
+    name = ""
+    try:
+        with inside.opened(folder, make=True) as place:
+            try:
+                for name, write in writers.items():
+                    inside.stage(place, Path(name).name, write)
+                with inside.opened(folder, CHECKPOINTS, make=True) as inner, CtrlC(lambda: None):
+                    if SUMMARY in writers:
+                        inside.remove_from(place, SUMMARY)
+                    for name in writers:
+                        inside.put(place, Path(name).name, inner if name.startswith(f"{CHECKPOINTS}/") else place)
+            except (OSError, KeyboardInterrupt):
+                for staged in writers:
+                    inside.remove_from(place, PARTIAL + Path(staged).name)
+                raise
+    except OSError as error:
+        raise FolderError(folder, name, error) from error
+
+
+def _remove_logs(folder: Path) -> None:
+    """Remove the logs of an earlier run on real nodes, and their folder if nothing else is in it."""
+    with suppress(OSError), inside.opened(folder, LOGS) as logs:
+        for name in os.listdir(logs):
+            if name.endswith(LOG_SUFFIX):
+                inside.remove_from(logs, name)
+    with suppress(OSError), inside.opened(folder) as outer:
+        os.rmdir(LOGS, dir_fd=outer)
+
+
+def _write_yaml(content: dict[str, Any], file: BinaryIO) -> None:
+    file.write(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).encode())
+
+
+def _write_json(content: Mapping[str, Any], file: BinaryIO) -> None:
+    # msgspec writes floats so that they read back to the same bits, and NaN and infinities, which JSON lacks,
+    # as null.
+    file.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+
+
+def _write_trace(record: RunRecord, other: Mapping[str, Any], file: BinaryIO) -> None:
+    """One event a line, so that two traces can be compared with the usual tools."""
+    file.write(b'{"traceEvents":[\n')
+    for index, event in enumerate(events(record)):
+        file.write((b",\n" if index else b"") + msgspec.json.encode(event))
+    file.write(b"\n]," + msgspec.json.encode(description(record, other))[1:] + b"\n")
+
+
+def _write_metrics(record: RunRecord, file: BinaryIO) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    looked = consensus_metrics(record)
+    rows = sorted(
+        (
+            (metric.time_s, node.rank, index, metric)
+            for node in record.nodes
+            for index, metric in enumerate([*node.metrics, *(found for rank, found in looked if rank == node.rank)])
+        ),
+        key=lambda row: row[:3],
+    )
+    columns = list(zip(*(row[3] for row in rows), strict=True)) or [()] * 5
+    kinds = {"time_s": pa.float64(), "step": pa.int64(), "node": pa.large_string(), "name": pa.large_string()}
+    kinds["value"] = pa.float64()
+    pq.write_table(
+        pa.table({name: pa.array(column, kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)}),
+        file,
+    )
+
+
+def _write_weights(record: RunRecord, file: BinaryIO) -> None:
+    assert record.standing.weights is not None
+    file.write(record.standing.weights)
+
+
+def _write_order(record: RunRecord, file: BinaryIO) -> None:
+    file.write(msgspec.msgpack.encode({node.name: node.order for node in record.nodes}))
+
+
+def _write_samples(samples: Samples, file: BinaryIO) -> None:
+    import pandas as pd
+
+    kinds = {"epoch": "int32", "sample": "int64", "node": "category", "used": "int32", "lost": "int32"}
+    pd.DataFrame(dict(samples.columns)).astype(kinds).to_parquet(file, index=False)
+
+
+def _description(summary: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: summary[key] for key in ("name", "backend", "algorithm", "topology", "seed", "version")}

@@ -1,0 +1,5 @@
+"""Many runs of one experiment: which, where, and the table of what came of them."""
+
+from simcluster.sweeps.run import Sweep, sweep
+
+__all__ = ["Sweep", "sweep"]

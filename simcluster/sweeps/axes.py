@@ -1,0 +1,222 @@
+"""What `--set KEY=VALUES` means in a sweep: which keys take which values, in which combinations.
+
+This file knows texts, numbers with units and products. It must not know which keys there are, nor what runs.
+
+    algorithm.staleness=0,1,4,16                       a list
+    algorithm.staleness=range(1,9,2)                   1, 3, 5, 7, as Python counts
+    workload.learning_rate=lin(0.1,0.5,5)              equal steps, both ends included
+    topology.links.pi5-mini1.bandwidth=log(10Mbps,2.5Gbps,6)   equal ratios
+    workload.learning_rate=uniform(0.01,0.1,8)         8 draws; loguniform(...) likewise
+    algorithm.polyak=0.5                               one value: fixed, not swept
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+from simcluster import units
+from simcluster.documents.yaml import parse_value
+from simcluster.errors import Problem, UsageError
+from simcluster.rng import numpy_stream
+
+_CALL = re.compile(r"\s*([a-z]+)\s*\((.*)\)\s*", re.DOTALL)
+_DIGITS, _DRAWN_DIGITS = 4, 6
+"""Significant digits of a value between two ends: what is swept is to be read, and typed again."""
+
+MOST_POINTS = 100_000
+
+
+@dataclass(frozen=True)
+class Axis:
+    """*keys* that change together; each of *values* has one value a key."""
+
+    keys: tuple[str, ...]
+    values: tuple[tuple[Any, ...], ...]
+
+
+def read_axes(sets: Sequence[str], pairs: Sequence[str] = (), seed: int = 0) -> tuple[dict[str, Any], list[Axis]]:
+    """(keys with one value, axes of those with several) of "KEY=VALUES" texts; *pairs* change together, as one axis.
+
+    *seed* is of what is drawn. Raises UsageError with everything that is wrong.
+    """
+    problems: list[Problem] = []
+    fixed: dict[str, Any] = {}
+    axes: list[Axis] = []
+    paired: dict[str, list[Any]] = {}
+    for flag, texts in (("--set", sets), ("--pair", pairs)):
+        for text in texts:
+            key, separator, values_text = text.partition("=")
+            key = key.strip()
+            if not separator or not key:
+                problems.append(Problem(flag, repr(text), "KEY=VALUES"))
+                continue
+            try:
+                values = read_values(values_text, seed, key)
+            except UsageError as error:
+                problems += [Problem(f"{flag} {key}", p.found, p.expected) for p in error.problems]
+                continue
+            if flag == "--pair":
+                paired[key] = values
+            elif len(values) == 1:
+                fixed[key] = values[0]
+            else:
+                axes.append(Axis((key,), tuple((value,) for value in values)))
+    lengths = {key: len(values) for key, values in paired.items()}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{length} of {key}" for key, length in lengths.items())
+        problems.append(Problem("--pair", found, "as many values of each key"))
+    elif paired:
+        axes.append(Axis(tuple(paired), tuple(zip(*paired.values(), strict=True))))
+    problems += _twice([*fixed, *(key for axis in axes for key in axis.keys)])
+    if problems:
+        raise UsageError(problems)
+    return fixed, axes
+
+
+def combinations(axes: Sequence[Axis]) -> list[dict[str, Any]]:
+    """Every combination of values, the last axis changing fastest."""
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > MOST_POINTS:
+        raise UsageError(Problem("--set", f"{count:,} combinations", f"at most {MOST_POINTS:,}"))
+    keys = [key for axis in axes for key in axis.keys]
+    return [
+        dict(zip(keys, [value for values in chosen for value in values], strict=True))
+        for chosen in product(*(axis.values for axis in axes))
+    ]
+
+
+def read_values(text: str, seed: int = 0, key: str = "") -> list[Any]:
+    """The values that the right side of KEY=VALUES stands for; draws are of *seed* and *key*."""
+    call = _CALL.fullmatch(text)
+    if call is None:
+        return _distinct([parse_value(part) for part in split(text)])
+    name, arguments = call[1], split(call[2])
+    if name == "range":
+        return _range(arguments)
+    if name not in _SPACINGS:
+        raise UsageError(Problem("", repr(text.strip()), "values, range(...), " + _listed(_SPACINGS)))
+    if len(arguments) != 3:
+        raise UsageError(Problem("", f"{len(arguments)} arguments", f"{name}(FIRST, LAST, COUNT)"))
+    count = parse_value(arguments[2])
+    if not isinstance(count, int) or isinstance(count, bool) or not 2 <= count <= MOST_POINTS:
+        raise UsageError(Problem("", repr(count), f"a count from 2 to {MOST_POINTS:,}"))
+    return _between(name, arguments[0].strip(), arguments[1].strip(), count, seed, key)
+
+
+def split(text: str) -> list[str]:
+    """*text* at its commas, but for those in brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif character == "," and not depth:
+            parts.append("")
+            continue
+        parts[-1] += character
+    return parts
+
+
+def _range(arguments: Sequence[str]) -> list[Any]:
+    numbers = [parse_value(argument) for argument in arguments]
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    if not whole or not 1 <= len(numbers) <= 3 or 0 in numbers[2:]:
+        raise UsageError(
+            Problem("", f"range({', '.join(arguments)})", "range(END), range(START,END[,STEP]) of integers")
+        )
+    found = range(*numbers)
+    count = max(0, -((found.start - found.stop) // found.step))  # len() raises from 2**63 on
+    if not 1 <= count <= MOST_POINTS:
+        raise UsageError(Problem("", f"{count} values", f"1 to {MOST_POINTS:,}"))
+    return list(found)
+
+
+def _between(name: str, first: str, last: str, count: int, seed: int, key: str) -> list[Any]:
+    low, unit_scale, unit = _quantity(first)
+    high, _, _ = _quantity(last, unit)
+    logarithmic = name.startswith("log")
+    if logarithmic and min(low, high) <= 0:
+        raise UsageError(Problem("", f"{name}({first}, {last})", "ends above 0"))
+    shares = _SPACINGS[name](count, seed, key)
+    values = [low * (high / low) ** share if logarithmic else low + (high - low) * share for share in shares]
+    if name.endswith("uniform"):
+        return [_written(value / unit_scale, unit, _DRAWN_DIGITS) for value in values]
+    ends = {0: parse_value(first), count - 1: parse_value(last)}
+    return _distinct([ends.get(i, _written(value / unit_scale, unit, _DIGITS)) for i, value in enumerate(values)])
+
+
+def _even(count: int, seed: int, key: str) -> list[float]:
+    return [number / (count - 1) for number in range(count)]
+
+
+def _drawn(count: int, seed: int, key: str) -> list[float]:
+    return [float(share) for share in numpy_stream(seed, "sweep", key).random(count)]
+
+
+_SPACINGS: dict[str, Callable[[int, int, str], list[float]]] = {
+    "lin": _even,
+    "log": _even,
+    "uniform": _drawn,
+    "loguniform": _drawn,
+}
+
+
+def _quantity(text: str, like: str = "") -> tuple[float, float, str]:
+    """(value in the base unit, one of its own unit in the base unit, the unit); of the kind of the unit *like*."""
+    value = parse_value(text)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not like:
+        return float(value), 1.0, ""
+    unit = text.lstrip("+-0123456789.eE ") if isinstance(value, str) else ""
+    for parse in _PARSERS:
+        try:
+            parse(f"1 {like or unit}")
+            return float(parse(text)), float(parse(f"1 {unit}")), unit
+        except units.UnitError:
+            continue
+    raise UsageError(
+        Problem("", repr(text), f"a quantity that {like} measures, too" if like else "a number, or one with a unit")
+    )
+
+
+_PARSERS: tuple[Callable[[object], float], ...] = (
+    units.parse_bandwidth,
+    units.parse_latency,
+    units.parse_size,
+    units.parse_rate,
+    units.parse_power,
+    units.parse_price,
+)
+
+
+def _written(value: float, unit: str, digits: int) -> Any:
+    rounded = Decimal(f"{value:.{digits}g}")
+    if unit:
+        return f"{rounded:f} {unit}"
+    return int(rounded) if rounded == int(rounded) and abs(rounded) < 10**9 else float(rounded)
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    for number, value in enumerate(values):
+        if any(value == other and type(value) is type(other) for other in values[:number]):
+            raise UsageError(Problem("", f"{value!r} twice", "each value once"))
+    return values
+
+
+def _twice(keys: Sequence[str]) -> list[Problem]:
+    return [Problem("--set", f"{key} twice", "each key once") for key in sorted({k for k in keys if keys.count(k) > 1})]
+
+
+def _listed(names: Sequence[str] | dict[str, Any]) -> str:
+    *most, last = [f"{name}(...)" for name in names]
+    return f"{', '.join(most)} or {last}"

@@ -1,0 +1,211 @@
+"""Where the points of a sweep run: processes of this machine, Dask, Slurm. Existing engines, one small function each.
+
+This file knows calls and how to hand them out. It must not know what a point is.
+
+Each engine is a context manager that yields a function from calls to (number, error or None), as they end: in any
+order, each once. A call that ends without an error has done its work; a worker that dies is an error of its call alone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from simcluster.errors import Problem, UsageError
+from simcluster.interrupts import CtrlC
+from simcluster.sweeps.work import run_point, warm_up
+
+Call: TypeAlias = tuple[Any, ...]
+"""The arguments of `run_point`."""
+
+Outcomes: TypeAlias = Generator[tuple[int, str | None], None, None]
+Engine: TypeAlias = Callable[[Sequence[Call]], Outcomes]
+
+DIED = "its process died"
+MOST_JOBS = 1024
+TRIES = 2
+"""How often a call is made whose process died: whoever died beside it took it down with it."""
+
+
+@contextmanager
+def engine(name: str, jobs: int, logs: Path) -> Iterator[Engine]:
+    """The engine called *name*: "local", "dask", "dask=tcp://host:8786" or "slurm", with *jobs* workers."""
+    kind, _, address = name.partition("=")
+    if kind == "local" and not address:
+        yield lambda calls: _local(calls, jobs)
+    elif kind == "dask":
+        with _dask(jobs, address) as found:
+            yield found
+    elif kind == "slurm" and not address:
+        yield lambda calls: _slurm(calls, jobs, logs)
+    else:
+        raise UsageError(Problem("--engine", repr(name), "local, dask, dask=ADDRESS or slurm"))
+
+
+def default_jobs() -> int:
+    """As many as this process may use cores."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_jobs(jobs: int | None) -> None:
+    """Raise UsageError if *jobs* is no number of processes."""
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise UsageError(Problem("--jobs", str(jobs), f"1 to {MOST_JOBS}"))
+
+
+def _local(calls: Sequence[Call], jobs: int) -> Outcomes:
+    if jobs == 1:
+        for number, call in enumerate(calls):
+            run_point(*call)
+            yield number, None
+        return
+    tries = dict.fromkeys(range(len(calls)), 0)
+    while tries:
+        # A pool that breaks does not say by whom; whoever is alone in one that breaks has broken it.
+        suspects = [number for number, tried in tries.items() if tried]
+        batch = suspects[:1] or list(tries)
+        for number, error in _pool([(number, calls[number]) for number in batch], 1 if suspects else jobs):
+            tries[number] += 1
+            if error is None or tries[number] == TRIES:
+                del tries[number]
+                yield number, error
+
+
+def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
+    """Until the pool breaks or all are done; of a pool that breaks, those that were under way have died."""
+    context = multiprocessing.get_context("forkserver")
+    preload = ["simcluster.sweeps.orphans", "simcluster.experiment.node", "simcluster.experiment.run"]
+    context.set_forkserver_preload(preload)
+    start_fork_server()
+    waiting = list(reversed(calls))
+    under_way: dict[Future[None], int] = {}
+    with ProcessPoolExecutor(min(jobs, len(calls)), context, initializer=_begin) as pool:
+        try:
+            while waiting or under_way:
+                while waiting and len(under_way) < jobs:
+                    number, call = waiting.pop()
+                    with _main_hidden(), CtrlC(_kill_fork_server):
+                        under_way[pool.submit(run_point, *call)] = number
+                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for future in sorted(done, key=lambda future: under_way[future]):
+                    number = under_way.pop(future)
+                    error = future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        under_way[future] = number
+                        raise error
+                    yield number, f"{type(error).__name__}: {error}" if error is not None else None
+        except BrokenProcessPool:
+            for number in sorted(under_way.values()):
+                yield number, DIED
+        except (KeyboardInterrupt, GeneratorExit):
+            for process in list((pool._processes or {}).values()):
+                process.kill()  # its point would be waited for, and is run again by the next sweep
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def start_fork_server() -> None:
+    """A Ctrl-C never reaches it."""
+    resource_tracker.ensure_running()  # which unblocks SIGINT once it is started
+    with _main_hidden(), _out_of_reach():
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """While workers are started. They would import the script that sweeps, of which they need nothing: one that sweeps
+    whenever it is read would do so in each of them."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextmanager
+def _out_of_reach() -> Iterator[None]:
+    """While the fork server is started: a Ctrl-C at the terminal is the parent's to handle, after this block.
+
+    The server and its workers never take one.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _kill_fork_server() -> None:
+    """A worker that is being started is not known yet and could not be killed; a fork server takes seconds to begin."""
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _begin() -> None:
+    """In a new worker: ends it with whoever started it, even one that is killed, and imports what points need."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker has a parent"
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    warm_up()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def _dask(jobs: int, address: str) -> Iterator[Engine]:
+    try:
+        from distributed import Client, LocalCluster, as_completed
+    except ImportError:
+        raise UsageError(Problem("--engine", "dask", "the extra: pip install 'simcluster[dask]'")) from None
+
+    def through(client: Any) -> Engine:
+        def run(calls: Sequence[Call]) -> Outcomes:
+            futures = [client.submit(run_point, *call, pure=False) for call in calls]
+            numbers = {future.key: number for number, future in enumerate(futures)}
+            for future in as_completed(futures):
+                error = future.exception()
+                yield numbers[future.key], f"{type(error).__name__}: {error}" if error is not None else None
+
+        return run
+
+    if address:
+        with Client(address) as client:
+            yield through(client)
+        return
+    with (
+        LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
+        Client(cluster) as client,
+    ):
+        yield through(client)
+
+
+def _slurm(calls: Sequence[Call], jobs: int, logs: Path) -> Outcomes:
+    try:
+        import submitit
+    except ImportError:
+        raise UsageError(Problem("--engine", "slurm", "the extra: pip install 'simcluster[slurm]'")) from None
+    executor = submitit.AutoExecutor(folder=str(logs))
+    executor.update_parameters(name="simcluster", cpus_per_task=1, slurm_array_parallelism=jobs, timeout_min=24 * 60)
+    submitted = executor.map_array(run_point, *zip(*calls, strict=True))
+    numbers = {id(job): number for number, job in enumerate(submitted)}
+    for job in submitit.helpers.as_completed(submitted):
+        error = job.exception()
+        yield numbers[id(job)], f"{type(error).__name__}: {error}" if error is not None else None

@@ -1,0 +1,82 @@
+"""The points of a sweep: an experiment with one combination of values and one seed each, all of them valid.
+
+This file knows experiments and combinations. It must not know where or in which order they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simcluster.errors import Problem, UsageError
+from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.sweeps.axes import MOST_POINTS, Axis, combinations
+from simcluster.sweeps.digest import digest_of
+
+Source = str | Path | Mapping[str, Any]
+
+MOST_PROBLEMS = 20
+
+
+@dataclass(frozen=True)
+class Point:
+    """Point number *index*: what is swept has *values*; *digest* names its run, *document* is all of it."""
+
+    index: int
+    values: dict[str, Any]
+    seed: int
+    digest: str
+    document: dict[str, Any] = field(repr=False)
+
+
+def read_points(
+    experiment: Source,
+    axes: Sequence[Axis],
+    fixed: Mapping[str, Any],
+    *,
+    seeds: int = 1,
+    seed: int | None = None,
+    **options: Any,
+) -> list[Point]:
+    """Every combination with *seeds* seeds from the experiment's own (or *seed*) on; seeds change fastest.
+
+    All points have the same seeds, and random streams are keyed by names: points of one seed meet the same stragglers,
+    batches and faults, so their differences are differences. Raises UsageError with what is wrong with any of them.
+    """
+    combined = combinations(axes)
+    if seeds < 1 or seeds * len(combined) > MOST_POINTS:
+        found = f"{seeds} of each of {len(combined):,} combinations"
+        raise UsageError(Problem("--seeds", found, f"at least 1, and at most {MOST_POINTS:,} points"))
+    if seeds > 1 and any("seed" in axis.keys for axis in axes):
+        raise UsageError(Problem("--seeds", str(seeds), "either this or --set seed=..."))
+    points: list[Point] = []
+    problems: dict[str, Problem] = {}
+    for values in combined:
+        first = _read(experiment, {**fixed, **values}, seed, options, problems)
+        for number in range(seeds):
+            if first is None:
+                break
+            plan = (
+                first if not number else _read(experiment, {**fixed, **values}, first.seed + number, options, problems)
+            )
+            if plan is not None:
+                points.append(Point(len(points), values, plan.seed, digest_of(plan.document), plan.document))
+    if problems:
+        raise UsageError(list(problems.values())[:MOST_PROBLEMS])
+    return points
+
+
+def _read(
+    experiment: Source,
+    overrides: Mapping[str, Any],
+    seed: int | None,
+    options: Mapping[str, Any],
+    problems: dict[str, Problem],
+) -> Experiment | None:
+    try:
+        return read_experiment(experiment, overrides, seed=seed, **options)
+    except UsageError as error:
+        problems.update({str(problem): problem for problem in error.problems})
+        return None

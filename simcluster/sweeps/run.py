@@ -1,0 +1,166 @@
+"""Runs what has not run yet of a sweep, and makes its table.
+
+This file knows points, folders and engines. It must not know what an experiment means. Points are kept by what they
+depend on (their digest), so a finished run is never run twice, whoever asks for it: an interrupted sweep goes on, and a
+larger one has the smaller one's runs already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from simcluster.documents.user_code import refuse_while_loading
+from simcluster.errors import Problem, UsageError
+from simcluster.given_path import given_path
+from simcluster.inside import opened, write_whole
+from simcluster.kernels import heed_portable
+from simcluster.runs.folder import SUMMARY, check_links, check_writable
+from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP, SweepFolder
+from simcluster.sweeps.axes import Axis, read_axes
+from simcluster.sweeps.engines import check_jobs, default_jobs, engine
+from simcluster.sweeps.points import Point, Source, read_points
+from simcluster.sweeps.table import table, write_table
+from simcluster.sweeps.work import DIED, is_complete, note
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Progress = Callable[[int, int, int], None]
+"""Called with (points done, points in all, points that had run before)."""
+
+
+class Sweep(SweepFolder):
+    """A sweep of which also the *points* are at hand, and whose table need not have been written."""
+
+    def __init__(self, folder: Path, points: Sequence[Point], target: Mapping[str, float] | None = None) -> None:
+        super().__init__(folder, points[0].document["name"], list(points[0].values))
+        self.points = list(points)
+        self._target = target
+
+    @property
+    def folders(self) -> list[Path]:
+        return [self.folder / POINTS / point.digest for point in self.points]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        return table(self.points, self.folders, self._target)
+
+    @property
+    def configs(self) -> list[Mapping[str, Any] | None]:
+        ran = [(folder / SUMMARY).is_file() for folder in self.folders]
+        return [point.document if has_run else None for point, has_run in zip(self.points, ran, strict=True)]
+
+
+def sweep(
+    experiment: Source,
+    values: Mapping[str, Any] | None = None,
+    *,
+    sets: Sequence[str] = (),
+    pairs: Sequence[str] = (),
+    seeds: int = 1,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    engine_name: str = "local",
+    target: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
+    report: bool = True,
+    progress: Progress | None = None,
+    **replaced: Any,
+) -> Sweep:
+    """Runs *experiment* at every combination of *values*: `sweep("quickstart", {"algorithm.pull_interval": [1, 4]})`.
+
+    *values* map dotted keys to lists; *sets* and *pairs* are texts as the command line has them. *seeds*: so many at
+    each combination. *jobs* processes run at once, by default one a core. *out*, by default below `runs/`, keeps every
+    run that was ever made there. *target*, such as {"accuracy": 0.9}, adds the time it took to the table. *report*
+    may be left out. *replaced* are topology, algorithm and backend, as `run` has them; *options* are the backend's.
+
+    Raises UsageError, before anything is written, with what is wrong at any point. A run that fails is a row.
+    """
+    refuse_while_loading()
+    heed_portable(options or {})
+    fixed, axes = read_axes(sets, pairs, seed or 0)
+    axes = [*_given(values or {}), *axes]
+    points = read_points(experiment, axes, fixed, seeds=seeds, seed=seed, **replaced)
+    check_jobs(jobs)
+    _check_target(target)
+    folder = given_path(out, "--out") if out is not None else Path("runs") / f"{points[0].document['name']}-sweep"
+    _check_folder(folder)
+    done = Sweep(folder, points, target)
+    _write_head(folder, axes, fixed, points)
+    run_missing(done, jobs or default_jobs(), engine_name, dict(options or {}), progress)
+    write_table(done.table, folder)
+    if report:
+        done.write_pages()
+    return done
+
+
+def run_missing(done: Sweep, jobs: int, engine_name: str, options: dict[str, Any], progress: Progress | None) -> None:
+    """Runs every point whose folder is not complete."""
+    wanted = dict(zip([point.digest for point in done.points], done.points, strict=True))
+    folders = {digest: done.folder / POINTS / digest for digest in wanted}
+    missing = [digest for digest in wanted if not is_complete(folders[digest])]
+    before = count = len(wanted) - len(missing)
+    if progress is not None:
+        progress(count, len(wanted), before)
+    if not missing:
+        return
+    with engine(engine_name, jobs, done.folder / LOGS) as run_all:
+        calls = [(wanted[digest].document, str(folders[digest]), options) for digest in missing]
+        with closing(run_all(calls)) as outcomes:
+            for number, error in outcomes:
+                folder = folders[missing[number]]
+                if error is not None and not is_complete(folder):
+                    note(folder, DIED, error)
+                count += 1
+                if progress is not None:
+                    progress(count, len(wanted), before)
+
+
+def _given(values: Mapping[str, Any]) -> list[Axis]:
+    problems = [
+        Problem(key, repr(found), "a list of values")
+        for key, found in values.items()
+        if isinstance(found, (str, bytes, Mapping)) or not hasattr(found, "__iter__") or not list(found)
+    ]
+    if problems:
+        raise UsageError(problems)
+    return [Axis((key,), tuple((value,) for value in found)) for key, found in values.items()]
+
+
+def _check_target(target: Mapping[str, float] | None) -> None:
+    for name, value in (target or {}).items():
+        if name not in ("loss", "accuracy") or isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UsageError(Problem("--target", f"{name}={value!r}", "accuracy=NUMBER or loss=NUMBER"))
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(Problem("--out", f"the file {folder}", "a folder, or a name that is free"))
+    check_links(folder, (POINTS,), (LOGS,))
+    check_writable(folder, "--out")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / SWEEP).is_file():
+        raise UsageError(
+            Problem("--out", f"{folder} with other things in it", "a sweep's folder, an empty or a new one")
+        )
+
+
+def _write_head(folder: Path, axes: Sequence[Axis], fixed: Mapping[str, Any], points: Sequence[Point]) -> None:
+    """Writes what is swept: enough to read the table by."""
+    head = {
+        "experiment": points[0].document["name"],
+        "axes": [{key: [values[i] for values in axis.values] for i, key in enumerate(axis.keys)} for axis in axes],
+        "fixed": dict(fixed),
+        "seeds": sorted({point.seed for point in points}),
+        "points": len(points),
+    }
+    with opened(folder, POINTS, make=True):
+        pass
+    write_whole(folder, SWEEP, content=yaml.safe_dump(json.loads(json.dumps(head)), sort_keys=False).encode())

@@ -1,0 +1,108 @@
+"""One tidy table of a sweep: a row per point, what was swept first, then what came of it.
+
+This file knows points and run folders. It must not know who ran them, nor when: of one sweep the table is the same to
+the byte, however it was computed, so nothing in it is of the clock on the wall (but where a run itself is measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from simcluster.inside import read, write_whole
+from simcluster.runs.folder import METRICS, SUMMARY, read_summary
+from simcluster.runs.sweep_folder import TABLE_CSV, TABLE_PARQUET
+from simcluster.runs.tables import METRIC_COLUMNS, read_table
+from simcluster.sweeps.points import Point
+from simcluster.sweeps.work import DIED, ERROR
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOTE_BYTES = 10 << 20
+
+NUMBERS = ("elapsed_s", "steps", "loss", "accuracy", "messages_sent", "bytes_sent", "joules", "price_usd")
+"""Taken from summary.json as they are."""
+
+
+def table(points: Sequence[Point], folders: Sequence[Path], target: Mapping[str, float] | None = None) -> pd.DataFrame:
+    """Columns: point, seed, each swept key, status, the numbers of the run, its hashes, error, run (its folder's name).
+
+    With a *target* such as {"accuracy": 0.9}, also `time_to_target_s`: when the evaluated value first got there, else
+    nothing.
+    """
+    import pandas as pd
+
+    rows = [_row(point, folder, target) for point, folder in zip(points, folders, strict=True)]
+    frame = pd.DataFrame(rows)
+    for key in points[0].values:
+        # A column of both numbers and words is one of words; lists and mappings are written as they would be typed.
+        if not _one_kind(frame[key]):
+            frame[key] = [_typed(value) for value in frame[key]]
+    return frame
+
+
+def write_table(frame: pd.DataFrame, folder: Path) -> None:
+    """As CSV and as Parquet, each replaced as a whole."""
+    for name, write in ((TABLE_CSV, frame.to_csv), (TABLE_PARQUET, frame.to_parquet)):
+        write_whole(folder, name, content=partial(write, index=False))
+
+
+def _row(point: Point, folder: Path, target: Mapping[str, float] | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"point": point.index, "seed": point.seed, **point.values}
+    summary = _summary(folder)
+    row["status"] = summary.get("status", "failed")
+    row |= {name: summary.get(name) for name in NUMBERS}
+    staleness = summary.get("staleness") or {}
+    row |= {"staleness_mean": staleness.get("mean"), "staleness_max": staleness.get("max")}
+    if target:
+        row["time_to_target_s"] = _reached_s(folder, target) if summary else None
+    row |= {name: summary.get(name) for name in ("weights_sha256", "trace_sha256")}
+    row["error"] = _error(folder, summary)
+    row["run"] = folder.name
+    return row
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    return read_summary(folder) if (folder / SUMMARY).is_file() else {}
+
+
+def _error(folder: Path, summary: Mapping[str, Any]) -> str | None:
+    if summary:
+        error = summary.get("error")
+        return f"{error['type']}: {error['message']}" if error else None
+    notes = [
+        read(folder, name, most_bytes=NOTE_BYTES).decode(errors="replace").strip()
+        for name in (ERROR, DIED)
+        if (folder / name).is_file()
+    ]
+    return notes[0] if notes else "never ran"
+
+
+def _reached_s(folder: Path, target: Mapping[str, float]) -> float | None:
+    """When rank 0's evaluation first was at least as good as every value of *target*; losses are to fall."""
+    metrics = read_table(folder, METRICS, METRIC_COLUMNS)
+    reached: list[float] = []
+    for name, wanted in target.items():
+        rows = metrics[metrics["name"] == f"eval_{name}"]
+        good = rows[rows["value"] <= wanted] if name == "loss" else rows[rows["value"] >= wanted]
+        if good.empty:
+            return None
+        reached.append(float(good["time_s"].min()))
+    return max(reached)
+
+
+def _one_kind(values: Any) -> bool:
+    kinds = {
+        bool if isinstance(value, bool) else float if isinstance(value, (int, float)) else type(value)
+        for value in values
+    }
+    return kinds in ({bool}, {float}, {str})
+
+
+def _typed(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,1 @@
+"""Draws a topology and states its facts."""

@@ -1,0 +1,223 @@
+"""Draws a topology as SVG: nodes with their devices, links with their numbers and, after a run, their use.
+
+This file knows shapes, words and colours. It must not know how nodes are placed (`layout`, `labels`), nor
+files. Nothing is fetched from anywhere, and all text is escaped: names come from files that somebody else may
+have written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from html import escape
+from typing import NamedTuple, TypeAlias
+
+from simcluster.topology.draw.labels import Box, between, place_labels
+from simcluster.topology.draw.layout import Point, Size, place, scale
+from simcluster.topology.draw.sites import sites_svg
+from simcluster.topology.draw.style import NAME_SIZE, SMALL_SIZE, SVG_STYLE, svg_text, text_width
+from simcluster.topology.model.model import Link, Node, Topology
+from simcluster.units import format_bandwidth, format_latency, format_size
+
+LinkUse: TypeAlias = Mapping[str, tuple[float, float]]
+"""Link name -> (fraction of the time it was busy, bytes it carried both ways)."""
+
+MAX_LABELLED = 24
+"""With more links, those that all say the same are not labelled one by one; none is, if many are left."""
+_MOST_LABELS = 60
+
+_MARGIN = 28.0
+_LINE_HEIGHT = 14.0
+# While labels overlap, everything moves apart by this much, so often at most.
+_GROWTH, _ROUNDS = 1.12, 8
+_MARK = 36
+# Busy fractions at which the colour changes.
+_BUSY_STEPS = (0.05, 0.25, 0.5, 0.8)
+_BUSY_WORDS = ("under 5 %", "5 to 25 %", "25 to 50 %", "50 to 80 %", "over 80 % busy")
+
+
+class _Drawing(NamedTuple):
+    at: dict[str, Point]
+    sizes: dict[str, Size]
+    labels: list[list[str]]
+    places: list[Box | None]
+
+
+def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
+    """An <svg> element to put into a page. *link_use* colours each link by how busy it was, and says so.
+
+    It is as wide as its page at most, but never so small that its text cannot be read: let its parent scroll.
+    """
+    drawing = _arrange(topology, link_use)
+    rank = {name: position for position, name in enumerate(topology.workers)}
+    parts = sites_svg(topology, drawing.at, drawing.sizes, [place for place in drawing.places if place])
+    parts += [_line(link, drawing, link_use) for link in topology.links]
+    parts += [_label(*label) for label in zip(drawing.labels, drawing.places, strict=True) if label[1]]
+    parts += [_box(node, drawing, rank.get(node.name)) for node in topology.nodes.values()]
+    width = max(x + drawing.sizes[name][0] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
+    height = max(y + drawing.sizes[name][1] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
+    legend = _legend(topology, link_use)
+    width = max(width, *(_legend_width(words) + 2 * _MARGIN for _, words in legend), 0.0)
+    x = _MARGIN
+    for mark, words in legend:
+        if x > _MARGIN and x + _legend_width(words) + _MARGIN > width:
+            x, height = _MARGIN, height + 20
+        text = svg_text(_MARK + 8, 0, words, "small start")
+        parts.append(f'<g transform="translate({x:.0f} {height:.0f})">{mark}{text}</g>')
+        x += _legend_width(words) + 22
+    height += 20 if legend else 0
+    title = f"{topology.name}: {len(topology.workers)} workers, {len(topology.links)} links"
+    return (
+        f'<svg class="topology" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(title)}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'style="max-width:100%;min-width:{min(width, max(320.0, width * 0.85)):.0f}px;height:auto">'
+        f"<style>{SVG_STYLE}</style>{''.join(parts)}</svg>"
+    )
+
+
+def _arrange(topology: Topology, link_use: LinkUse | None) -> _Drawing:
+    sizes = {node.name: _size(node) for node in topology.nodes.values()}
+    ends = [(link.a, link.b) for link in topology.links]
+    labels = _labels(topology, link_use)
+    widest = max((_label_size(lines) for lines in labels if lines), default=(20.0, 20.0))
+    # Some of the link is to be seen on both sides of its label.
+    room = (widest[0] + 40, widest[1] + 32)
+    at = scale(place(list(topology.nodes), ends), sizes, ends, (22.0, 16.0), room)
+    wanted = [_label_size(words) if words else None for words in labels]
+    for _ in range(_ROUNDS):
+        boxes = {name: Box(*at[name], width / 2 + 2, height / 2 + 2) for name, (width, height) in sizes.items()}
+        places, clear = place_labels([between(boxes[a], boxes[b]) for a, b in ends], wanted, list(boxes.values()))
+        if clear:
+            break
+        at = {name: (x * _GROWTH, y * _GROWTH) for name, (x, y) in at.items()}
+    left = min(x - sizes[name][0] / 2 for name, (x, _) in at.items()) - _MARGIN
+    top = min(y - sizes[name][1] / 2 for name, (_, y) in at.items()) - _MARGIN
+    at = {name: (x - left, y - top) for name, (x, y) in at.items()}
+    moved = [place and place._replace(x=place.x - left, y=place.y - top) for place in places]
+    return _Drawing(at, sizes, labels, moved)
+
+
+def _size(node: Node) -> Size:
+    name = text_width(node.name, NAME_SIZE)
+    if node.device is None:
+        return max(name + 18, 46), 28.0
+    lines = _about(node)
+    rank = 30
+    width = max(name + rank, *(text_width(line, SMALL_SIZE) for line in lines))
+    return width + 20, 30 + _LINE_HEIGHT * len(lines)
+
+
+def _about(node: Node) -> list[str]:
+    assert node.device is not None
+    lines = [node.device.name]
+    if node.device.straggler is not None:
+        lines.append(str(node.device.straggler))
+    return lines
+
+
+def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
+    """The lines of each link's label; none for the commonest one where there are too many links."""
+    labels = []
+    for link in topology.links:
+        lines = [format_bandwidth(link.bandwidth_Bps), f"{format_latency(link.latency_s)}, {link.duplex}"]
+        if link_use is not None and link.name in link_use:
+            busy, size_bytes = link_use[link.name]
+            lines.append(f"{busy * 100:.0f} % busy, {format_size(size_bytes)}")
+        labels.append(lines)
+    common = _commonest(topology)
+    if common is not None:
+        labels = [
+            lines[2:] if _numbers(link) == common else lines for link, lines in zip(topology.links, labels, strict=True)
+        ]
+    if sum(bool(lines) for lines in labels) > _MOST_LABELS:
+        return [[] for _ in labels]
+    return labels
+
+
+def _numbers(link: Link) -> str:
+    return str(link)
+
+
+def _commonest(topology: Topology) -> str | None:
+    """What most links say, if there are too many links to say it on each."""
+    if len(topology.links) <= MAX_LABELLED:
+        return None
+    return Counter(_numbers(link) for link in topology.links).most_common(1)[0][0]
+
+
+def _label_size(lines: list[str]) -> Size:
+    return max(text_width(line, SMALL_SIZE) for line in lines) + 8, _LINE_HEIGHT * len(lines) + 4
+
+
+def _line(link: Link, drawing: _Drawing, link_use: LinkUse | None) -> str:
+    (ax, ay), (bx, by) = drawing.at[link.a], drawing.at[link.b]
+    # 1 Mbps and less is drawn thin, and each factor of ten adds as much again.
+    width = min(6.0, 1.0 + 0.8 * math.log10(max(link.bandwidth_Bps / 125e3, 1.0)))
+    classes = f"link {link.duplex}"
+    use = ""
+    if link_use is not None:
+        busy, size_bytes = link_use.get(link.name, (0.0, 0.0))
+        classes += f" busy{sum(busy >= step for step in _BUSY_STEPS)}"
+        use = f"; {busy * 100:.1f} % busy, {format_size(size_bytes)}"
+    about = escape(f"{link.name}: {link}{use}. {link.source}")
+    return (
+        f'<line class="{classes}" x1="{ax:.1f}" y1="{ay:.1f}" x2="{bx:.1f}" y2="{by:.1f}" '
+        f'stroke-width="{width:.1f}"><title>{about}</title></line>'
+    )
+
+
+def _box(node: Node, drawing: _Drawing, rank: int | None) -> str:
+    x, y = drawing.at[node.name]
+    width, height = drawing.sizes[node.name]
+    shape = (
+        f'<rect x="{x - width / 2:.1f}" y="{y - height / 2:.1f}" width="{width:.1f}" height="{height:.1f}" '
+        f'rx="{6 if node.is_worker else 13}"/>'
+    )
+    if node.device is None:
+        words, about = svg_text(x, y, node.name, "name"), f"{node.kind} {node.name}"
+    else:
+        lines = _about(node)
+        top = y - height / 2 + 17
+        words = svg_text(x, top, f"{rank} · {node.name}", "name")
+        words += "".join(svg_text(x, top + 17 + _LINE_HEIGHT * k, line, "small") for k, line in enumerate(lines))
+        about = f"rank {rank}, {node.name}: {node.device}. {node.device.source}"
+    return f'<g class="{node.kind}"><title>{escape(about)}</title>{shape}{words}</g>'
+
+
+def _label(lines: list[str], where: Box | None) -> str:
+    assert where is not None
+    top = -_LINE_HEIGHT * (len(lines) - 1) / 2
+    words = "".join(svg_text(0, top + _LINE_HEIGHT * k, line, "label") for k, line in enumerate(lines))
+    turn = f" rotate({where.turn:.1f})" if where.turn else ""
+    width, height = _label_size(lines)
+    under = (
+        f'<rect class="under" x="{-width / 2:.1f}" y="{-height / 2:.1f}" width="{width:.1f}" '
+        f'height="{height:.1f}" rx="5"/>'
+    )
+    return f'<g transform="translate({where.x:.1f} {where.y:.1f}){turn}">{under}{words}</g>'
+
+
+def _legend(topology: Topology, link_use: LinkUse | None) -> list[tuple[str, str]]:
+    """(mark, words) of each line below the drawing."""
+    rows = []
+    common = _commonest(topology)
+    if not any(_labels(topology, link_use)) and len({_numbers(link) for link in topology.links}) > 1:
+        rows.append((_mark("link full"), "point at a link to read its numbers"))
+    elif common is not None:
+        duplex = next(link.duplex for link in topology.links if _numbers(link) == common)
+        rows.append((_mark(f"link {duplex}"), f"links without numbers: {common}"))
+    duplexes = {link.duplex for link in topology.links}
+    words = {"half": "half duplex: both ways share it", "free": "contention-free: every flow has all of it"}
+    rows += [(_mark(f"link {kind}"), text) for kind, text in words.items() if kind in duplexes]
+    if link_use is not None:
+        rows += [(_mark(f"link busy{step}"), text) for step, text in enumerate(_BUSY_WORDS)]
+    return rows
+
+
+def _legend_width(words: str) -> float:
+    return _MARK + 8 + text_width(words, SMALL_SIZE)
+
+
+def _mark(classes: str) -> str:
+    return f'<line class="{classes}" x1="0" y1="0" x2="{_MARK}" y2="0" stroke-width="4"/>'

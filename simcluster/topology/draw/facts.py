@@ -1,0 +1,227 @@
+"""What a user should know about a topology before running anything on it, in words.
+
+This file knows how to look at a topology. It must not know how one is read, nor what is run on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from simcluster.topology.model.model import Hop, Node, Topology
+from simcluster.units import format_bandwidth, format_latency, format_rate, format_size
+
+MAX_PAIRS_OF = 256
+"""With more workers, routes are looked at from every k-th worker only, and the report says so."""
+
+MOST_WORK = 2_000_000
+"""Links that searches for routes follow, and hops of these routes: seconds. With more, fewer workers are chosen."""
+
+MOST_NAMED = 12
+"""Nodes of a route that are named."""
+
+_EXAMPLE_BYTES = 1_000_000
+
+
+class Survey(NamedTuple):
+    """Facts about the routes between pairs of *chosen* workers; *exact* if these are all of them."""
+
+    diameter: tuple[str, str]
+    longest: tuple[str, str]
+    narrowest: tuple[str, str]
+    chosen: int
+    exact: bool
+
+
+def survey(topology: Topology) -> Survey | None:
+    """The pairs with the most hops, the greatest latency and the least bandwidth; None for a single worker.
+
+    Of equals, the pair of the lowest ranks.
+    """
+    workers = topology.workers
+    if len(workers) < 2:
+        return None
+    step = math.ceil(len(workers) / MAX_PAIRS_OF)
+    chosen = workers[::step]
+    while len(chosen) > 2 and _work(topology, chosen, len(chosen) * (len(chosen) - 1) // 2) > MOST_WORK:
+        step *= 2
+        chosen = workers[::step]
+    pairs = list(combinations(chosen, 2))
+    return Survey(
+        max(pairs, key=lambda pair: len(topology.route(*pair))),
+        max(pairs, key=lambda pair: topology.route_latency_s(*pair)),
+        min(pairs, key=lambda pair: topology.route_bandwidth_Bps(*pair)),
+        len(chosen),
+        step == 1,
+    )
+
+
+def _work(topology: Topology, starts: Sequence[str], routes: int) -> int:
+    """Return how much it takes to find *routes* routes from *starts*, as MOST_WORK counts it.
+
+    All nodes that hang on the same switch by one link share its search.
+    """
+    first: dict[str, str] = {}
+    several = set()
+    for link in topology.links:
+        for end, other in ((link.a, link.b), (link.b, link.a)):
+            if first.setdefault(end, other) != other:
+                several.add(end)
+    searches = len({name if name in several else first.get(name, name) for name in starts})
+    some = starts[:: max(1, len(starts) // 8)]
+    hops = max(len(topology.route(some[0], name)) for name in some)
+    return searches * (len(topology.nodes) + 2 * len(topology.links)) + routes * hops
+
+
+def halves_Bps(topology: Topology) -> float | None:
+    """Bandwidth between the lower and the upper half of the ranks, each way, as the routes use it.
+
+    Rank i of the lower half sends to rank i + n/2 at once; the slowest of these flows, times their number,
+    when every link is shared equally. Not the true bisection bandwidth, the least over all ways to halve the
+    cluster: to find that is NP-hard. 0 with fewer than two workers; None if the routes would take too long to find.
+    """
+    workers = topology.workers
+    half = len(workers) // 2
+    if half > MAX_PAIRS_OF and _work(topology, workers[:half], half) > MOST_WORK:
+        return None
+    routes = [topology.route(a, b) for a, b in zip(workers[:half], workers[-half:], strict=True)] if half else []
+    seconds_per_B: dict[tuple[str, bool], float] = {}
+    for hop in (hop for route in routes for hop in route):
+        lane = _lane(hop)
+        seconds_per_B[lane] = seconds_per_B.get(lane, 0.0) + 1 / hop.link.bandwidth_Bps
+    rates = [
+        hop.link.bandwidth_Bps if hop.link.duplex == "free" else 1 / seconds_per_B[_lane(hop)]
+        for route in routes
+        for hop in route
+    ]
+    return min(rates, default=0.0) * len(routes)
+
+
+def _lane(hop: Hop) -> tuple[str, bool]:
+    """What flows share: one direction of a link, all of it if it is half duplex, or the medium that it is on."""
+    medium = hop.link.medium
+    return f"the medium {medium}" if medium else hop.link.name, hop.forward or hop.link.duplex == "half"
+
+
+def describe(topology: Topology) -> str:
+    """A page about *topology*: its nodes with their ranks, its links, and what its routes look like."""
+    kinds = [node.kind for node in topology.nodes.values()]
+    hosts = f"{_count(kinds.count('host'), 'bare host')}, " if "host" in kinds else ""
+    lines = [
+        f"{topology.name}: {_count(kinds.count('worker'), 'worker')}, {hosts}"
+        f"{_count(kinds.count('switch'), 'switch', 'switches')}, {_count(len(topology.links), 'link')}"
+    ]
+    if topology.description:
+        lines.append(" ".join(topology.description.split()))
+    lines += _network_lines(topology)
+    return "\n".join([*lines, "", *_node_lines(topology), "", *_link_lines(topology), "", *_route_lines(topology)])
+
+
+def _network_lines(topology: Topology) -> list[str]:
+    """What the file says of the network as a whole, where it says something."""
+    lines = []
+    if topology.network != "maxmin":
+        lines.append(f"network: modelled as {topology.network}")
+    if topology.routing != "shortest":
+        lines.append(f"routing: {topology.routing}, equally good ways are shared out among pairs")
+    if topology.paths:
+        lines.append(f"routes: {', '.join(' > '.join(path) for path in topology.paths)}")
+    if topology.inbox_bytes is not None:
+        unasked = f"{format_size(topology.inbox_bytes)} of each peer" if topology.inbox_bytes else "nothing"
+        lines.append(f"inboxes: a node takes in {unasked} unasked")
+    return lines + [f"background from {flow}" for flow in topology.background]
+
+
+def _node_lines(topology: Topology) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    ranks = {name: rank for rank, name in enumerate(topology.workers)}
+    devices = {node.device: str(node.device) for node in topology.nodes.values()}
+    for node in topology.nodes.values():
+        if node.device is None:
+            rows.append(("-", node.name, node.kind, node.site or ""))
+            continue
+        about = [devices[node.device], *([] if node.gateway else ["forwards nothing"])]
+        about += [f"at {node.address}" if node.port is None else f"at {node.address}:{node.port}"] * bool(node.address)
+        about += [node.site] * bool(node.site)  # type: ignore[list-item]
+        about += _message_words(node)
+        rows.append((str(ranks[node.name]), node.name, node.device.name, ", ".join(about)))
+    return _table(("rank", "node", "device", ""), rows)
+
+
+def _message_words(node: Node) -> list[str]:
+    """What messages take of a node, where they take something."""
+    overheads = (("send", node.send_overhead_s), ("receive", node.recv_overhead_s))
+    words = [f"{format_latency(seconds)} to {what} a message" for what, seconds in overheads if seconds]
+    if math.isfinite(node.host_bandwidth_Bps):
+        words.append(f"{format_bandwidth(node.host_bandwidth_Bps)} in and out together")
+    if node.send_buffer_bytes:
+        words.append(f"sends {format_size(node.send_buffer_bytes)} ahead")
+    return words
+
+
+def _link_lines(topology: Topology) -> list[str]:
+    rows = [
+        (
+            link.name,
+            format_bandwidth(link.bandwidth_Bps),
+            format_latency(link.latency_s),
+            link.duplex,
+            link.type or "",
+            ", ".join(link.conditions),
+        )
+        for link in topology.links
+    ]
+    return _table(("link", "bandwidth", "latency", "duplex", "type", ""), rows) if rows else ["no links"]
+
+
+def _route_lines(topology: Topology) -> list[str]:
+    devices = [node.device for node in topology.nodes.values() if node.device is not None]
+    if not devices:
+        return ["nothing computes here: for plain flows only"]
+    rates = [device.flops_per_s / (device.straggler.mean_factor if device.straggler else 1) for device in devices]
+    spread = max(rates) / min(rates)
+    equal = "all workers equally fast"
+    compared = equal if spread == 1 else f"the fastest worker {spread:.3g} times as fast as the slowest"
+    lines = [f"compute: {format_rate(sum(rates))} together, {compared}"]
+    found = survey(topology)
+    if found is None:
+        return lines
+    if not found.exact:
+        lines.append(f"(routes between {found.chosen} of the workers, evenly chosen)")
+    hops = len(topology.route(*found.diameter))
+    lines.append(f"diameter: {_count(hops, 'hop')}, {_way(topology, *found.diameter)}")
+    lines.append(
+        f"longest latency: {format_latency(topology.route_latency_s(*found.longest))} one way, "
+        f"{_way(topology, *found.longest)}"
+    )
+    narrowest_Bps = topology.route_bandwidth_Bps(*found.narrowest)
+    seconds = topology.route_latency_s(*found.narrowest) + _EXAMPLE_BYTES / narrowest_Bps
+    lines.append(
+        f"narrowest route: {format_bandwidth(narrowest_Bps)}, {_way(topology, *found.narrowest)}; "
+        f"{format_size(_EXAMPLE_BYTES)} takes {format_latency(seconds)}"
+    )
+    halves = halves_Bps(topology)
+    together = (
+        "not computed for this many routes" if halves is None else f"{format_bandwidth(halves)} together each way"
+    )
+    return [*lines, f"lower to upper half of the ranks, all at once: {together}"]
+
+
+def _way(topology: Topology, a: str, b: str) -> str:
+    names = [a, *(hop.target for hop in topology.route(a, b))]
+    if len(names) > MOST_NAMED:
+        names[MOST_NAMED // 2 : -MOST_NAMED // 2] = ["..."]
+    return " > ".join(names)
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [head, *rows]
+    ]

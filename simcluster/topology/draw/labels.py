@@ -1,0 +1,107 @@
+"""Where to put the labels of links so that none lies on a node or on another label, if that can be had.
+
+This file knows rectangles and lines. It must not know SVG or what a label says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from simcluster.topology.draw.layout import Point, Size
+
+
+class Box(NamedTuple):
+    """A rectangle by its middle, its half width and half height, and its turn in degrees."""
+
+    x: float
+    y: float
+    half_width: float
+    half_height: float
+    turn: float = 0.0
+
+
+_PLACES = tuple(percent / 100 for percent in range(20, 81, 5))
+_TURNED_COST = 30.0
+_AWAY_COST = 40.0
+_ON_LINE_COST = 60.0
+_OVERLAP_COST = 1000.0
+_AIR = 5.0
+"""Between a label and the line of another link, or it could be taken for that link's."""
+
+
+def place_labels(
+    lines: Sequence[tuple[Point, Point]], sizes: Sequence[Size | None], nodes: Sequence[Box]
+) -> tuple[list[Box | None], bool]:
+    """A place on each of *lines* for a label of its size (None: no label), and whether all are clear.
+
+    A label prefers to be level, in the middle of its line, and off all other lines; it is never upside down.
+    """
+    placed: list[Box | None] = []
+    clear = True
+    for index, (line, size) in enumerate(zip(lines, sizes, strict=True)):
+        if size is None:
+            placed.append(None)
+            continue
+        taken = [*nodes, *(box for box in placed if box is not None)]
+        best, cost = None, math.inf
+        for box, own_cost in _candidates(line, size):
+            found = own_cost + _OVERLAP_COST * sum(overlap(box, other) for other in taken)
+            found += _ON_LINE_COST * sum(touches(box, other, _AIR) for k, other in enumerate(lines) if k != index)
+            if found < cost:
+                best, cost = box, found
+        placed.append(best)
+        clear = clear and best is not None and not any(overlap(best, other) for other in taken)
+    return placed, clear
+
+
+def _candidates(line: tuple[Point, Point], size: Size) -> Iterator[tuple[Box, float]]:
+    (ax, ay), (bx, by) = line
+    along = math.degrees(math.atan2(by - ay, bx - ax))
+    along = (along + 90) % 180 - 90
+    for place in _PLACES:
+        x, y = ax + (bx - ax) * place, ay + (by - ay) * place
+        away = _AWAY_COST * abs(place - 0.5)
+        yield Box(x, y, size[0] / 2, size[1] / 2), away
+        if abs(along) > 5:
+            yield Box(x, y, size[0] / 2, size[1] / 2, along), away + _TURNED_COST
+
+
+def between(a: Box, b: Box) -> tuple[Point, Point]:
+    """The part of the line between two boxes' middles that lies in neither."""
+    dx, dy = b.x - a.x, b.y - a.y
+
+    def exit_of(box: Box) -> float:
+        return min(box.half_width / abs(dx) if dx else math.inf, box.half_height / abs(dy) if dy else math.inf, 0.5)
+
+    start, end = exit_of(a), exit_of(b)
+    return (a.x + dx * start, a.y + dy * start), (b.x - dx * end, b.y - dy * end)
+
+
+def overlap(one: Box, other: Box) -> bool:
+    """Whether two rectangles meet. They do not if they are apart along a side of one of them."""
+    dx, dy = other.x - one.x, other.y - one.y
+    for box in (one, other):
+        for extra in (0.0, 90.0):
+            angle = math.radians(box.turn + extra)
+            ux, uy = math.cos(angle), math.sin(angle)
+            if abs(dx * ux + dy * uy) >= _extent(one, ux, uy) + _extent(other, ux, uy):
+                return False
+    return True
+
+
+def _extent(box: Box, ux: float, uy: float) -> float:
+    """Half of what *box* covers in the direction (ux, uy)."""
+    angle = math.radians(box.turn)
+    c, s = math.cos(angle), math.sin(angle)
+    return box.half_width * abs(c * ux + s * uy) + box.half_height * abs(c * uy - s * ux)
+
+
+def touches(box: Box, line: tuple[Point, Point], air: float = 0.0) -> bool:
+    """Whether *line* comes as near as *air* to *box*: a line is a rectangle without height."""
+    (ax, ay), (bx, by) = line
+    length = math.hypot(bx - ax, by - ay)
+    turn = math.degrees(math.atan2(by - ay, bx - ax))
+    around = box._replace(half_width=box.half_width + air, half_height=box.half_height + air)
+    return overlap(around, Box((ax + bx) / 2, (ay + by) / 2, length / 2, 0.0, turn))

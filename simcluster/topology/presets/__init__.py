@@ -1,0 +1,1 @@
+"""Devices and links that have a name, and generators of common shapes."""

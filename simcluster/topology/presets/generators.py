@@ -1,0 +1,190 @@
+"""Regular topologies of any size, for questions about shape: star, ring, chain, complete, torus, two sites.
+
+This file knows shapes. What it makes goes through the same checks as a file, and its `document` can be
+written to one. Workers are called n0, n1, ... (in a torus n0_0, n0_1, ...), switches sw, sw0, sw1.
+
+Everywhere: *bandwidth* and *latency* are text with a unit or plain numbers (bytes a second, seconds);
+*latency* is that of one link, one way; *device* is a preset's name or the keys of a node, like {"flops": "1
+TFLOP/s"}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from itertools import combinations, pairwise
+from typing import Any, ParamSpec, TypeAlias
+
+from simcluster.errors import UsageError
+from simcluster.topology.model.model import Duplex, Topology
+from simcluster.topology.read.generated import MOST_WORKERS
+from simcluster.topology.read.read import loads
+from simcluster.units import write_bandwidth, write_latency
+
+DeviceKeys: TypeAlias = str | Mapping[str, Any]
+
+DEVICE = "x86-laptop"
+BANDWIDTH = "1 Gbps"
+LATENCY = "50 us"
+
+MOST_LINKS = 2 * MOST_WORKERS
+"""Checked before anything is made, as the number of workers is."""
+
+Made: TypeAlias = dict[str, Any]
+"""A document with nodes and links."""
+
+P = ParamSpec("P")
+
+MAKERS: dict[str, Callable[..., Made]] = {}
+"""Every generator by name, as the function that makes its document without reading it."""
+
+
+def _loading(make: Callable[P, Made]) -> Callable[P, Topology]:
+    """Enter *make* in MAKERS, and wrap it so that its document is read."""
+    MAKERS[make.__name__] = make
+
+    @wraps(make)
+    def load_made(*args: P.args, **kwargs: P.kwargs) -> Topology:
+        return loads(make(*args, **kwargs))
+
+    return load_made
+
+
+@_loading
+def star(
+    workers: int,
+    *,
+    bandwidth: str | float = BANDWIDTH,
+    latency: str | float = LATENCY,
+    duplex: Duplex = "full",
+    device: DeviceKeys = DEVICE,
+) -> Made:
+    """*workers* around one switch: a message crosses two links."""
+    names = _names(workers, at_least=1)
+    nodes = _workers(names, device) | {"sw": {"kind": "switch"}}
+    return _document(f"star-{workers}", nodes, _links(((name, "sw") for name in names), bandwidth, latency, duplex))
+
+
+@_loading
+def ring(
+    workers: int,
+    *,
+    bandwidth: str | float = BANDWIDTH,
+    latency: str | float = LATENCY,
+    duplex: Duplex = "full",
+    device: DeviceKeys = DEVICE,
+) -> Made:
+    """*workers* (3 at least), each with a link to the next and the last to the first."""
+    names = _names(workers, at_least=3)
+    links = _links([*pairwise(names), (names[-1], names[0])], bandwidth, latency, duplex)
+    return _document(f"ring-{workers}", _workers(names, device), links)
+
+
+@_loading
+def chain(
+    workers: int,
+    *,
+    bandwidth: str | float = BANDWIDTH,
+    latency: str | float = LATENCY,
+    duplex: Duplex = "full",
+    device: DeviceKeys = DEVICE,
+) -> Made:
+    """*workers*, each with a link to the next."""
+    names = _names(workers, at_least=1)
+    links = _links(pairwise(names), bandwidth, latency, duplex)
+    return _document(f"chain-{workers}", _workers(names, device), links)
+
+
+@_loading
+def complete(
+    workers: int,
+    *,
+    bandwidth: str | float = BANDWIDTH,
+    latency: str | float = LATENCY,
+    duplex: Duplex = "full",
+    device: DeviceKeys = DEVICE,
+) -> Made:
+    """*workers*, each with a link to every other."""
+    if workers * (workers - 1) // 2 > MOST_LINKS:
+        raise UsageError(f"{workers} workers, each with a link to every other: at most {MOST_LINKS} links")
+    names = _names(workers, at_least=1)
+    links = _links(combinations(names, 2), bandwidth, latency, duplex)
+    return _document(f"complete-{workers}", _workers(names, device), links)
+
+
+@_loading
+def torus(
+    rows: int,
+    columns: int,
+    *,
+    bandwidth: str | float = BANDWIDTH,
+    latency: str | float = LATENCY,
+    duplex: Duplex = "full",
+    device: DeviceKeys = DEVICE,
+) -> Made:
+    """A grid whose rows and columns are rings. A row or column of two has one link, of one none."""
+    if rows < 1 or columns < 1:
+        raise UsageError(f"a torus of {rows} x {columns}: at least 1 x 1")
+    if rows * columns > MOST_WORKERS:
+        raise UsageError(f"a torus of {rows} x {columns}: at most {MOST_WORKERS} workers")
+    names = [[f"n{row}_{column}" for column in range(columns)] for row in range(rows)]
+    pairs = [pair for line in [*names, *zip(*names, strict=True)] for pair in _closed(line)]
+    nodes = _workers([name for row in names for name in row], device)
+    return _document(f"torus-{rows}x{columns}", nodes, _links(pairs, bandwidth, latency, duplex))
+
+
+@_loading
+def two_sites(
+    workers_a: int,
+    workers_b: int,
+    *,
+    bandwidth: str | float = BANDWIDTH,
+    latency: str | float = LATENCY,
+    wan_bandwidth: str | float = "100 Mbps",
+    wan_latency: str | float = "20 ms",
+    duplex: Duplex = "full",
+    device: DeviceKeys = DEVICE,
+) -> Made:
+    """Two stars, around sw0 and sw1, whose switches are joined by one slow link."""
+    if workers_a < 1 or workers_b < 0:
+        raise UsageError(f"{workers_a} and {workers_b} workers: at least 1 and 0")
+    names = _names(workers_a + workers_b, at_least=1)
+    sites = {name: int(index >= workers_a) for index, name in enumerate(names)}
+    nodes = _workers(names, device)
+    for name, site in sites.items():
+        nodes[name]["site"] = f"site {site}"
+    nodes |= {f"sw{site}": {"kind": "switch", "site": f"site {site}"} for site in (0, 1)}
+    links = _links(((name, f"sw{site}") for name, site in sites.items()), bandwidth, latency, duplex)
+    links += _links([("sw0", "sw1")], wan_bandwidth, wan_latency, duplex)
+    return _document(f"two-sites-{workers_a}-{workers_b}", nodes, links)
+
+
+def _closed(line: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = list(pairwise(line))
+    return [*pairs, (line[-1], line[0])] if len(line) > 2 else pairs
+
+
+def _names(count: int, at_least: int) -> list[str]:
+    if count < at_least:
+        raise UsageError(f"{count} workers: at least {at_least}")
+    if count > MOST_WORKERS:
+        raise UsageError(f"{count} workers: at most {MOST_WORKERS}")
+    return [f"n{index}" for index in range(count)]
+
+
+def _workers(names: Iterable[str], device: DeviceKeys) -> dict[str, dict[str, Any]]:
+    keys = {"device": device} if isinstance(device, str) else dict(device)
+    return {name: dict(keys) for name in names}
+
+
+def _links(
+    pairs: Iterable[tuple[str, str]], bandwidth: str | float, latency: str | float, duplex: Duplex
+) -> list[dict[str, Any]]:
+    bandwidth = bandwidth if isinstance(bandwidth, str) else write_bandwidth(bandwidth)
+    latency = latency if isinstance(latency, str) else write_latency(latency)
+    keys = {"bandwidth": bandwidth, "latency": latency, "duplex": duplex}
+    return [{"between": list(pair), **keys} for pair in pairs]
+
+
+def _document(name: str, nodes: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> Made:
+    return {"name": name, "nodes": nodes, "links": links}

@@ -1,0 +1,93 @@
+"""Links that people own, each with the source of its numbers. Devices are in `device_presets`.
+
+This file is a table. Every number is what software gets, not what the box says: a link's bandwidth is what TCP
+carries. Where nothing was measured, *source* says "estimate" and how it was made. Whoever knows better overrides a
+number in the topology file, or measures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcluster.topology.model.model import Duplex, link_numbers
+from simcluster.topology.presets.devices import DEVICES
+from simcluster.units import parse_bandwidth, parse_latency
+
+# A TCP segment carries 1448 bytes (timestamps on) in 1538 bytes of wire: preamble, Ethernet, gap, IP and TCP.
+_ETHERNET = "0.941 of the line rate: 1448 bytes of data in each 1538 on the wire; latency estimate: {}"
+# Thunderbolt carries IP between two hosts as a host-to-host tunnel on one 20 Gb/s lane each way, not on the
+# 40 Gb/s that the cable and its displays and disks have; and packets cost the hosts more than the lane.
+_THUNDERBOLT = (
+    "IP over Thunderbolt runs at 20 Gb/s each way, not at the cable's 40; 16.4 Gb/s of TCP measured from a "
+    "MacBook Pro M2 (jiribrejcha.net)"
+)
+_THUNDERBOLT_LATENCY = (
+    "latency estimate: half of the about 300 us that articles on RDMA in macOS 26.2 report for an exchange "
+    "between Macs over TCP"
+)
+
+
+@dataclass(frozen=True)
+class LinkType:
+    """What a link of this type has unless the file says otherwise."""
+
+    name: str
+    bandwidth_Bps: float
+    latency_s: float
+    duplex: Duplex
+    source: str
+
+    def __str__(self) -> str:
+        return link_numbers(self.bandwidth_Bps, self.latency_s, self.duplex)
+
+
+def _link(name: str, bandwidth: str, latency: str, source: str, duplex: Duplex = "full") -> LinkType:
+    return LinkType(name, parse_bandwidth(bandwidth), parse_latency(latency), duplex, source)
+
+
+_LINKS = [
+    _link(
+        "thunderbolt-3",
+        "16 Gbps",
+        "150 us",
+        f"estimate: as Thunderbolt 4, whose lanes are as fast. {_THUNDERBOLT}; {_THUNDERBOLT_LATENCY}",
+    ),
+    _link("thunderbolt-4", "16.4 Gbps", "150 us", f"{_THUNDERBOLT}; {_THUNDERBOLT_LATENCY}"),
+    _link(
+        "thunderbolt-5",
+        "32.8 Gbps",
+        "150 us",
+        "estimate: twice Thunderbolt 4, as its lanes are twice as fast; RDMA, without TCP's cost, measured "
+        f"39.8 Gb/s between two Macs (hellas-ai/thunderbolt-ibverbs PR 28); {_THUNDERBOLT_LATENCY}",
+    ),
+    _link("ethernet-100m", "94.1 Mbps", "200 us", _ETHERNET.format("0.4 ms of ping")),
+    _link("ethernet-1g", "941 Mbps", "100 us", _ETHERNET.format("0.2 ms of ping")),
+    _link("ethernet-2.5g", "2.353 Gbps", "80 us", _ETHERNET.format("0.16 ms of ping")),
+    _link("ethernet-10g", "9.41 Gbps", "40 us", _ETHERNET.format("0.08 ms of ping")),
+    _link(
+        "wifi-5",
+        "480 Mbps",
+        "2 ms",
+        "estimate: 0.55 of 866.7 Mb/s (two streams, 80 MHz) is left for data; both ways share the air",
+        "half",
+    ),
+    _link(
+        "wifi-6",
+        "720 Mbps",
+        "1.5 ms",
+        "estimate: 0.6 of 1201 Mb/s (two streams, 80 MHz) is left for data; both ways share the air",
+        "half",
+    ),
+    _link(
+        "loopback",
+        "17 Gbps",
+        "10 us",
+        "estimate: TCP between two processes by uvloop, 2.1 GB/s and 20 us of round trip on a shared x86",
+        "free",
+    ),
+    _link("wan", "100 Mbps", "20 ms", "estimate: a fibre line at both ends, in one country, 40 ms of ping"),
+]
+
+LINKS: dict[str, LinkType] = {link.name: link for link in _LINKS}
+
+__all__ = ["DEVICES", "LINKS", "LinkType"]

@@ -1,0 +1,1 @@
+"""Reads a topology from YAML, part by part."""

@@ -1,0 +1,140 @@
+"""Turns networkx graphs, GraphML files and node-link JSON into the same document that YAML gives.
+
+This file knows their formats. A node's and an edge's attributes are the keys of the YAML file, with the same
+units; as GraphML has no mappings, a straggler is written `straggler.kind`, `straggler.factor` and so on, a measured
+kind of work `profile.mnist_mlp/gradient`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import networkx
+
+from simcluster.documents.yaml import MAX_DEPTH, Document, describe, read_text
+from simcluster.errors import Problem, UsageError
+from simcluster.topology.read.network import NETWORK_KEYS
+
+Attributes = Mapping[str, Any]
+
+
+def load_graphml(path: Path) -> Document:
+    """The document of a GraphML file. Raises UsageError if it is none."""
+    text = read_text(path)
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        # Entities are how a small XML file becomes a large one.
+        raise UsageError(Problem("GraphML", "a DOCTYPE or an entity", "plain GraphML", str(path)))
+    try:
+        graph = networkx.parse_graphml(text)
+    except (networkx.NetworkXError, SyntaxError, KeyError, ValueError, StopIteration) as error:
+        # ElementTree's ParseError is a SyntaxError that knows its line and column.
+        line, column = getattr(error, "position", (None, None))
+        reason = str(error) or type(error).__name__
+        raise UsageError(Problem("GraphML", "", f"GraphML: {reason}", str(path), line, column)) from None
+    return Document(from_graph(graph, str(path)), str(path))
+
+
+def load_node_link(path: Path) -> Document:
+    """The document of a JSON file in networkx's node-link form. Raises UsageError if it is none."""
+    text = read_text(path)
+    try:
+        data = json.loads(text, object_pairs_hook=_no_duplicates)
+    except json.JSONDecodeError as error:
+        problem = Problem("JSON", "", f"JSON: {error.msg}", str(path), error.lineno, error.colno)
+        raise UsageError(problem) from None
+    except (ValueError, RecursionError) as error:
+        reason = f"nesting of at most {MAX_DEPTH}" if isinstance(error, RecursionError) else str(error)
+        raise UsageError(Problem("JSON", "", f"JSON: {reason}", str(path))) from None
+    nodes = data.get("nodes") if isinstance(data, dict) else None
+    edges = data.get("edges", data.get("links")) if isinstance(data, dict) else None
+    if not isinstance(nodes, list) or not isinstance(edges, list):
+        raise UsageError(
+            Problem("JSON", describe(data), "node-link data: an object with lists nodes and edges", str(path))
+        )
+    about = data.get("graph") if isinstance(data.get("graph"), dict) else {}
+    problems: list[Problem] = []
+    named = _named(nodes, "nodes", ("id",), str(path), problems)
+    joined = _named(edges, "edges", ("source", "target"), str(path), problems)
+    problems += _refuse_directed(bool(data.get("directed")), str(path))
+    problems += _twice([name for (name,), _ in named], str(path))
+    if problems:
+        raise UsageError(problems)
+    return Document(_document(about, [(name, rest) for (name,), rest in named], joined), str(path))
+
+
+def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str, Any]:
+    """The document of a networkx graph. Raises UsageError if it is directed."""
+    problems = _refuse_directed(graph.is_directed(), file)
+    if problems:
+        raise UsageError(problems)
+    edges = [((str(a), str(b)), attributes) for a, b, attributes in graph.edges(data=True)]
+    return _document(graph.graph, [(str(name), data) for name, data in graph.nodes(data=True)], edges)
+
+
+def _document(
+    about: Attributes,
+    nodes: Iterable[tuple[str, Attributes]],
+    edges: Iterable[tuple[tuple[str, ...], Attributes]],
+) -> dict[str, Any]:
+    head = {key: about[key] for key in ("name", "description", *NETWORK_KEYS) if about.get(key)}
+    links = [{"between": list(ends), **_unflatten(attributes)} for ends, attributes in edges]
+    return {**head, "nodes": {name: _unflatten(attributes) for name, attributes in nodes}, "links": links}
+
+
+def _unflatten(attributes: Attributes) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, value in attributes.items():
+        _put(plain, str(key), value)
+    # networkx writes the edge's number in a multigraph, and GraphML the edge's id, as attributes of their
+    # own.
+    return {key: value for key, value in plain.items() if key not in ("id", "key")}
+
+
+def _put(place: dict[str, Any], key: str, value: Any) -> None:
+    """*value* at the dotted *key*; where something else stands on the way, under the key as it is written."""
+    outer, _, inner = key.partition(".")
+    if inner and isinstance(place.setdefault(outer, {}), dict):
+        _put(place[outer], inner, value)
+    else:
+        place[key] = value
+
+
+def _named(
+    entries: list[Any], where: str, keys: tuple[str, ...], file: str, problems: list[Problem]
+) -> list[tuple[tuple[str, ...], Attributes]]:
+    named: list[tuple[tuple[str, ...], Attributes]] = []
+    for index, entry in enumerate(entries):
+        ends = [entry.get(key) if isinstance(entry, dict) else None for key in keys]
+        if all(type(end) in (str, int) for end in ends):
+            rest = {key: value for key, value in entry.items() if key not in keys}
+            named.append((tuple(str(end) for end in ends), rest))
+        else:
+            expected = f"an object with {' and '.join(keys)}"
+            problems.append(Problem(f"{where}[{index}]", describe(entry), expected, file))
+    return named
+
+
+def _twice(names: list[str], file: str) -> list[Problem]:
+    seen: set[str] = set()
+    problems = []
+    for index, name in enumerate(names):
+        if name in seen:
+            problems.append(Problem(f"nodes[{index}]", f"a second node called {name}", "one", file))
+        seen.add(name)
+    return problems
+
+
+def _refuse_directed(directed: bool, file: str | None) -> list[Problem]:
+    expected = "an undirected one: a link carries both ways (duplex: full, half or free)"
+    return [Problem("graph", "a directed graph", expected, file)] if directed else []
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice")
+    return data

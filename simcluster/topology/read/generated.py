@@ -1,0 +1,137 @@
+"""A topology that names a generator in place of nodes and links: {generator: star, workers: 1024, bandwidth: 1 Gbps}.
+
+This file knows the generators' names and settings, and turns such a document into one with nodes and links. It must
+not know shapes, nor how nodes and links are read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, TypeAlias, get_args
+
+from simcluster.documents.fields import extreme
+from simcluster.documents.yaml import Document, parse_value
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.topology.model.model import Duplex
+from simcluster.topology.read.network import NETWORK_KEYS
+from simcluster.units import UnitError, parse_bandwidth, parse_latency
+
+Maker: TypeAlias = Callable[..., dict[str, Any]]
+
+GENERATOR = "generator"
+MOST_WORKERS = 2**20
+"""A worker takes about 3 kB, so a count is checked before anything is made."""
+
+OF_ALL = ("name", "description", "launch", *NETWORK_KEYS)
+"""Keys that every topology may have."""
+
+
+def is_generated(document: Document) -> bool:
+    return isinstance(document.data, dict) and GENERATOR in document.data
+
+
+def expand(document: Document, overrides: Mapping[str, Any]) -> tuple[Document, dict[str, Any]]:
+    """(*document* with nodes and links, those of *overrides* that are no settings of its generator).
+
+    Raises UsageError with every setting that is wrong.
+    """
+    generators = _generators()
+    rest = _apply(document, overrides, set().union(*(_settings(make) for make in generators.values())))
+    name = document.data[GENERATOR]
+    make = generators.get(name) if isinstance(name, str) else None
+    if make is None:
+        expected = f"the name of a generator: {nearest(str(name), generators)}"
+        raise UsageError(document.problem((GENERATOR,), expected=expected))
+    problems = _check(document, make)
+    if problems:
+        raise UsageError(problems)
+    settings = {
+        key: value for key, value in document.data.items() if value is not None and key not in (GENERATOR, *OF_ALL)
+    }
+    made = _make(document, make, settings)
+    for key in OF_ALL:
+        if document.data.get(key) is not None:
+            made[key] = document.data[key]
+    return Document(made, document.file), rest
+
+
+def _generators() -> Mapping[str, Maker]:
+    # Imported here, since generators are made of what reads documents.
+    from simcluster.topology.presets.generators import MAKERS
+
+    return MAKERS
+
+
+def _settings(make: Maker) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(make).parameters)
+
+
+def _apply(document: Document, overrides: Mapping[str, Any], settings: set[str]) -> dict[str, Any]:
+    rest = {}
+    for key, value in overrides.items():
+        first, *others = key.split(".")
+        if first == GENERATOR or first in settings:
+            value = parse_value(value) if isinstance(value, str) else value
+            document.override((first, *others), value, f"override {key}")
+        else:
+            rest[key] = value
+    return rest
+
+
+def _check(document: Document, make: Maker) -> list[Problem]:
+    """What is wrong with the settings, but for what only making the topology can tell."""
+    settings = _settings(make)
+    problems = [
+        document.problem((key,), found="an unknown key", expected=f"a known one: {nearest(key, known)}", at_key=True)
+        for known in [(GENERATOR, *OF_ALL, *settings)]
+        for key in document.data
+        if key not in known
+    ]
+    for key, parameter in settings.items():
+        value = document.data.get(key)
+        if value is None:
+            if parameter.default is parameter.empty:
+                problems.append(document.problem((key,), expected=f"a whole number: how many {key}"))
+        elif wrong := _wrong(key, value, parameter):
+            problems.append(document.problem((key,), expected=wrong))
+    return problems
+
+
+def _wrong(key: str, value: Any, parameter: inspect.Parameter) -> str:
+    """What *value* should have been, or nothing."""
+    if parameter.default is parameter.empty:
+        fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST_WORKERS
+        return "" if fits else f"a whole number of at most {MOST_WORKERS}"
+    if key == "duplex":
+        kinds = get_args(Duplex)
+        return "" if value in kinds else " or ".join(kinds)
+    if key == "device":
+        return "" if isinstance(value, (str, dict)) else "a preset's name, or the keys of a node"
+    try:
+        return extreme((parse_bandwidth if key.endswith("bandwidth") else parse_latency)(value))
+    except UnitError as error:
+        return error.expected
+
+
+def _make(document: Document, make: Maker, settings: Mapping[str, Any]) -> dict[str, Any]:
+    from simcluster.topology.read.read import loads
+
+    try:
+        made = make(**settings)
+        # A wrong device is wrong at every node: the first one is read ahead, and a problem is reported once.
+        loads({"nodes": dict(islice(made["nodes"].items(), 1))})
+    except UsageError as error:
+        problems = dict.fromkeys(_here(document, problem) for problem in error.problems)
+        raise UsageError(list(problems)) from None
+    return made
+
+
+def _here(document: Document, problem: Problem) -> Problem:
+    if problem.key.startswith("nodes."):
+        below = problem.key.split(".")[2:]
+        path = ("device", *below) if isinstance(document.data.get("device"), dict) else ("device",)
+        return document.problem(path, found=problem.found, expected=problem.expected)
+    found, _, expected = problem.expected.partition(": ")
+    return document.problem((GENERATOR,), found=f"{document.data[GENERATOR]} with {found}", expected=expected)

@@ -1,0 +1,100 @@
+"""Replaces values of a topology document by dotted keys: nodes.pi4.device, links.a-b.bandwidth, network.
+
+This file knows the keys of a document. What the values must hold is checked afterwards, with all the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from simcluster.documents.yaml import Document, KeyPath, parse_value
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.topology.read.conditions import BACKGROUND_KEYS, JITTER_KEYS, TRACE_KEYS
+from simcluster.topology.read.launch import LAUNCH_KEYS
+from simcluster.topology.read.links import LINK_KEYS
+from simcluster.topology.read.network import NETWORK_KEYS
+from simcluster.topology.read.nodes import NODE_KEYS
+from simcluster.topology.read.stragglers import STRAGGLER_KEYS
+from simcluster.topology.spread import LINK_SPREAD_KEYS, NODE_SPREAD_KEYS
+
+
+def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:
+    """Puts every override into *document*; returns what is wrong with those that fit nowhere.
+
+    Text means what it would mean in a file: "10" is a number. Later overrides see what earlier ones changed.
+    """
+    problems: list[Problem] = []
+    for key, value in overrides.items():
+        try:
+            path = _path(document, key)
+            value = parse_value(value) if isinstance(value, str) else value
+            document.override(path, value, f"override {key}")
+        except UsageError as error:
+            problems += error.problems
+    return problems
+
+
+def _path(document: Document, key: str) -> KeyPath:
+    first, *rest = key.split(".")
+    whole = ("name", "description", *NETWORK_KEYS)
+    if first in whole and not rest:
+        return (first,)
+    if first == "launch":
+        _check_keys(key, rest, LAUNCH_KEYS)
+        return (first, *rest)
+    if first not in ("nodes", "links"):
+        raise _unknown(key, first, (*whole, "launch", "nodes", "links"))
+    if not rest or not rest[0]:
+        raise UsageError(Problem(f"override {key}", "", f"{first}.NAME.KEY=VALUE"))
+    name, *keys = rest
+    place: KeyPath
+    if first == "nodes":
+        nodes = document.get(("nodes",))
+        if not isinstance(nodes, dict) or name not in nodes:
+            raise _unknown(key, name, nodes if isinstance(nodes, dict) else ())
+        place = ("nodes", name)
+        _check_keys(key, keys, NODE_KEYS)
+    else:
+        place = ("links", _link_index(document, key, name))
+        _check_keys(key, keys, LINK_KEYS)
+    return (*place, *keys)
+
+
+_INNER: dict[str, tuple[str, ...] | None] = {
+    "straggler": STRAGGLER_KEYS,
+    "profile": None,
+    "jitter": JITTER_KEYS,
+    "trace": TRACE_KEYS,
+    "background": BACKGROUND_KEYS,
+    "spread": (*LINK_SPREAD_KEYS, *NODE_SPREAD_KEYS),
+}
+"""Keys of a node or link that hold keys of their own; None for any."""
+
+
+def _check_keys(key: str, keys: list[str], known: tuple[str, ...]) -> None:
+    """*keys* must be none, one of *known*, or one of them that holds others and one of these."""
+    if keys and keys[0] not in known:
+        raise _unknown(key, keys[0], known)
+    if len(keys) > 1 and (keys[0] not in _INNER or len(keys) > 2):
+        raise UsageError(Problem(f"override {key}", "", f"no further key behind {keys[0]}"))
+    inner = _INNER.get(keys[0]) if keys else None
+    if len(keys) == 2 and inner is not None and keys[1] not in inner:
+        raise _unknown(key, keys[1], inner)
+
+
+def _link_index(document: Document, key: str, name: str) -> int:
+    """The link called *name*: both ends in either order."""
+    links = document.get(("links",))
+    names: list[str] = []
+    for index, link in enumerate(links if isinstance(links, list) else ()):
+        ends = link.get("between") if isinstance(link, dict) else None
+        if isinstance(ends, list) and len(ends) == 2:
+            if name in (f"{ends[0]}-{ends[1]}", f"{ends[1]}-{ends[0]}"):
+                return index
+            names.append(f"{ends[0]}-{ends[1]}")
+    raise _unknown(key, name, names)
+
+
+def _unknown(key: str, word: str, known: Iterable[str]) -> UsageError:
+    return UsageError(Problem(f"override {key}", f"the unknown {word!r}", f"a known key: {nearest(word, known)}"))

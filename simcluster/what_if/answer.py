@@ -1,0 +1,189 @@
+"""The answer in plain sentences: how much it is, what holds it up, where the time went, what to set, what to buy.
+
+This file knows effects and paths and puts them into words. It must not know how either was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+from simcluster.runs import words
+from simcluster.topology import Topology
+from simcluster.units import format_bandwidth, format_latency
+from simcluster.what_if.critical_path import CriticalPath, Part
+from simcluster.what_if.effects import LEAST, Effect, by_gain, by_price, ranked
+from simcluster.what_if.goal import Goal
+from simcluster.what_if.perturb import Kind
+
+LEAST_SHARE, MOST_PARTS = 0.02, 4
+"""Parts of the path that are told: of at least this share, and so many."""
+
+MOST_LISTED = 4
+
+NAMES: Mapping[Kind, str] = {
+    "bandwidth": "the bandwidth of {}",
+    "latency": "the latency of {}",
+    "loss": "the losses of {}",
+    "nic": "{}'s own bandwidth, its network card",
+    "overhead": "what {} takes for each message",
+    "device": "the device of {}",
+    "straggler": "{}, which is a straggler",
+    "setting": "the setting {}",
+}
+
+
+def bottleneck(effects: Sequence[Effect], goal: Goal) -> Effect | None:
+    """The change that gains most, of those on which all seeds agree if there are any; None if none gains a percent.
+
+    Where nothing is learnt, a setting that saves time may cost more steps, so only the cluster counts.
+    """
+    gaining = by_gain([e for e in effects if goal.learns or e.change.kind != "setting"])
+    return next(iter(sorted(gaining, key=lambda found: not found.is_certain)), None)
+
+
+def sentences(
+    goal: Goal,
+    base: Mapping[int, float],
+    staleness: float | None,
+    effects: Sequence[Effect],
+    purchases: Sequence[Effect],
+    path: CriticalPath,
+    topology: Topology,
+    *,
+    exact: bool = False,
+) -> list[str]:
+    """The answer; its first sentence after the value of the goal names the bottleneck. *exact*: as in `WhatIf`."""
+    found = [_now(goal, base, exact)]
+    best = bottleneck(effects, goal)
+    found.append(_named(best, goal, staleness, None if exact else len(base)) if best else _nothing(effects, goal))
+    others = [e for e in by_gain(effects) if e.change.kind != "setting" and e.is_certain and e is not best][:2]
+    if others:
+        listed = words.listing([f"{e.change.label} ({_less(e)})" for e in others])
+        found.append(f"Next, each alone: {listed}.")
+    found += _uncertain(effects, best)
+    found += _path(path, topology)
+    found += _of_settings(effects, best, goal)
+    found.append(_purchase(purchases, goal, None if exact else len(base)))
+    return found
+
+
+def _uncertain(effects: Sequence[Effect], best: Effect | None) -> Iterator[str]:
+    """Yield the limits of the calibration: the changes that may gain as much, and those that may gain nothing."""
+    as_good = [e.change.label for e in by_gain(effects) if best is not None and e is not best and e.overlaps(best)]
+    if as_good:
+        yield f"Within the uncertainty of the calibration as good: {_some(as_good)}."
+    within = [e.change.label for e in ranked(effects) if e.is_within and abs(e.relative or 0.0) >= LEAST]
+    if within:
+        yield f"Within the uncertainty of the calibration, and so no certain effect: {_some(within)}."
+
+
+def _some(labels: list[str]) -> str:
+    more = [f"{len(labels) - MOST_LISTED} more"] if len(labels) > MOST_LISTED else []
+    return words.listing([*labels[:MOST_LISTED], *more])
+
+
+def _now(goal: Goal, base: Mapping[int, float], exact: bool) -> str:
+    values = list(base.values())
+    seeds = f"the mean of {len(values)} seeds" if len(values) > 1 else "with any seed" if exact else "one seed"
+    low, high = goal.value(min(values)), goal.value(max(values))
+    spread = f", {low} to {high}" if low != high else ""
+    phrase = goal.phrase[0].upper() + goal.phrase[1:]
+    return f"{phrase} is {goal.value(fmean(values))} ({seeds}{spread})."
+
+
+def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None) -> str:
+    """*seeds* is None where they do not matter."""
+    name = NAMES[best.change.kind].format(best.change.part)
+    text = f"The bottleneck is {name}: with {_what(best)} {goal.phrase} is {goal.value(best.value)}, {_less(best)}"
+    text += f"{_spread(best, seeds) if seeds is not None else ''}."
+    fresher = best.staleness is not None and staleness is not None and best.staleness < staleness * 0.9
+    if best.change.kind == "setting" and fresher:
+        text = text.replace(f"is {name}:", f"is staleness ({name}):", 1)
+        old, new = words.number(staleness), words.number(best.staleness)
+        text += f" What is applied is {old} updates old on average, then {new}."
+    return text
+
+
+def _what(effect: Effect) -> str:
+    """'twice the bandwidth'."""
+    _, _, what = effect.change.label.partition(": ")
+    return {"straggler": "a device as fast as its numbers say"}.get(effect.change.kind, what)
+
+
+def _less(effect: Effect) -> str:
+    return f"{words.share(abs(effect.gain))} {'less' if effect.gain >= 0 else 'more'}"
+
+
+def _spread(effect: Effect, seeds: int) -> str:
+    if effect.lowest is None or effect.highest is None or seeds == 1:
+        return "; one seed, so how sure that is cannot be said" if seeds == 1 else ""
+    low, high = sorted((-effect.lowest, -effect.highest))
+    if words.share(abs(low)) == words.share(abs(high)) and low * high > 0:
+        return f", with each of {seeds} seeds"
+    sure = "" if effect.is_certain else "; the seeds disagree, so more of them are needed"
+    return f" ({low * 100:.3g} to {high * 100:.3g} % over {seeds} seeds{sure})"
+
+
+def _nothing(effects: Sequence[Effect], goal: Goal) -> str:
+    what = "change" if goal.learns else "change of a link or a device"
+    tried = sum(e.relative is not None and (goal.learns or e.change.kind != "setting") for e in effects)
+    return f"No single {what} gains a percent, of {tried}: several things hold it up together, or nothing does."
+
+
+def _path(path: CriticalPath, topology: Topology) -> Iterator[str]:
+    told = [part for part in path.parts if part.share >= LEAST_SHARE][:MOST_PARTS]
+    if not told:
+        return
+    beginning = (
+        f"Of the first {words.seconds(path.end_s)}, which the trace tells," if path.cut_short else "Of the time,"
+    )
+    listed = words.listing([f"{words.share(part.share)} went {in_words(part, topology)}" for part in told])
+    yield f"{beginning} {listed}."
+
+
+def in_words(part: Part, topology: Topology) -> str:
+    """'into waiting for messages between pi4 and mini1 to pass pi4-mini3 (941 Mbps)'."""
+    between = f"messages between {' and '.join(sorted(part.between))}" if part.between else "messages"
+    if part.kind == "compute":
+        device = topology.nodes[part.where].device
+        return f"into waiting for {part.where} to compute ({device.name if device else 'no device'})"
+    if part.kind == "nic":
+        own = format_bandwidth(topology.nodes[part.where].host_bandwidth_Bps)
+        return f"into waiting for {between} to pass {part.where}'s network card ({own})"
+    if part.kind == "idle":
+        return f"by without anything that {part.where} was seen to wait for, such as a timer"
+    link = next(link for link in topology.links if link.name == part.where)
+    if part.kind == "latency":
+        return f"into the latency of {part.where} ({format_latency(link.latency_s)}) for {between}"
+    return f"into waiting for {between} to pass {part.where} ({format_bandwidth(link.bandwidth_Bps)})"
+
+
+def _of_settings(effects: Sequence[Effect], best: Effect | None, goal: Goal) -> Iterator[str]:
+    settings = [e for e in by_gain(effects) if e.change.kind == "setting" and e.is_certain and e is not best]
+    if not settings:
+        return
+    text = f"Of the settings, {settings[0].change.label} gains most: {goal.phrase} is {_less(settings[0])}"
+    yield text + ("." if goal.learns else "; what that does to learning is not in a timing.")
+
+
+def _purchase(purchases: Sequence[Effect], goal: Goal, seeds: int | None) -> str:
+    """Only of what all seeds say the same: nobody should pay for an accident."""
+    worth = by_price([e for e in purchases if e.gain >= LEAST and e.is_certain])
+    if not worth:
+        if not purchases:
+            return "The list of parts has nothing faster for what holds it up."
+        return (
+            f"No purchase surely gains a percent; {words.plural(len(purchases), 'part')} of the list would be faster."
+        )
+    best = worth[0]
+    price = best.change.price_usd or 0.0
+    text = (
+        f"The best purchase is {best.change.label}, {price:g} USD: {goal.phrase} is then {goal.value(best.value)}, "
+        f"{_less(best)}, {words.share(best.per_usd)} for each dollar"
+    )
+    text += f"{_spread(best, seeds) if seeds is not None and seeds > 1 else ''}."
+    most = by_gain(worth)[0]
+    if most.gain > best.gain + 0.01:
+        text += f" The most is gained by {most.change.label}, {most.change.price_usd:g} USD: {_less(most)}."
+    return text

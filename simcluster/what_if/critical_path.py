@@ -1,0 +1,188 @@
+"""Where the time of a run went: backwards from its end, each moment to what was waited for.
+
+This file knows spans and routes. It must not know goals, nor what to change.
+
+Whatever a node does begins when something else of it ended: work of its own, a message that came, one that left. A
+message that somebody waited for leads to its sender at the time when that began to send. So the way back never
+branches, and its legs fill the time from the end to the start without a gap.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from simcluster.runs.span import Span
+from simcluster.topology import Topology
+from simcluster.what_if.carried import Carried, Sent
+
+LegKind = Literal["compute", "link", "nic", "latency", "idle"]
+
+GRAIN_S = 1.5e-9
+"""Traces are to the nanosecond; times that are nearer are the same."""
+
+_ORDER = {"compute": 2, "recv": 1, "send": 0}
+"""Of what ended at one moment, which is taken to be what was waited for."""
+
+
+class Leg(NamedTuple):
+    """From *start_s* to *end_s* the run waited for *where*: a device at work, a link's or a node's bandwidth, a link's
+    latency, or nothing that a trace knows (a timer). *between* is the message's way, if there was one: (from, to).
+    """
+
+    kind: LegKind
+    where: str
+    start_s: float
+    end_s: float
+    between: tuple[str, str] | None = None
+
+
+class Part(NamedTuple):
+    """All legs of one *kind* and *where* together: *share* of the path. *between*: whose messages they mostly were."""
+
+    kind: LegKind
+    where: str
+    seconds: float
+    share: float
+    between: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """The *legs*, in order of time, from the start to *end_s*. *cut_short*: the trace tells only so much of the run."""
+
+    legs: tuple[Leg, ...]
+    end_s: float
+    cut_short: bool = False
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """What took how long of the path, the longest first."""
+        seconds: dict[tuple[LegKind, str], float] = {}
+        ways: dict[tuple[LegKind, str], Counter[tuple[str, str]]] = {}
+        for leg in self.legs:
+            key = (leg.kind, leg.where)
+            seconds[key] = seconds.get(key, 0.0) + leg.end_s - leg.start_s
+            if leg.between is not None:
+                ways.setdefault(key, Counter())[leg.between] += leg.end_s - leg.start_s  # type: ignore[assignment]
+        total = sum(seconds.values())
+        found = [
+            Part(*key, spent, spent / total if total else 0.0, ways[key].most_common(1)[0][0] if key in ways else None)
+            for key, spent in seconds.items()
+        ]
+        return sorted(found, key=lambda part: (-part.seconds, part.kind, part.where))
+
+
+def critical_path(
+    spans: Sequence[tuple[int, Span]],
+    topology: Topology,
+    *,
+    end_s: float | None = None,
+    end_rank: int | None = None,
+    cut_short: bool = False,
+) -> CriticalPath:
+    """The path to *end_s* of *end_rank*; by default to the last thing that any node did."""
+    walk = _Walk(spans, topology)
+    if end_rank is None:
+        end_rank = max(walk.events, key=lambda rank: (walk.ends[rank][-1], -rank), default=0)
+    if end_s is None:
+        end_s = walk.ends[end_rank][-1] if walk.events.get(end_rank) else 0.0
+    legs = list(walk.back(end_rank, end_s))
+    return CriticalPath(tuple(reversed(legs)), end_s, cut_short)
+
+
+class _Walk:
+    def __init__(self, spans: Sequence[tuple[int, Span]], topology: Topology) -> None:
+        self._topology, self._names = topology, topology.workers
+        self._sends: dict[tuple[int, int, str], list[Span]] = {}
+        self._number: dict[tuple[int, Span], int] = {}
+        received: Counter[tuple[int, int, str]] = Counter()
+        self.events: dict[int, list[Span]] = {}
+        for rank, span in sorted(spans, key=lambda found: (found[1].end_s, found[1].start_s)):
+            if span.kind == "send":
+                self._sends.setdefault((rank, span.peer, span.tag), []).append(span)
+            elif span.kind == "recv":
+                key = (span.peer, rank, span.tag)
+                self._number[rank, span] = received[key]
+                received[key] += 1
+            if span.end_s - span.start_s > 2 * GRAIN_S:  # what took no time has held nobody up
+                self.events.setdefault(rank, []).append(span)
+        self.ends = {rank: [span.end_s for span in found] for rank, found in self.events.items()}
+        for found in self._sends.values():
+            found.sort(key=lambda span: span.start_s)
+        self._carried = Carried(
+            topology,
+            (
+                Sent(self._names[rank], self._names[span.peer], span.start_s, span.end_s, span.size_bytes)
+                for rank, span in spans
+                if span.kind == "send"
+            ),
+        )
+
+    def back(self, rank: int, time_s: float) -> Iterator[Leg]:
+        """The legs, the last first, from *rank* at *time_s* to the start."""
+        while time_s > GRAIN_S:
+            span = self._waited_for(rank, time_s)
+            until_s = span.end_s if span is not None else 0.0
+            if until_s < time_s - GRAIN_S:
+                yield Leg("idle", self._names[rank], until_s, time_s)
+                time_s = until_s
+                continue
+            assert span is not None, "without a span the way has ended"
+            if span.kind == "compute":
+                yield Leg("compute", self._names[rank], span.start_s, time_s)
+                time_s = span.start_s
+                continue
+            source, start_s = (rank, span.start_s) if span.kind == "send" else self._sender(rank, span)
+            ends = (source, span.peer if span.kind == "send" else rank)
+            yield from self._travel(*ends, start_s, time_s, arrived=span.kind == "recv")
+            rank, time_s = source, start_s
+
+    def _waited_for(self, rank: int, time_s: float) -> Span | None:
+        """What ended last on *rank* by *time_s*."""
+        ends = self.ends.get(rank, [])
+        last = bisect_right(ends, time_s + GRAIN_S) - 1
+        if last < 0:
+            return None
+        events = self.events[rank]
+        found, number = events[last], last - 1
+        while number >= 0 and ends[number] >= ends[last] - GRAIN_S:
+            if _ORDER[events[number].kind] > _ORDER[found.kind]:
+                found = events[number]
+            number -= 1
+        return found
+
+    def _sender(self, rank: int, span: Span) -> tuple[int, float]:
+        """(who sent what *span* received, when it began to); the receiver itself if the trace does not tell."""
+        sends = self._sends.get((span.peer, rank, span.tag), [])
+        number = self._number[rank, span]
+        # Of one tag messages arrive in the order of sending; one of which no end was noted shifts them.
+        for send in (sends[number : number + 1], [send for send in reversed(sends) if send.end_s <= span.end_s][:1]):
+            if send and send[0].start_s < span.end_s - GRAIN_S:
+                return span.peer, send[0].start_s
+        return rank, span.start_s
+
+    def _travel(self, source: int, target: int, start_s: float, end_s: float, *, arrived: bool) -> Iterator[Leg]:
+        """Of a message under way: the latency of each link, if it *arrived*; the rest to the busiest carrier."""
+        a, b = self._names[source], self._names[target]
+        if source == target:
+            yield Leg("idle", a, start_s, end_s)
+            return
+        hops = self._topology.route(a, b) if arrived else ()
+        whole_s = sum(hop.link.latency_s for hop in hops)
+        # Of a message that was written down as received before it could have come there is only latency.
+        scale = min(1.0, (end_s - start_s) / whole_s) if whole_s else 0.0
+        time_s = end_s
+        for hop in reversed(hops):
+            spent_s = hop.link.latency_s * scale
+            if spent_s:
+                yield Leg("latency", hop.link.name, time_s - spent_s, time_s, (a, b))
+            time_s -= spent_s
+        carrier = self._carried.busiest(a, b, start_s, time_s)
+        if carrier is not None and time_s > start_s:
+            kind: LegKind = "nic" if carrier.kind == "nic" else "link"
+            yield Leg(kind, carrier.name, start_s, time_s, (a, b))

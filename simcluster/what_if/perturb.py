@@ -1,0 +1,149 @@
+"""What could be otherwise: every link, device and setting of an experiment, one at a time, twice as good or half.
+
+This file knows experiments and their keys. It must not know goals or runs. Many parts that are alike are changed
+together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from simcluster.experiment.read import Experiment
+from simcluster.topology import Device, Link, Topology
+from simcluster.topology.model.profile import profile_block
+from simcluster.units import write_bandwidth, write_latency, write_rate
+
+Kind = Literal["bandwidth", "latency", "loss", "nic", "overhead", "device", "straggler", "setting", "purchase"]
+
+MOST_PARTS = 24
+"""So many links, or devices, are each changed alone; of more, those that are alike together."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that is otherwise: *overrides* by dotted key make it so. *part* is a link's, a node's or a setting's
+    name; *label* says all of it; *price_usd* and *instead* are of a purchase: what it costs and what it is.
+    """
+
+    kind: Kind
+    part: str
+    label: str
+    overrides: Mapping[str, Any] = field(hash=False)
+    price_usd: float | None = None
+    instead: str = ""
+
+
+def changes(plan: Experiment, staleness: float | None = None) -> list[Change]:
+    """All that could be otherwise in *plan*; *staleness* is the mean of a run of it, if it had one."""
+    return [*_of_links(plan.topology), *_of_nodes(plan.topology), *_of_settings(plan, staleness)]
+
+
+def _of_links(topology: Topology) -> Iterator[Change]:
+    first = topology.workers[0]
+    alike = _groups(topology.links, lambda link: (str(link), link.loss, link.medium, first in (link.a, link.b)))
+    for links in alike:
+        name = _name([link.name for link in links])
+        half = 0.5 * links[0].latency_s
+        yield Change("bandwidth", name, f"{name}: twice the bandwidth", _put(links, "bandwidth", _twice_as_wide))
+        if half:
+            yield Change("latency", name, f"{name}: half the latency", _put(links, "latency", _half_as_late))
+        if links[0].loss:
+            lost = {f"topology.links.{link.name}.loss": link.loss / 2 for link in links}
+            yield Change("loss", name, f"{name}: half the losses", lost)
+
+
+def _put(links: Iterable[Link], key: str, value: Any) -> dict[str, Any]:
+    return {f"topology.links.{link.name}.{key}": value(link) for link in links}
+
+
+def _twice_as_wide(link: Link) -> str:
+    return write_bandwidth(2 * link.bandwidth_Bps)
+
+
+def _half_as_late(link: Link) -> str:
+    return write_latency(link.latency_s / 2)
+
+
+def _of_nodes(topology: Topology) -> Iterator[Change]:
+    def numbers(name: str) -> tuple[Any, ...]:
+        node = topology.nodes[name]
+        of_messages = (node.send_overhead_s, node.recv_overhead_s, node.host_bandwidth_Bps)
+        return (node.device, *of_messages, name == topology.workers[0])
+
+    for names in _groups(topology.workers, numbers):
+        shown, node = _name(names), topology.nodes[names[0]]
+        assert node.device is not None, "a worker has a device"
+        twice = twice_as_fast(node.device)
+        yield Change("device", shown, f"{shown}: a device twice as fast", _inside(names, twice))
+        if node.device.straggler is not None:
+            steady = {"straggler": {"kind": "constant", "factor": 1}}
+            yield Change("straggler", shown, f"{shown}: as fast as its numbers say", _inside(names, steady))
+        if math.isfinite(node.host_bandwidth_Bps):
+            wider = {"host_bandwidth": write_bandwidth(2 * node.host_bandwidth_Bps)}
+            yield Change("nic", shown, f"{shown}: twice the bandwidth of its own", _inside(names, wider))
+        overheads = {"send_overhead": node.send_overhead_s, "recv_overhead": node.recv_overhead_s}
+        less = {key: write_latency(seconds / 2) for key, seconds in overheads.items() if seconds}
+        if less:
+            yield Change("overhead", shown, f"{shown}: half the overhead of messages", _inside(names, less))
+
+
+def twice_as_fast(device: Device) -> dict[str, Any]:
+    """The keys of a node whose *device* takes half the time for any work."""
+    keys: dict[str, Any] = {"flops": write_rate(2 * device.flops_per_s)}
+    if math.isfinite(device.memory_bandwidth_Bps):
+        keys["memory_bandwidth"] = write_bandwidth(2 * device.memory_bandwidth_Bps)
+    for key, seconds in (("work_overhead", device.work_overhead_s), ("operator_overhead", device.operator_overhead_s)):
+        if seconds:
+            keys[key] = write_latency(seconds / 2)
+    if device.profile is not None:
+        halved = {kind: {int(flops): seconds / 2 for flops, seconds in points} for kind, points in device.profile.kinds}
+        keys["profile"] = profile_block(halved)
+    return keys
+
+
+def _inside(names: Iterable[str], keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"topology.nodes.{name}.{key}": value for name in names for key, value in keys.items()}
+
+
+def _of_settings(plan: Experiment, staleness: float | None) -> Iterator[Change]:
+    for key, value in _numbers(plan.document["algorithm"], ("algorithm",)):
+        name = key.removeprefix("algorithm.")
+        for other in (_halved(value), value * 2):
+            if other is not None and other != value:
+                yield Change("setting", name, f"{name}: {other:g} in place of {value:g}", {key: other})
+    settings = plan.algorithm_settings
+    if "max_staleness" in settings and settings["max_staleness"] is None and staleness is not None:
+        bound = max(1, round(staleness))
+        label = f"max_staleness: {bound}, the mean, in place of no limit"
+        yield Change("setting", "max_staleness", label, {"algorithm.max_staleness": bound})
+
+
+def _numbers(block: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, int | float]]:
+    """(dotted key, value) of every number above zero, those inside a setting too."""
+    for key, value in block.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, (*path, str(key)))
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+            yield ".".join((*path, str(key))), value
+
+
+def _halved(value: int | float) -> int | float | None:
+    return (value // 2 or None) if isinstance(value, int) else value / 2
+
+
+def _groups(parts: Iterable[Any], numbers: Any) -> list[list[Any]]:
+    """Each of *parts* alone if there are few, else those with the same *numbers* together."""
+    found = list(parts)
+    if len(found) <= MOST_PARTS:
+        return [[part] for part in found]
+    alike: dict[Any, list[Any]] = {}
+    for part in found:
+        alike.setdefault(numbers(part), []).append(part)
+    return list(alike.values())
+
+
+def _name(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} like it"

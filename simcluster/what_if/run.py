@@ -1,0 +1,297 @@
+"""Asks what-if of an experiment: runs it as it is, then with every change, through a sweep's machinery, and answers.
+
+This file knows the order of things and the folder. It must not know what a change is, nor how the answer is worded.
+Like a sweep's, its runs are kept by what they depend on: asked again, or for another goal, what has run is not run
+again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from simcluster.documents.user_code import refuse_while_loading
+from simcluster.errors import Problem, RunError, UsageError
+from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.given_path import given_path
+from simcluster.inside import write_whole
+from simcluster.runs.folder import Run, check_links, check_writable
+from simcluster.runs.sweep_folder import POINTS
+from simcluster.sweeps.axes import read_axes
+from simcluster.sweeps.digest import digest_of
+from simcluster.sweeps.engines import check_jobs, default_jobs
+from simcluster.sweeps.points import Point, Source
+from simcluster.sweeps.run import Sweep, run_missing
+from simcluster.what_if.critical_path import CriticalPath, critical_path
+from simcluster.what_if.effects import Effect, by_gain, effect
+from simcluster.what_if.goal import Goal, read_goal
+from simcluster.what_if.outcome import ANSWER, REPORT, TABLE, WhatIf
+from simcluster.what_if.perturb import Change, changes
+from simcluster.what_if.upgrades import Parts, purchases, read_parts
+
+Progress = Callable[[int, int, int], None]
+"""Called with (runs done, runs in all as far as they are known, runs that had been made before)."""
+
+MOST_SEEDS = 1000
+
+MOST_UPGRADED, LEAST_OF_PATH = 4, 0.1
+"""Purchases are tried for so many parts that gain most, and for those with such a share of the critical path."""
+
+NEEDS_VALUES = "NeedsValues"
+
+
+def whatif(
+    experiment: Source,
+    goal: str,
+    *,
+    sets: Sequence[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+    seeds: int = 3,
+    seed: int | None = None,
+    topology: str | Path | Mapping[str, Any] | None = None,
+    algorithm: str | None = None,
+    parts: str | Path | None = None,
+    jobs: int | None = None,
+    engine_name: str = "local",
+    out: str | Path | None = None,
+    report: bool = True,
+    progress: Progress | None = None,
+) -> WhatIf:
+    """Which part or setting of *experiment* holds its *goal* up, and what to buy: `whatif("quickstart", "step-time")`.
+
+    *goal*: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost. *sets* are texts as the command
+    line has them, *overrides* the same as a mapping. *seeds*: so many runs of each change, whose spread is the
+    uncertainty. *parts* is a list of what can be bought. *out*, by default below `runs/`, keeps every run.
+
+    Raises UsageError before anything is run; RunError if the experiment as it is has no such goal.
+    """
+    refuse_while_loading()
+    wanted = read_goal(goal)
+    for_sale = read_parts(parts)
+    fixed, axes = read_axes(sets)
+    if axes:
+        raise UsageError([Problem(f"--set {key}", "several values", "one value") for axis in axes for key in axis.keys])
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise UsageError(Problem("--seeds", str(seeds), f"1 to {MOST_SEEDS}"))
+    check_jobs(jobs)
+    fixed = {**fixed, **(overrides or {}), "numerics": "real" if wanted.learns else "none"}
+    read = partial(read_experiment, experiment, topology=topology, algorithm=algorithm, backend="sim")
+    plan = _read_first(lambda overrides: read(overrides, seed=seed), fixed)
+    _check_goal(wanted, plan)
+    folder = given_path(out, "--out") if out is not None else Path("runs") / f"{plan.name}-whatif"
+    _check_folder(folder)
+    asked = _Asked(read, fixed, plan, wanted, seeds, folder, jobs or default_jobs(), engine_name, progress)
+    found = asked.answer(for_sale)
+    _write(found, report=report)
+    return found
+
+
+def _read_first(read: Callable[[Mapping[str, Any]], Experiment], fixed: dict[str, Any]) -> Experiment:
+    """The experiment as it is; one that cannot be read without values, with them: *fixed* then says so."""
+    if fixed["numerics"] == "none":
+        try:
+            return read(fixed)
+        except UsageError:
+            fixed["numerics"] = "real"
+    return read(fixed)
+
+
+@dataclass
+class _Asked:
+    """One question, while it is worked on."""
+
+    read: Callable[..., Experiment]
+    fixed: dict[str, Any]
+    plan: Experiment
+    goal: Goal
+    seeds: int
+    folder: Path
+    jobs: int
+    engine: str
+    progress: Progress | None
+    done: int = 0
+    exact: bool = False
+    """Nothing in a run depends on the seed, so one is enough."""
+    replicas: Mapping[int, list[float]] = field(default_factory=dict)
+    """On a calibrated topology, by seed: the run's time on each replica, as things are."""
+
+    def answer(self, for_sale: Parts) -> WhatIf:
+        base, staleness, first = self._baseline()
+        tried = changes(self.plan, staleness)
+        effects = self._effects(tried, base)
+        path = self._path(Run(first), base)
+        bought = self._effects(purchases(self.plan.topology, for_sale, _worth(effects, path)), base)
+        return WhatIf(self.folder, self.plan, self.goal, base, staleness, effects, bought, path, exact=self.exact)
+
+    def _baseline(self) -> tuple[dict[int, float], float | None, Path]:
+        """(the goal by seed, the mean staleness, the folder of the first seed's run) of the experiment as it is."""
+        swept = self._run(self._points([Change("setting", "", "as it is", {})]))
+        errors = swept.table["error"].dropna()
+        if len(errors) and str(errors.iloc[0]).startswith(NEEDS_VALUES) and self.fixed["numerics"] == "none":
+            self.fixed["numerics"] = "real"
+            self.plan = self.read(self.fixed, seed=self.plan.seed)
+            swept = self._run(self._points([Change("setting", "", "as it is", {})]))
+            errors = swept.table["error"].dropna()
+        if len(errors):
+            raise RunError(f"the experiment as it is fails: {errors.iloc[0]}")
+        values = self.goal.measured(swept.table, self.plan.steps)
+        missing = [value is None for value in values]
+        if any(missing):
+            reached = f"{sum(missing)} of {len(values)} seeds have no {self.goal.name} as the experiment is"
+            raise RunError(f"{reached}{_nearest(self.goal, swept)}; what helps is {self.goal.missing()}")
+        base = {
+            point.seed: float(value) for point, value in zip(swept.points, values, strict=True) if value is not None
+        }
+        if not self.goal.learns and self.seeds > 1 and swept.table["trace_sha256"].nunique() == 1:
+            self.exact, self.seeds, base = True, 1, {self.plan.seed: base[self.plan.seed]}
+        if self.goal.is_time_of_run:
+            self.replicas = _replicas(swept)
+        stale = swept.table["staleness_mean"].dropna()
+        return base, float(stale.mean()) if len(stale) else None, swept.folders[0]
+
+    def _effects(self, tried: Sequence[Change], base: Mapping[int, float]) -> list[Effect]:
+        points = self._points(tried)
+        if not points:
+            return []
+        swept = self._run(points)
+        table = swept.table
+        values = self.goal.measured(table, self.plan.steps)
+        changed = _replicas(swept, by_row=True) if self.replicas else {}
+        found = []
+        for change in tried:
+            rows = [index for index, point in enumerate(swept.points) if point.values["change"] == change.label]
+            if not rows:
+                continue  # not a valid experiment, so there is nothing to tell
+            stale = table["staleness_mean"].iloc[rows].dropna()
+            errors = table["error"].iloc[rows].dropna()
+            by_seed = {swept.points[row].seed: values[row] for row in rows}
+            mean = fmean(stale) if len(stale) else None
+            error = str(errors.iloc[0]) if len(errors) else None
+            pairs = [
+                pair
+                for row in rows
+                for pair in zip(self.replicas.get(swept.points[row].seed, ()), changed.get(row, ()), strict=False)
+            ]
+            found.append(effect(change, base, by_seed, mean, error, pairs))
+        return found
+
+    def _points(self, tried: Sequence[Change]) -> list[Point]:
+        """Every change with every seed, of those that are valid."""
+        points: list[Point] = []
+        for change in tried:
+            for number in range(self.seeds):
+                try:
+                    plan = self.read({**self.fixed, **change.overrides}, seed=self.plan.seed + number)
+                except UsageError:
+                    if not change.overrides:
+                        raise
+                    break
+                values = {"change": change.label}
+                points.append(Point(len(points), values, plan.seed, digest_of(plan.document), plan.document))
+        return points
+
+    def _run(self, points: list[Point]) -> Sweep:
+        swept = Sweep(self.folder, points, self.goal.targets)
+        run_missing(swept, self.jobs, self.engine, {}, self._on_progress if self.progress is not None else None)
+        self.done += len({point.digest for point in points})
+        return swept
+
+    def _on_progress(self, done: int, total: int, before: int) -> None:
+        assert self.progress is not None, "this is called only if there is one"
+        self.progress(self.done + done, self.done + total, before)
+
+    def _path(self, run: Run, base: Mapping[int, float]) -> CriticalPath:
+        """Of the first seed's run: to the target, if that is what is waited for, else to the end."""
+        if run.rests:  # only the first spans of every node are told
+            told_s = dict.fromkeys(run.rests, 0.0)
+            for rank, span in run.spans:
+                if rank in told_s:
+                    told_s[rank] = max(told_s[rank], span.end_s)
+            rank = min(told_s, key=lambda known: (told_s[known], known))
+            if not self.goal.learns or told_s[rank] < base[self.plan.seed]:
+                return critical_path(run.spans, self.plan.topology, end_s=told_s[rank], end_rank=rank, cut_short=True)
+        if self.goal.learns:
+            return critical_path(run.spans, self.plan.topology, end_s=base[self.plan.seed], end_rank=0)
+        return critical_path(run.spans, self.plan.topology)
+
+
+def _replicas(swept: Sweep, *, by_row: bool = False) -> dict[int, list[float]]:
+    """The times of each run on the replicas of its topology, by seed or by row; runs without any are left out."""
+    found = {}
+    for row, (point, run) in enumerate(zip(swept.points, swept.runs, strict=True)):
+        told = run.summary.get("elapsed_interval_s") if run is not None else None
+        if told is not None:
+            found[row if by_row else point.seed] = told["replicas"]
+    return found
+
+
+def _worth(effects: Sequence[Effect], path: CriticalPath) -> set[str]:
+    """Names of links and nodes for which something may be bought."""
+    gaining: list[str] = []
+    for found in by_gain(effects):
+        if found.change.kind != "setting" and found.change.part not in gaining:
+            gaining.append(found.change.part)
+    return {*gaining[:MOST_UPGRADED], *(part.where for part in path.parts if part.share >= LEAST_OF_PATH)}
+
+
+def _check_goal(goal: Goal, plan: Experiment) -> None:
+    """Raises UsageError for what no run of *plan* can tell."""
+    devices = {name: plan.topology.nodes[name].device for name in plan.topology.workers}
+    lacking = [
+        name
+        for name, device in devices.items()
+        if device is not None
+        and (
+            (goal.name == "cost" and device.price_USD_per_h is None)
+            or (goal.name == "energy" and not device.power_busy_W)
+        )
+    ]
+    if lacking:
+        some = ", ".join(lacking[:5]) + (", ..." if len(lacking) > 5 else "")
+        raise UsageError(Problem(f"--goal {goal.name}", f"devices of {some} without it", goal.missing()))
+
+
+def _nearest(goal: Goal, swept: Sweep) -> str:
+    """How near a run came to a target that it did not reach."""
+    if not goal.learns:
+        return ""
+    name = goal.name.removeprefix("time-to-")
+    values = [
+        value
+        for run in swept.runs
+        if run is not None
+        for value in run.metrics.loc[run.metrics["name"] == f"eval_{name}", "value"]
+    ]
+    return f" (the best {name} was {max(values) if name == 'accuracy' else min(values):.4g})" if values else ""
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(Problem("--out", f"the file {folder}", "a folder, or a name that is free"))
+    check_links(folder, (POINTS,))
+    check_writable(folder, "--out")
+    ours = (folder / ANSWER).is_file() or (folder / POINTS).is_dir()
+    if folder.is_dir() and any(folder.iterdir()) and not ours:
+        raise UsageError(
+            Problem("--out", f"{folder} with other things in it", "a folder of whatif, an empty or a new one")
+        )
+
+
+def _write(found: WhatIf, *, report: bool) -> None:
+    """The answer for machines, the table, the page; each replaced as a whole."""
+    texts = {
+        TABLE: found.table.to_csv(index=False),
+        ANSWER: json.dumps(found.to_dict(), indent=2) + "\n",
+    }
+    if report:
+        from simcluster.what_if.report import render
+
+        texts[REPORT] = render(found)
+    found.folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_whole(found.folder, name, content=text.encode())

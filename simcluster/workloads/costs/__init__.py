@@ -1,0 +1,1 @@
+"""Counts the FLOPs, bytes and memory of work without running it."""

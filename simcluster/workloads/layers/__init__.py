@@ -1,0 +1,1 @@
+"""Models cut into layers: pipeline stages and tensor shards."""

@@ -1,0 +1,113 @@
+"""What each layer of a model costs, forward and backward, and how much it hands on: counted by going through them once.
+
+This file knows torch. Nothing in it depends on a value, so it works on fake tensors, too. It must not know replicas,
+nodes or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from simcluster.errors import Problem, UsageError
+from simcluster.transport import Cost
+from simcluster.workloads.costs.costs import kind_of, matrix_cost
+from simcluster.workloads.layers.layers import modules_in_order
+from simcluster.workloads.samples import Batch
+from simcluster.workloads.steps import Loss
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """What one layer asks of a device for one batch; *output_bytes* is what it hands to the next (the last: nothing).
+
+    Both are counted as `Replica.gradient_cost` counts, so that the FLOPs of all layers together are those of the
+    gradient, and are of its kind: of a device that was measured at gradients, they take their share of that time.
+    """
+
+    forward: Cost
+    backward: Cost
+    output_bytes: int
+
+    @property
+    def total(self) -> Cost:
+        return self.forward + self.backward
+
+
+def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str = "") -> list[LayerCost]:
+    """The cost of each layer of *model* for *batch*; *model* is left as it was but for buffers.
+
+    Raises UsageError if the layers, applied in order, put out something else than the model. torch's generator must be
+    on loan.
+    """
+    modules = modules_in_order(model)
+    trainable = [[p for p in module.parameters() if p.requires_grad] for module in modules]
+    drawn_from = torch.default_generator.get_state()
+    loss, costs = count_modules(modules, trainable, loss_function, batch, name)
+    if type(loss) is Tensor and not loss.is_meta:
+        torch.default_generator.set_state(drawn_from)
+        _check_same(model, loss_function, batch, loss)
+    return costs
+
+
+def count_modules(
+    modules: Sequence[nn.Module], trainable: Sequence[list[nn.Parameter]], loss_function: Loss, batch: Batch, name: str
+) -> tuple[Tensor, list[LayerCost]]:
+    """(the loss, the cost of each of *modules* with its *trainable* parameters), applied one after another."""
+    kind, value, forward = kind_of(name, "gradient"), batch.inputs, []
+    passes: list[tuple[Tensor, Tensor]] = []
+    for number, module in enumerate(modules):
+        leaf = value.detach()
+        if any(trainable[:number]) and leaf.is_floating_point():
+            leaf.requires_grad_()
+        outputs = leaf
+
+        def run(number: int = number, module: nn.Module = module, leaf: Tensor = leaf) -> None:
+            nonlocal outputs
+            outputs = module(leaf)
+            if number == len(modules) - 1:
+                outputs = loss_function(outputs, batch.targets)
+
+        forward.append(matrix_cost(run, kind))
+        passes.append((leaf, outputs))
+        value = outputs.detach()
+    backward = _count_backward(passes, trainable, kind)
+    sizes = [outputs.numel() * outputs.element_size() for _, outputs in passes[:-1]] + [0]
+    return value, [LayerCost(*counted) for counted in zip(forward, backward, sizes, strict=True)]
+
+
+def _count_backward(
+    passes: Sequence[tuple[Tensor, Tensor]], trainable: Sequence[list[nn.Parameter]], kind: str
+) -> list[Cost]:
+    costs: list[Cost] = []
+    gradient: Tensor | None = None
+    for (leaf, outputs), parameters in zip(reversed(passes), reversed(trainable), strict=True):
+        wanted = [leaf, *parameters] if leaf.requires_grad else parameters
+        above, gradient = gradient, None
+        if not wanted or not outputs.requires_grad or (costs and above is None):
+            costs.append(Cost(0.0, kind=kind))
+            continue
+
+        def run(outputs: Tensor = outputs, wanted: list[Tensor] = wanted, above: Tensor | None = above) -> None:  # type: ignore[assignment]
+            nonlocal gradient
+            found = torch.autograd.grad(outputs, wanted, above, allow_unused=True, materialize_grads=True)
+            gradient = found[0]
+
+        costs.append(matrix_cost(run, kind))
+    return costs[::-1]
+
+
+def _check_same(model: nn.Module, loss_function: Loss, batch: Batch, loss: Tensor) -> None:
+    """A model whose forward does more than its layers would be trained as another one, and nobody would know."""
+    with torch.no_grad():
+        whole = loss_function(model(batch.inputs), batch.targets)
+    if not torch.allclose(whole, loss, rtol=1e-4, equal_nan=True):
+        found = (
+            f"layers of {type(model).__name__} with a loss of {loss.item():.6g} where the model has {whole.item():.6g}"
+        )
+        raise UsageError(
+            Problem("model.layers", found, "the modules that its forward applies, all of them and in order")
+        )

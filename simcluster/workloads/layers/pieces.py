@@ -1,0 +1,61 @@
+"""Vectors cut out of a replica's parameters, with an optimizer of their own: what one of several ranks updates.
+
+The optimizer must treat each number by itself, as SGD and AdamW do: it sees a vector, not the parameters' shapes.
+
+This file knows optimizers. It must not know nodes, messages, time, nor which ranks have the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from simcluster.transport import Cost
+from simcluster.workloads.layers.part import Part, count_part
+from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.steps import take_step
+
+
+class Pieces(Part):
+    """*parameters* are the vectors, *places* their numbers, *state_bytes* what the optimizer keeps for them."""
+
+    def __init__(
+        self,
+        vectors: Sequence[Tensor],
+        clip_norm: float | None,
+        step: Callable[[Sequence[Tensor]], None],
+        counted: tuple[Cost, Cost, int],
+        device: str = "cpu",
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
+        super().__init__(range(len(vectors)), vectors, clip_norm, step, counted[:2], device, optimizer)
+        self.state_bytes = counted[2]
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """As a Part's; each vector is this rank's part of a whole one, and so is what the optimizer keeps for it."""
+        return self._state(sharded=True)
+
+
+def make_pieces(vectors: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None, kind: str) -> Pieces:
+    """*vectors*, which a step changes in place."""
+    trainable = [nn.Parameter(vector) for vector in vectors]
+    counted = count_pieces(vectors, make_optimizer, clip_norm, kind)
+    optimizer = make_optimizer(trainable)
+    step = partial(take_step, optimizer, trainable, clip_norm=None)
+    return Pieces(vectors, clip_norm, step, counted, optimizer=optimizer)
+
+
+def count_pieces(
+    vectors: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None, kind: str
+) -> tuple[Cost, Cost, int]:
+    """(cost of a step, of the squared norm, bytes of the optimizer's state); on copies, which may be fake."""
+    copies = [nn.Parameter(torch.zeros_like(vector)) for vector in vectors]
+    optimizer = make_optimizer(copies)
+    take_step(optimizer, copies, [torch.zeros_like(copy) for copy in copies], None)
+    state = (value for copy in copies for value in optimizer.state.get(copy, {}).values())
+    state_bytes = sum(value.nbytes for value in state if isinstance(value, Tensor))
+    return (*count_part(vectors, make_optimizer, clip_norm, kind), state_bytes)

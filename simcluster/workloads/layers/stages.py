@@ -1,0 +1,75 @@
+"""Where to cut a model into stages, so that the slowest of them is as fast as can be.
+
+This file knows layers' costs, and numbers for how fast stages and what is between them are. It must not know nodes,
+messages or schedules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+from simcluster.errors import Problem, UsageError
+from simcluster.workloads.layers.layer_costs import LayerCost
+
+
+def cut_into_stages(
+    costs: Sequence[LayerCost],
+    stages: int,
+    cuts: Sequence[int] | None = None,
+    flops_per_s: Sequence[float] | None = None,
+    bandwidth_Bps: Sequence[float] | None = None,
+) -> list[tuple[int, int]]:
+    """(first layer, first layer of the next) of each of *stages*: at *cuts* if given, else balanced.
+
+    *flops_per_s* and *bandwidth_Bps* are of each stage and of the link from it to the next; None for equal speeds, and
+    for links that take no time. Raises UsageError if there are fewer layers than stages, or cuts that are none.
+    """
+    layers = len(costs)
+    if layers < stages:
+        expected = f"at most {layers} stages, one for each layer of the model"
+        raise UsageError(Problem("pipeline", f"{stages} stages", expected))
+    if cuts is not None:
+        bounds = [0, *cuts, layers]
+        if len(cuts) != stages - 1 or any(a >= b for a, b in pairwise(bounds)):
+            found, expected = str(list(cuts)), f"{stages - 1} rising numbers from 1 to {layers - 1}"
+            raise UsageError(Problem("cuts", found, f"{expected}: the first layer of each stage but the first"))
+    else:
+        work = tuple(cost.total.flops for cost in costs)
+        sizes = tuple(cost.output_bytes for cost in costs)
+        speeds = tuple(flops_per_s or [1.0] * stages)
+        rates = tuple(bandwidth_Bps or [math.inf] * stages)
+        bounds = [0, *balanced(work, sizes, speeds, rates)]
+    return list(pairwise(bounds))
+
+
+@lru_cache(maxsize=64)
+def balanced(
+    flops: tuple[float, ...], sizes: tuple[int, ...], flops_per_s: tuple[float, ...], bandwidth_Bps: tuple[float, ...]
+) -> tuple[int, ...]:
+    """The end of each stage, so that the slowest stage or link between two takes the least time.
+
+    A link carries the activations one way while gradients of their size go the other (Narayanan et al. 2019, section
+    3.1). Of equally good cuts the one with the least sum of squares of the stages' times, then the earliest.
+    """
+    layers, stages = len(flops), len(flops_per_s)
+    before = [0.0]
+    for work in flops:
+        before.append(before[-1] + work)
+    # best[end]: (slowest, sum of squares, cuts) of the first stages, which have the first *end* layers.
+    best: dict[int, tuple[float, float, tuple[int, ...]]] = {0: (0.0, 0.0, ())}
+    for stage in range(stages):
+        last = stage == stages - 1
+        following: dict[int, tuple[float, float, tuple[int, ...]]] = {}
+        for end in [layers] if last else range(stage + 1, layers - (stages - 1 - stage) + 1):
+            link_s = 0.0 if last else sizes[end - 1] / bandwidth_Bps[stage]
+            options = []
+            for start, (slowest, squares, cuts) in best.items():
+                if start < end:
+                    work_s = (before[end] - before[start]) / flops_per_s[stage]
+                    options.append((max(slowest, work_s, link_s), squares + work_s**2, (*cuts, end)))
+            following[end] = min(options)
+        best = following
+    return best[layers][2]

@@ -1,0 +1,167 @@
+"""A model as one rank of several has it that split it by tensors: its share of what is split, the rest whole.
+
+This file knows layers, cuts and costs. It must not know messages or time; sums over ranks are the algorithm's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from simcluster.transport import Cost
+from simcluster.workloads.costs.costs import kind_of
+from simcluster.workloads.layers.layer_costs import LayerCost, count_modules
+from simcluster.workloads.layers.layers import Drawing, Layer
+from simcluster.workloads.layers.part import Part
+from simcluster.workloads.layers.tensor_split import Cut, Split, split_layers
+from simcluster.workloads.samples import Batch
+from simcluster.workloads.steps import Loss
+
+
+@dataclass
+class Share:
+    """*modules* in the order in which they are applied, less the sums between them; *parameters* by their place in the
+    model's own, whole or cut, and the *cuts*. *layers* of the model are (whole module, split module, what was split).
+    """
+
+    modules: list[nn.Module] = field(default_factory=list)
+    parameters: list[nn.Parameter] = field(default_factory=list)
+    cuts: dict[int, Cut] = field(default_factory=dict)
+    layers: list[tuple[int | None, int | None, Split | None]] = field(default_factory=list)
+
+    def of(self, number: int) -> list[tuple[int, nn.Parameter]]:
+        """The trainable parameters of a module, with their places."""
+        own = {id(parameter) for parameter in self.modules[number].parameters()}
+        return [(place, parameter) for place, parameter in enumerate(self.parameters) if id(parameter) in own]
+
+    def count(self, loss: Loss, batch: Batch, name: str) -> list[PieceCost]:
+        """What each layer costs, the loss last; a part stands for the sum over ranks, which is as large."""
+        trainable = [[parameter for _, parameter in self.of(number)] for number in range(len(self.modules))]
+        costs, kind = count_modules(self.modules, trainable, loss, batch, name)[1], kind_of(name, "gradient")
+        free = LayerCost(Cost(0.0, kind=kind), Cost(0.0, kind=kind), 0)
+        found = []
+        for whole, shard, split in self.layers:
+            join = free
+            if shard is not None and split is not None:
+                join = _join_cost(split, costs[shard].output_bytes, kind)
+            first, second = (free if number is None else costs[number] for number in (whole, shard))
+            found.append(PieceCost(first, second, join))
+        return [*found, PieceCost(costs[-1], free, free)]
+
+
+def _join_cost(split: Split, size_bytes: int, kind: str) -> LayerCost:
+    """Of what is added to a sum, or gathered from its gradient: each addition reads two and writes one."""
+    bias, residual = int(split.bias is not None), int(split.residual)
+    forward = Cost(0.0, 3.0 * (bias + residual) * size_bytes, bias + residual, kind)
+    backward = Cost(0.0, (1.0 * bias + 3.0 * residual) * size_bytes, bias + residual, kind)
+    return LayerCost(forward, backward, size_bytes)
+
+
+def share_of(layers: Sequence[nn.Module], trainable: Sequence[nn.Parameter], rank: int, size: int) -> Share:
+    """The model of *layers* as *rank* of *size* has it. Raises UsageError if it cannot be split so."""
+    share = Share(parameters=list(trainable))
+    places = {id(parameter): place for place, parameter in enumerate(trainable)}
+    for part in split_layers(layers, size):
+        here = len(share.modules)
+        if not isinstance(part, Split):
+            share.modules.append(part)
+            share.layers.append((here, None, None))
+            continue
+        share.modules += [part.work] if part.before is None else [part.before, part.work]
+        share.layers.append((None, here, part) if part.before is None else (here, here + 1, part))
+        own = dict(part.work.named_parameters())
+        for name, cut in part.cuts.items():
+            with torch.no_grad():
+                own[name].copy_(cut.part(cut.full, rank, size))
+            place = places.get(id(cut.full))
+            if place is None:
+                own[name].requires_grad_(False)
+            else:
+                share.parameters[place], share.cuts[place] = own[name], cut
+    share.modules.append(nn.Identity())  # has the loss, whatever the last layer is
+    return share
+
+
+@dataclass(frozen=True)
+class PieceCost:
+    """What the parts of a Piece cost."""
+
+    whole: LayerCost
+    shard: LayerCost
+    join: LayerCost
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One layer of the model: y = whole(x), or y = [x +] sum over ranks of shard([whole](x)) [+ bias]."""
+
+    whole: Layer | None
+    shard: Layer | None
+    bias: nn.Parameter | None
+    bias_place: int | None
+    residual: bool
+
+    def join(self, stream: Tensor, total: Tensor) -> Tensor:
+        """y, from x and the sum: the bias is added once, whatever the number of ranks."""
+        if self.bias is not None and not total.is_meta:
+            total = total + self.bias.detach()
+        return stream + total if self.residual else total
+
+    def unjoin(self, gradient: Tensor, through: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """(gradient by x, by the bias) from the *gradient* by y and what came *through* the layer."""
+        bias = None if self.bias_place is None else gradient.flatten(0, -2).sum(0)
+        return (gradient + through if self.residual and through is not None else through), bias
+
+
+class TensorShard:
+    """What one rank has; `replica.tensor_shard()` makes it.
+
+    *pieces* are the layers in order, *last* has the loss. *part* has all parameters by their places in
+    `Replica.parameters`; of those in *cuts* this rank's share, of the others the whole, and their share of the
+    optimizer.
+    """
+
+    def __init__(
+        self,
+        share: Share,
+        size: int,
+        part: Part,
+        costs: Callable[[Batch], list[PieceCost]],
+        loss: Loss,
+        drawing: Drawing,
+        layer: Callable[..., Layer] = Layer,
+    ) -> None:
+        self.part, self.cuts, self.costs = part, share.cuts, costs
+        self._size = size
+        trainable = [share.of(number) for number in range(len(share.modules))]
+        places = {id(parameter): place for place, parameter in enumerate(share.parameters)}
+
+        def of(number: int | None) -> Layer | None:
+            if number is None:
+                return None
+            return layer(
+                [share.modules[number]],
+                number,
+                trainable[number],
+                loss=loss if number == len(share.modules) - 1 else None,
+                wants_input_gradient=any(trainable[:number]),
+                drawing=drawing,
+                key=("tensor", size, number),
+            )
+
+        self.pieces = []
+        for whole, shard, split in share.layers:
+            bias = None if split is None else split.bias
+            place = None if bias is None else places.get(id(bias))
+            self.pieces.append(Piece(of(whole), of(shard), bias, place, split is not None and split.residual))
+        last = of(len(share.modules) - 1)
+        assert last is not None
+        self.last = last
+
+    def put(self, parameters: Sequence[Tensor], parts: Sequence[Tensor], rank: int) -> None:
+        """Writes the *parts* of *rank*, in the order of *cuts*, into whole *parameters*."""
+        for (place, cut), part in zip(self.cuts.items(), parts, strict=True):
+            cut.put(parameters[place], part, rank, self._size)

@@ -1,0 +1,1 @@
+"""The workloads that ship: handwritten digits, a quadratic bowl, a small GPT."""

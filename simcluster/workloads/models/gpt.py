@@ -1,0 +1,143 @@
+"""A GPT, a decoder-only transformer, that learns a text by bytes or tokens: from tiny to 175 billion parameters.
+
+Radford et al. 2019 (GPT-2): layers normalised at their entrance, learned positions, residual projections that start
+smaller the deeper the network. The 7b and 70b add what Touvron et al. 2023 (Llama 2) have: gated feed-forward layers
+(Shazeer 2020) and, in the 70b, keys and values that several heads share (Ainslie et al. 2023).
+
+This file knows torch and shapes. It must not know shards or seeds, nor whether anything is computed: a model too
+large for any machine is what `numerics: none` is for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt
+from torch import Tensor, nn
+
+from simcluster.errors import Problem, UsageError
+from simcluster.workloads.models.text import cut, read_text, read_tokens
+from simcluster.workloads.models.transformer import GPT, Shape
+from simcluster.workloads.optimizers import adamw, sgd
+from simcluster.workloads.workload import Workload
+
+PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Size = Literal["tiny", "125m", "350m", "1.3b", "2.7b", "6.7b", "7b", "13b", "70b", "175b"]
+
+BYTES = 256
+TOKENS = 512
+MOST_HELD_OUT = 2**24
+"""Numbers that the model may put out for all held-out windows together: 64 MB of them."""
+
+
+def _gpt3(layers: int, width: int, heads: int) -> Shape:
+    """Brown et al. 2020, table 2.1, with GPT-2's vocabulary."""
+    return Shape(layers, width, heads, 50257, 2048, heads, 4 * width)
+
+
+def _llama2(layers: int, width: int, heads: int, kv_heads: int, feed_forward: int) -> Shape:
+    """Touvron et al. 2023, table 1 and the published configurations."""
+    return Shape(layers, width, heads, 32000, 4096, kv_heads, feed_forward, gated=True, tied=False)
+
+
+SIZES: dict[Size, Shape] = {
+    "tiny": Shape(2, 64, 4, BYTES, 64, 4, 256),  # our own: 0.1 million parameters, seconds on a laptop
+    "125m": _gpt3(12, 768, 12),
+    "350m": _gpt3(24, 1024, 16),
+    "1.3b": _gpt3(24, 2048, 16),  # the table's 24 heads of 128 are not 2048
+    "2.7b": _gpt3(32, 2560, 32),
+    "6.7b": _gpt3(32, 4096, 32),
+    "7b": _llama2(32, 4096, 32, 32, 11008),
+    "13b": _gpt3(40, 5120, 40),  # the table's 5140 is not 40 heads of 128
+    "70b": _llama2(80, 8192, 64, 8, 28672),
+    "175b": _gpt3(96, 12288, 96),
+}
+
+
+def gpt(
+    *,
+    size: Size = "tiny",
+    layers: PositiveInt | None = None,
+    width: PositiveInt | None = None,
+    heads: PositiveInt | None = None,
+    kv_heads: PositiveInt | None = None,
+    feed_forward: PositiveInt | None = None,
+    vocabulary: Annotated[int, Field(ge=BYTES)] | None = None,
+    context: PositiveInt | None = None,
+    batch_size: PositiveInt = 16,
+    learning_rate: PositiveFinite = 0.003,
+    momentum: Annotated[NonNegativeFloat, Field(lt=1)] = 0.0,
+    optimizer: Literal["sgd", "adamw"] = "adamw",
+    clip_norm: PositiveFinite | None = 1.0,
+    tokenizer: Literal["bytes", "bpe"] = "bytes",
+    data: str | None = None,
+) -> Workload:
+    """Text by a GPT of a named *size* (tiny, 125m, 1.3b, 7b, 70b, ...), byte by byte or token by token; cross entropy.
+
+    *layers*, *width*, *heads*, *kv_heads*, *feed_forward*, *vocabulary* and *context* replace those of the size; with
+    another *width* or *heads* and nothing else said, every head has its own keys and values and the feed-forward
+    layers are 4 times as wide. *batch_size* is in windows of *context* tokens, and each rank's. *tokenizer*: `bytes`,
+    or `bpe`, which learns as many tokens as the *vocabulary* has (512, if that of the size is that of bytes) from the
+    text that is trained on; the loss is then that of a token. *data* is a file; without it a public-domain text of
+    600 kB in the package is learnt, which is prose and C. Its last tenth is held out.
+    Raises UsageError for settings that do not fit together and for a text that is too short.
+    """
+    if tokenizer == "bpe" and vocabulary is None and SIZES[size].vocabulary == BYTES:
+        vocabulary = TOKENS
+    shape = _shape(size, layers, width, heads, kv_heads, feed_forward, vocabulary, context)
+    if optimizer == "adamw" and momentum:
+        raise UsageError(Problem("momentum", repr(momentum), "0 with adamw, which has its own"))
+    most_held_out = max(1, MOST_HELD_OUT // (shape.context * shape.vocabulary))
+    text = read_text(data) if tokenizer == "bytes" else read_tokens(data, shape.vocabulary)
+    train, test = cut(text, shape.context, most_held_out, "bytes" if tokenizer == "bytes" else "tokens")
+    return Workload(
+        name="gpt",
+        weights_bytes=4 * shape.parameters,
+        model=partial(GPT, shape),
+        loss=next_byte_loss,
+        train=train,
+        test=test,
+        batch_size=batch_size,
+        optimizer=adamw(learning_rate) if optimizer == "adamw" else sgd(learning_rate, momentum),
+        clip_norm=clip_norm,
+    )
+
+
+def _shape(
+    size: Size,
+    layers: int | None,
+    width: int | None,
+    heads: int | None,
+    kv_heads: int | None,
+    feed_forward: int | None,
+    vocabulary: int | None,
+    context: int | None,
+) -> Shape:
+    shape = SIZES[size]
+    if heads is not None:
+        shape = replace(shape, heads=heads, kv_heads=heads)
+    if width is not None:
+        shape = replace(shape, width=width, feed_forward=4 * width)
+    shape = replace(
+        shape,
+        layers=layers or shape.layers,
+        kv_heads=kv_heads or shape.kv_heads,
+        feed_forward=feed_forward or shape.feed_forward,
+        vocabulary=vocabulary or shape.vocabulary,
+        context=context or shape.context,
+    )
+    problems = []
+    if shape.width % shape.heads:
+        problems.append(Problem("width", repr(shape.width), f"a multiple of the {shape.heads} heads"))
+    if shape.heads % shape.kv_heads:
+        problems.append(Problem("kv_heads", repr(shape.kv_heads), f"a divisor of the {shape.heads} heads"))
+    if problems:
+        raise UsageError(problems)
+    return shape
+
+
+def next_byte_loss(scores: Tensor, targets: Tensor) -> Tensor:
+    """The mean, over all places of all windows, of the surprise in nats at the byte that came."""
+    return nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten().long())

@@ -1,0 +1,63 @@
+"""Text as bytes, or tokens: the one in the package or a file, cut into windows of which each one's next is to be told.
+
+This file knows bytes, tokens and windows. It must not know models, shards or seeds.
+"""
+
+from __future__ import annotations
+
+import lzma
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from simcluster.errors import Problem, UsageError
+from simcluster.workloads.models.bpe import train
+from simcluster.workloads.samples import Samples
+
+EMBEDDED = Path(__file__).parent / "data" / "sqlite3.h.xz"
+
+HELD_OUT = 10
+"""The last of so many parts of a text is held out."""
+
+
+@lru_cache(maxsize=2)
+def read_text(file: str | None = None) -> Tensor:
+    """The bytes of *file*, or of the text in the package, as uint8. Raises UsageError if it cannot be read."""
+    try:
+        content = lzma.decompress(EMBEDDED.read_bytes()) if file is None else Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(Problem("data", f"{file} ({error.strerror or error})", "a file that can be read")) from error
+    if not content:
+        raise UsageError(Problem("data", f"{file}, which is empty", "a file with text"))
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+@lru_cache(maxsize=4)
+def read_tokens(file: str | None, vocabulary: int) -> Tensor:
+    """What `read_text` reads, in tokens of up to *vocabulary* kinds that are learnt from what is not held out."""
+    text = read_text(file).numpy().tobytes()
+    return train(text[: len(text) - len(text) // HELD_OUT], vocabulary).encode(text)
+
+
+def cut(text: Tensor, context: int, most_held_out: int, unit: str = "bytes") -> tuple[Samples, Samples]:
+    """(training, held out): inputs (windows, *context*), and as targets the bytes that come next, one further on.
+
+    What is said of bytes goes for tokens, if that is the *unit*. A training window begins at every byte of the first
+    nine tenths; those held out, *most_held_out* at most, lie end to end in the last. Views, not copies: however many
+    windows there are, the text is in memory once. Raises UsageError if the text is too short for one window of each.
+    """
+    border = len(text) - len(text) // HELD_OUT
+    if len(text) - border <= context:
+        # 1 + the context must fit into the last tenth.
+        expected = (
+            f"at most {max(0, len(text) // HELD_OUT - 1)}, as a tenth of the text's {len(text)} {unit} is held out"
+        )
+        raise UsageError(Problem("context", repr(context), expected))
+    training, held_out = _windows(text[:border], context, 1), _windows(text[border:], context, context)
+    return training, Samples(held_out.inputs[:most_held_out], held_out.targets[:most_held_out])
+
+
+def _windows(text: Tensor, context: int, stride: int) -> Samples:
+    return Samples(text[:-1].unfold(0, context, stride), text[1:].unfold(0, context, stride))

@@ -1,0 +1,196 @@
+"""The network of the GPT: layers that add to a stream, each normalised at its entrance.
+
+Radford et al. 2019 (GPT-2); gated feed-forward layers as of Shazeer 2020, and keys and values that several heads share
+as of Ainslie et al. 2023.
+
+This file knows torch, shapes, and how a layer is shared by ranks. It must not know data, sizes by name, or training.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+from torch import Tensor, nn
+
+from simcluster.workloads.layers.tensor_split import Cut, Split, check_divides
+
+INITIAL_DEVIATION = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large a GPT is. *kv_heads* heads of keys and values serve *heads* of queries; *feed_forward* is the inner
+    width of a layer's second half. *tied*: the output layer is the embedding.
+    """
+
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    context: int
+    kv_heads: int
+    feed_forward: int
+    gated: bool = False
+    tied: bool = True
+
+    @property
+    def parameters(self) -> int:
+        """How many, without making them."""
+        heads = (2 * self.heads + 2 * self.kv_heads) * (self.width // self.heads) * self.width
+        feed = (3 if self.gated else 2) * self.width * self.feed_forward
+        tables = (self.vocabulary * (1 if self.tied else 2) + self.context) * self.width
+        return self.layers * (heads + feed + 2 * self.width) + tables + self.width
+
+
+class GPT(nn.Module):
+    """From tokens (batch, length) to scores (batch, length, vocabulary) of what comes after each."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
+        self.position = nn.Embedding(shape.context, shape.width)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = nn.LayerNorm(shape.width, bias=False)
+        self.output = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        if shape.tied:
+            self.output.weight = self.embedding.weight
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                # Each layer adds to the residual stream twice, and the sum is to keep its size.
+                residual = name.endswith(("merge.weight", "down.weight"))
+                scale = 1 / math.sqrt(2 * shape.layers) if residual else 1.0
+                nn.init.normal_(parameter, std=INITIAL_DEVIATION * scale)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        stream: Tensor = tokens
+        for layer in self.layers():
+            stream = layer(stream)
+        return stream
+
+    def layers(self) -> list[nn.Module]:
+        """The modules that it applies, in order. Tied, the first and the last share the embedding."""
+        halves = [half for block in self.blocks for half in cast(Block, block).halves()]
+        return [Entrance(self.embedding, self.position), *halves, self.norm, self.output]
+
+
+class Entrance(nn.Module):
+    """What the tokens are, and where they stand."""
+
+    def __init__(self, embedding: nn.Embedding, position: nn.Embedding) -> None:
+        super().__init__()
+        self.embedding, self.position = embedding, position
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        stream: Tensor = self.embedding(tokens.long()) + self.position.weight[: tokens.shape[1]]
+        return stream
+
+
+class Attention(nn.Module):
+    """Every place takes from those before it, by *heads* of queries and *kv_heads* of keys and values."""
+
+    def __init__(self, split: nn.Linear, merge: nn.Linear, heads: int, kv_heads: int) -> None:
+        super().__init__()
+        self.split, self.merge, self.heads, self.kv_heads = split, merge, heads, kv_heads
+        self.head_width = split.out_features // (heads + 2 * kv_heads)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        batch, length, _ = inputs.shape
+        heads = self.split(inputs).view(batch, length, -1, self.head_width).transpose(1, 2)
+        query, key, value = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        if self.kv_heads < self.heads:
+            shared = self.heads // self.kv_heads
+            key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        merged: Tensor = self.merge(mixed.transpose(1, 2).reshape(batch, length, -1))
+        return merged
+
+    def share(self, size: int) -> tuple[nn.Module, dict[str, Cut]]:
+        """(what one of *size* ranks has: some of the heads, what of the weights that is)."""
+        check_divides(f"{self.heads} heads", self.heads, size)
+        check_divides(f"{self.kv_heads} heads of keys and values", self.kv_heads, size)
+        columns = tuple(count * self.head_width for count in (self.heads, self.kv_heads, self.kv_heads))
+        own = Attention(*_pair(self.split, self.merge, size), self.heads // size, self.kv_heads // size)
+        rows = self.merge.in_features
+        return own, {
+            "split.weight": Cut(_parameter(self.split), 0, columns),
+            "merge.weight": Cut(_parameter(self.merge), 1, (rows,)),
+        }
+
+
+class FeedForward(nn.Module):
+    """Two products with a function between, which is *gated* by half of what the first puts out or not."""
+
+    def __init__(self, up: nn.Linear, down: nn.Linear, gated: bool) -> None:
+        super().__init__()
+        self.up, self.down, self.gated = up, down, gated
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        inner = self.up(inputs)
+        if self.gated:
+            gate, inner = inner.chunk(2, dim=-1)
+            inner = nn.functional.silu(gate) * inner
+        else:
+            inner = nn.functional.gelu(inner)
+        lowered: Tensor = self.down(inner)
+        return lowered
+
+    def share(self, size: int) -> tuple[nn.Module, dict[str, Cut]]:
+        """(what one of *size* ranks has: some of the inner columns, what of the weights that is)."""
+        inner = self.down.in_features
+        check_divides(f"feed_forward {inner}", inner, size)
+        return FeedForward(*_pair(self.up, self.down, size), self.gated), {
+            "up.weight": Cut(_parameter(self.up), 0, (inner, inner) if self.gated else (inner,)),
+            "down.weight": Cut(_parameter(self.down), 1, (inner,)),
+        }
+
+
+def _pair(first: nn.Linear, second: nn.Linear, size: int) -> tuple[nn.Linear, nn.Linear]:
+    """Linears of a share: fewer columns of the first, fewer rows of the second."""
+    return (
+        nn.Linear(first.in_features, first.out_features // size, bias=False),
+        nn.Linear(second.in_features // size, second.out_features, bias=False),
+    )
+
+
+def _parameter(linear: nn.Linear) -> nn.Parameter:
+    return cast(nn.Parameter, linear.weight)
+
+
+class Residual(nn.Module):
+    """Adds *work* on what came in, normalised, to what came in."""
+
+    def __init__(self, norm: nn.Module, work: Attention | FeedForward) -> None:
+        super().__init__()
+        self.norm, self.work = norm, work
+
+    def forward(self, stream: Tensor) -> Tensor:
+        added: Tensor = self.work(self.norm(stream))
+        return stream + added
+
+    def tensor_split(self, size: int) -> Split:
+        """How *size* ranks share it: all normalise, each does its part of the work."""
+        work, cuts = self.work.share(size)
+        return Split(work, cuts, before=self.norm, residual=True)
+
+
+class Block(nn.Module):
+    """One layer: attention, then two feed-forward products, each added to what came in."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.gated = shape.heads, shape.kv_heads, shape.gated
+        head_width = shape.width // shape.heads
+        self.norm_attention = nn.LayerNorm(shape.width, bias=False)
+        self.split = nn.Linear(shape.width, (shape.heads + 2 * shape.kv_heads) * head_width, bias=False)
+        self.merge = nn.Linear(shape.width, shape.width, bias=False)
+        self.norm_feed = nn.LayerNorm(shape.width, bias=False)
+        self.up = nn.Linear(shape.width, shape.feed_forward * (2 if shape.gated else 1), bias=False)
+        self.down = nn.Linear(shape.feed_forward, shape.width, bias=False)
+
+    def halves(self) -> list[nn.Module]:
+        """The two, to be applied in order."""
+        attention = Attention(self.split, self.merge, self.heads, self.kv_heads)
+        feed_forward = FeedForward(self.up, self.down, self.gated)
+        return [Residual(self.norm_attention, attention), Residual(self.norm_feed, feed_forward)]

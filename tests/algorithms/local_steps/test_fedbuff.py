@@ -1,0 +1,149 @@
+"""FedBuff: staleness, the buffer and its rules in a run whose order is known, and what becomes of every change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from simcluster.errors import UsageError
+from simcluster.topology import Device
+from simcluster.verify.claims.fedbuff import CLAIM
+from simcluster.verify.naive import overwrite, vector, walk
+from simcluster.workloads import train_alone
+from tests.algorithms.trained import (
+    EVEN,
+    SEED,
+    UNEVEN,
+    WORKLOAD,
+    Trained,
+    changes_something,
+    close,
+    lost_somebody,
+    takes_the_same_time_without_values,
+    train,
+)
+from tests.support.clusters import star
+
+LATE = star(2, n1=Device("slow", 1.0))
+"""n1 takes longer for a step than n0 for the whole run."""
+
+
+def balance(run: Trained) -> tuple[int, int, int]:
+    """(pushed, applied, rejected), as claimed."""
+    assert CLAIM.contributions is not None
+    account = CLAIM.contributions(
+        [{name: [(0, value) for value in run.values(rank, name)] for name in ("pushed", "applied", "rejected")}
+         for rank in range(len(run.records))]
+    )  # fmt: skip
+    return account.pushed, account.applied, account.rejected
+
+
+def test_one_rank_alone_is_one_process() -> None:
+    close(train("fedbuff", 1, interval=5).weights, [train_alone(WORKLOAD, 1, SEED, 12)])
+
+
+@pytest.mark.parametrize(("damping", "scale"), [("none", 1.0), ("root", 0.5)])
+@pytest.mark.parametrize("eta", [1.0, 0.3])
+def test_a_late_change_is_divided_by_the_root_of_one_and_its_staleness(damping: str, scale: float, eta: float) -> None:
+    # The server makes 3 rounds, each a step; then n1's first change is 3 steps stale: 1 / sqrt(1 + 3). From its first
+    # pull on n1 is alone, and never stale again.
+    run = train("fedbuff", LATE, interval=4, buffer=1, damping=damping, server_learning_rate=eta)
+    assert run.values(0, "staleness") == [0.0] * 3 + [3.0, 0.0, 0.0]
+    server, worker = (WORKLOAD.replica(rank, 2, SEED, 12) for rank in range(2))
+    first = w = vector(server)
+    for replica, batches in ((server, server.batches()), (worker, worker.batches())):
+        for number in range(3):
+            late = replica is worker and number == 0
+            start = first if late else w
+            overwrite(replica, start)
+            walk(replica, batches, 4)
+            w = w - eta * (scale if late else 1.0) * (start - vector(replica))
+    for mine in run.vectors:
+        torch.testing.assert_close(mine, w, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("max_staleness", "rejected"), [(3, 0), (2, 1)])
+def test_a_change_exactly_at_the_bound_is_taken(max_staleness: int, rejected: int) -> None:
+    run = train("fedbuff", LATE, interval=4, buffer=1, max_staleness=max_staleness)
+    assert balance(run) == (6, 6 - rejected, rejected)
+
+
+def test_the_server_steps_when_the_buffer_is_full_and_once_more_for_what_is_left() -> None:
+    # 3 ranks make 3 rounds each; with K = 2 that is 4 steps of two changes and one of what is left.
+    run = train("fedbuff", EVEN, interval=4, buffer=2)
+    assert run.values(0, "applied")[-1] == 9.0
+    assert sorted(set(run.values(0, "applied"))) == [0.0, 2.0, 4.0, 6.0, 8.0, 9.0]
+    # Three changes a step, however large the buffer: nobody waits for more than all ranks' together.
+    large = train("fedbuff", EVEN, interval=4, buffer=100)
+    assert sorted(set(large.values(0, "applied"))) == [0.0, 3.0, 6.0, 9.0]
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_staleness": 0, "buffer": 1}, {"compression": "top_k"}], ids=str)
+def test_every_change_is_accounted_for(settings: dict[str, Any]) -> None:
+    pushed, applied, rejected = balance(train("fedbuff", UNEVEN, interval=2, **settings))
+    assert pushed == applied + rejected == 3 * 6
+    assert (rejected > 0) == ("max_staleness" in settings)
+
+
+def test_nobody_waits_for_a_slow_rank() -> None:
+    # A step is two pieces of work of 1 ms; n2's takes 8 ms. n1 is done long before n2, and n2 is not held up.
+    run = train("fedbuff", UNEVEN, interval=3)
+    ends = [max(span.end_s for span in record.spans) for record in run.records]
+    assert ends[1] < 0.5 * ends[2]
+
+
+def test_a_small_form_travels_up_and_weights_come_down() -> None:
+    dense, small = (train("fedbuff", 2, interval=4, compression=kind) for kind in ("none", "fp16"))
+    # 3 pushes of 6 numbers, 8 bytes each or 2, and a dimension less in the header.
+    assert sum(dense.sizes("push")) - sum(small.sizes("push")) == 3 * (6 * (8 - 2) + 1)
+    assert dense.sizes("answer") == small.sizes("answer")
+
+
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [
+        ({"interval": 1}, {}),
+        ({"buffer": 1}, {}),
+        ({"server_learning_rate": 0.5}, {}),
+        ({"damping": "none"}, {}),
+        ({"max_staleness": 0}, {"buffer": 1}),
+        ({"compression": "int8"}, {}),
+        ({"server_trains": False}, {}),
+    ],
+    ids=str,
+)
+def test_every_setting_changes_something(settings: dict[str, Any], given: dict[str, Any]) -> None:
+    changes_something("fedbuff", settings, {"interval": 2, **given}, EVEN)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"interval": 2, "max_staleness": 1}, {"interval": 3, "compression": "int8"}], ids=str
+)
+def test_without_values_it_takes_the_same_time(settings: dict[str, Any]) -> None:
+    takes_the_same_time_without_values("fedbuff", UNEVEN, **settings)
+
+
+def test_it_goes_on_without_a_lost_worker_and_takes_it_back() -> None:
+    lost = train("fedbuff", EVEN, faults=["kind: crash, node: n2, at: 9 ms"], interval=2)
+    assert lost.results[:2] == [None, None]
+    assert 2 * 6 <= balance(lost)[1] < 3 * 6
+    assert torch.isfinite(lost.vectors[0]).all()
+    back = train("fedbuff", EVEN, faults=["kind: restart, node: n2, at: 9 ms, after: 1 ms"], interval=2)
+    assert back.results[:2] == [None, None]
+    assert balance(back)[1] > balance(lost)[1]
+
+
+def test_a_server_that_only_serves_makes_no_change_and_steps_for_as_many_as_train() -> None:
+    run = train("fedbuff", EVEN, interval=4, buffer=100, server_trains=False)
+    assert sorted(set(run.values(0, "applied"))) == [0.0, 2.0, 4.0, 6.0]
+    assert run.values(0, "loss") == []
+    assert max(metric.step for metric in run.records[0].metrics) == 3, "its steps are its own"
+    with pytest.raises(UsageError, match="nobody trains"):
+        train("fedbuff", 1, server_trains=False)
+
+
+def test_it_ends_with_the_server() -> None:
+    run = train("fedbuff", EVEN, faults=["kind: crash, node: n0, at: 9 ms"], interval=2)
+    assert all(lost_somebody(result) for result in run.results[1:])

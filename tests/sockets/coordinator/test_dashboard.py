@@ -1,0 +1,144 @@
+"""The coordinator's page: who gets it, what it may do, and, in a real browser, what it shows and keeps to itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.sockets.coordinator.dashboard import headers, page
+from backends.sockets.coordinator.desk import Desk
+from backends.sockets.coordinator.service import Service
+from simcluster.topology import load
+from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
+from simcluster.watching.telling import map_of
+from tests.sockets.coordinator.test_coordinator import Calls
+from tests.support.browser import needs_browser
+from tests.support.devtools import browser
+
+TOKEN = "0123456789abcdef" * 4
+NAMES = ["mini1", "mini2", "mini3", "pi5", "pi4"]
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def telemetry(second: int) -> Telemetry:
+    """pi4 computes six times as long as the others, and pi5 is lost."""
+    nodes = [
+        NodeTelemetry(
+            name=name, rank=rank, state="lost" if name == "pi5" else "running", step=4 * second,
+            loss=2.3 / (1 + second),
+            staleness=float(rank), compute_s=4 * second * (0.06 if name == "pi4" else 0.01), silent_s=0.1,
+            computing=rank % 2 == second % 2, waits=[f"recv(0, '{EVIL}')"], bytes_sent=4_000_000 * second * (rank + 1),
+            reason="its process is gone" if name == "pi5" else "",
+        )
+        for rank, name in enumerate(NAMES)
+    ]  # fmt: skip
+    links = [
+        LinkTelemetry(name=link.name, bytes_forward=round(link.bandwidth_Bps * share * second), bytes_backward=0,
+                      capacity_Bps=link.bandwidth_Bps)
+        for link, share in zip(load("smolcluster").links, (0.02, 0.3, 0.6, 0.95), strict=False)
+    ]  # fmt: skip
+    return Telemetry(elapsed_s=float(second), nodes=nodes, links=links)
+
+
+def a_desk(seconds: int = 30) -> Desk:
+    desk = Desk(600.0, time.monotonic)  # no launcher speaks here, and a browser may be slow
+    run = RunInfo(name="quickstart", nodes=NAMES, rendezvous="127.0.0.1:1", algorithm="edp", topology="smolcluster",
+                  steps=200, map=map_of(load("smolcluster")))  # fmt: skip
+    desk.begin(run)
+    for second in range(seconds):
+        desk.telemetry(telemetry(second))
+    return desk
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[Service, Desk]]:
+    desk = a_desk()
+    service = Service("127.0.0.1:0", TOKEN, desk)
+    service.start()
+    yield service, desk
+    service.close()
+
+
+def test_the_page_needs_no_token_but_the_right_host_and_nothing_else_is_open() -> None:
+    calls = Calls()
+    answer = calls("GET", "/", Authorization="")
+    assert answer.status_code == 200
+    assert answer.content == page()
+    assert calls("GET", "/", Authorization="", Host="evil.example").status_code == 421
+    for method, path in (("POST", "/"), ("OPTIONS", "/"), ("GET", "/status"), ("GET", "/page")):
+        assert calls(method, path, Authorization="").status_code == 401, (method, path)
+
+
+def test_the_page_may_ask_this_service_and_nobody_else_and_be_framed_by_nobody() -> None:
+    policy = headers()["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "connect-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    text = page().decode()
+    assert "/*S" not in text
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in text
+    assert "localStorage" not in text
+    assert "sessionStorage" not in text
+
+
+@needs_browser
+@pytest.mark.browser
+def test_a_browser_shows_the_run_once_it_has_the_token_and_keeps_that_to_itself(
+    served: tuple[Service, Desk], tmp_path: Path
+) -> None:
+    service, desk = served
+    with browser(tmp_path) as tab:
+        tab.look(1200, dark=False)
+        tab.open(service.url + "/")
+        assert tab.ask("document.getElementById('board').hidden")
+        enter(tab, TOKEN)
+        tab.wait_for("!document.getElementById('board').hidden")
+        text = tab.ask("document.body.innerText")
+        for words in ("quickstart", "running", "116 of 200", "pi4 computes 6.0 times as long", "pi5 is lost", "95 %"):
+            assert words in text, words
+        assert EVIL in text  # as text
+        assert tab.ask("document.querySelectorAll('#charts figure path.curve').length") == 4
+        assert tab.ask("document.querySelectorAll('#map rect.spot').length") == len(load("smolcluster").nodes)
+        assert tab.ask("document.querySelectorAll('#map .busy4').length") == 1
+        assert tab.ask("document.querySelectorAll('#timeline rect').length") >= 5
+        desk.telemetry(telemetry(31))
+        tab.wait_for("document.body.innerText.includes('124 of 200')")
+        for width, dark in ((1200, True), (390, False), (390, True)):
+            tab.look(width, dark=dark)
+            tab.ask("new Promise(done => setTimeout(done, 50))")
+            assert tab.ask("document.documentElement.scrollWidth") <= width
+        desk.end("rank 3 (pi5) is lost")
+        tab.wait_for("document.getElementById('state').textContent === 'failed'")
+        assert "rank 3 (pi5) is lost" in tab.ask("document.getElementById('trouble').textContent")
+        kept = "JSON.stringify([document.documentElement.outerHTML, location.href, {...localStorage}, document.cookie])"
+        assert TOKEN not in tab.ask(kept)
+        assert tab.complaints == []
+        assert not [url for url in tab.urls if TOKEN in url or not url.startswith((service.url, "data:"))]
+
+
+@needs_browser
+@pytest.mark.browser
+def test_a_browser_with_another_token_is_told_so_and_asked_again(served: tuple[Service, Desk], tmp_path: Path) -> None:
+    with browser(tmp_path) as tab:
+        tab.open(served[0].url + "/")
+        enter(tab, "wrong")
+        tab.wait_for("!document.getElementById('trouble').hidden")
+        assert "not the coordinator's token" in tab.ask("document.body.innerText")
+        assert not tab.ask("document.getElementById('ask').hidden")
+        assert tab.ask("document.getElementById('board').hidden")
+        enter(tab, TOKEN)
+        tab.wait_for("!document.getElementById('board').hidden")
+
+
+def enter(tab: Any, token: str) -> None:
+    """Somebody types *token* and presses Enter."""
+    tab.ask("document.getElementById('token').focus()")
+    tab.call("Input.insertText", text=token)
+    for kind in ("keyDown", "keyUp"):
+        tab.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")

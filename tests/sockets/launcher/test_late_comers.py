@@ -1,0 +1,51 @@
+"""A node that comes when the others have ended, or are about to: it is lost, and never the run's failure or result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import simcluster
+from simcluster.runs.folder import Run
+
+
+def experiment(
+    names: list[str], algorithm: str | dict[str, Any], steps: int, *faults: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "name": "late",
+        "topology": {
+            "name": "star",
+            "nodes": {name: {"device": "raspberry-pi-4"} for name in names} | {"sw": {"kind": "switch"}},
+            "links": [{"between": [name, "sw"], "bandwidth": "1 Mbps", "latency": "100 us"} for name in names],
+        },
+        "algorithm": algorithm,
+        "workload": {"name": "quadratic", "batch_size": 1},
+        "stop": {"steps": steps},
+        "faults": list(faults),
+    }
+
+
+def run(plan: dict[str, Any], folder: Path) -> Run:
+    return simcluster.run(plan, out=folder, report=False)
+
+
+def test_a_rank_0_that_joined_too_late_does_not_stand_for_the_run(tmp_path: Path) -> None:
+    plan = experiment(["n0", "n1"], "diloco", 1, {"kind": "join", "node": "n0", "at": "0.1 s"})
+    plan["stop"] = {"steps": 1, "time": "0.5 s"}
+    summary = run(plan, tmp_path).summary
+    assert summary["lost"] == {"n0": "joined too late"}
+    assert summary["weights_sha256"] == summary["nodes"]["n1"]["weights_sha256"]
+    assert summary["weights_sha256"] != summary["nodes"]["n0"]["weights_sha256"]
+    assert summary["loss"] is not None
+
+
+def test_a_late_comer_that_misses_a_crashed_node_does_not_fail_the_run(tmp_path: Path) -> None:
+    crash = {"kind": "crash", "node": "n2", "at": "20 ms"}
+    restart = {"kind": "restart", "node": "n0", "at": "20 ms", "after": "4 ms"}
+    plan = experiment(["n0", "n1", "n2"], {"name": "local_sgd", "interval": 2}, 3, crash, restart)
+    plan["topology"]["nodes"]["n2"] = {"flops": "1 GFLOP/s", "work_overhead": "2 ms"}
+    plan["workload"]["batch_size"] = 8
+    summary = run(plan, tmp_path).summary
+    assert summary["status"] == "done"
+    assert set(summary["lost"]) == {"n0", "n2"}

@@ -1,0 +1,391 @@
+"""The torch backend: the promises over gloo, whole runs under torchrun and by itself, and how runs end badly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import simcluster
+from backends.torch import frame as frame_module
+from backends.torch import run_cluster
+from backends.torch.board import Patience, Status
+from backends.torch.frame import Kind, control_frame, data_frame, read_lead, read_message
+from backends.torch.group import HashStore, Place, first_line, place_of
+from backends.torch.link import Link
+from backends.torch.local import run_bodies
+from backends.torch.node import take_part
+from backends.torch.settings import Options, read_options
+from simcluster.cli.app import main
+from simcluster.errors import (
+    LaunchFailed,
+    NeverFinished,
+    NodeFailed,
+    PeerLost,
+    ProtocolError,
+    RunError,
+    UsageError,
+    WrittenElsewhere,
+)
+from simcluster.experiment.job import ClusterJob
+from simcluster.fault_plans.kinds import Crash
+from simcluster.payload import pack, sizes_of
+from simcluster.runs.record import RunRecord
+from simcluster.testing import CHECKS, RunBodies
+from tests.support.node_programs import LET_GO
+from tests.support.root import ROOT
+
+EXAMPLES = ROOT / "docs" / "torch"
+QUICK = Options(heartbeat_s=0.05)
+
+
+def job(program: str, names: str = "abc", folder: Path | None = None, **settings: Any) -> ClusterJob:
+    config = json.dumps({"folder": str(folder), "mark": "m"})
+    return ClusterJob(list(names), config, program=f"tests.support.node_programs:{program}", **settings)
+
+
+def in_threads(request: ClusterJob, options: Options = QUICK) -> list[RunRecord | RunError | None]:
+    """Every rank of *request* in a thread of this process: the whole of a run but its processes."""
+    store, size = HashStore(), len(request.names)
+    with ThreadPoolExecutor(size) as threads:
+        parts = [threads.submit(take_part, request, options, Place(rank, size, True), store) for rank in range(size)]
+    return [part.result() for part in parts]
+
+
+def record_of(outcome: RunRecord | RunError | None) -> RunRecord:
+    assert isinstance(outcome, RunRecord)
+    return outcome
+
+
+# the promises
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_promise(check: Callable[[RunBodies], None]) -> None:
+    check(run_bodies)
+
+
+def test_a_tensor_of_many_parts_arrives_whole_and_counts_as_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_module, "PART_BYTES", 1000)
+    content = torch.arange(10_000.0)
+
+    async def body(node: Any) -> tuple[bool, int]:
+        other = 1 - node.rank
+        async with asyncio.TaskGroup() as group:
+            group.create_task(node.send(other, "t", content))
+            message = await node.recv(other, "t")
+        return torch.equal(message.tensors[0], content), message.size_bytes
+
+    assert run_bodies([body, body]) == [(True, sum(sizes_of("t", pack(content))))] * 2
+
+
+# whole runs
+
+
+def test_torchrun_gives_the_weights_of_the_simulator(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    script = [str(EXAMPLES / "two_runs.py"), str(EXAMPLES / "three.yaml"), str(tmp_path)]
+    done = subprocess.run([*command, *script], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all_reduce_dp", "sync_ps"]  # by rank 0 alone
+    for algorithm in ("sync_ps", "all_reduce_dp"):
+        config = yaml.safe_load((tmp_path / algorithm / "config.yaml").read_text())
+        measured = json.loads((tmp_path / algorithm / "summary.json").read_text())
+        simulated = simcluster.run(
+            config, backend="sim", out=tmp_path / f"{algorithm} sim", report=False
+        ).summary  # fmt: skip
+        assert (measured["backend"], measured["status"]) == ("torch", "done")
+        for key in ("weights_sha256", "bytes_sent", "messages_sent", "steps", "loss"):
+            assert measured[key] == simulated[key], key
+        assert measured["weights_sha256"] is not None
+        assert set(simulated) <= set(measured)
+
+
+def test_a_run_of_its_own_loses_one_that_is_killed_and_one_that_hangs(tmp_path: Path) -> None:
+    names, told = "abc", threading.Event()
+
+    def harm(rank: int, step: int) -> None:
+        if step >= 2 and not told.is_set() and all((tmp_path / f"{name}.pid").is_file() for name in "bc"):
+            told.set()
+            os.kill(int((tmp_path / "b.pid").read_text()), signal.SIGKILL)
+            os.kill(int((tmp_path / "c.pid").read_text()), signal.SIGSTOP)
+
+    options = {"heartbeat_s": 0.1, "dead_s": 3.0}
+    record = run_cluster(
+        job("bears_losses", names, tmp_path, on_progress=harm, options=options, log_folder=tmp_path / "logs")
+    )
+    assert record.nodes[0].weights_sha256 == "survived"
+    assert sorted(record.extra["lost"]) == ["b", "c"]
+    assert record.extra["lost"]["c"] == "silent for 3 s"
+    assert isinstance(record.error, PeerLost)
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["b.log", "c.log"]
+    for name in "bc":
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / f"{name}.pid").read_text()), 0)
+
+
+def test_every_rank_hands_its_record_to_rank_0() -> None:
+    first, *others = in_threads(job("ring"))
+    record = record_of(first)
+    assert record.error is None
+    assert others == [None, None]
+    # 0 + 1 + 2 = 3; each of the 2 rounds sends once
+    assert [node.weights_sha256 for node in record.nodes] == ["m-3.0"] * 3
+    assert [node.messages_sent for node in record.nodes] == [2, 2, 2]
+    assert [node.bytes_sent for node in record.nodes] == [node.bytes_received for node in record.nodes]
+    assert record.elapsed_s == max(node.finished_s or 0.0 for node in record.nodes)
+
+
+def test_one_rank_alone_is_a_run() -> None:
+    assert record_of(in_threads(job("ring", "a"))[0]).error is None
+
+
+@pytest.mark.parametrize("program", ["fails", "raises_odd", "exits"])
+def test_what_one_rank_raises_is_the_runs_error(program: str) -> None:
+    first, second, third = in_threads(job(program))
+    error = record_of(first).error
+    assert isinstance(error, NodeFailed)
+    assert error.rank == 1
+    assert isinstance(second, NodeFailed)
+    assert isinstance(third, NodeFailed if program == "exits" else PeerLost)
+
+
+def test_a_deadlock_ends_and_says_who_waits_for_what() -> None:
+    first, second = in_threads(job("waits_for_nothing", "ab"), replace(QUICK, stuck_s=0.5))
+    error = record_of(first).error
+    assert isinstance(error, NeverFinished)
+    assert error.waits == [f"rank {r} ({n}) waits for recv(source={1 - r}, tag='never')" for r, n in enumerate("ab")]
+    assert isinstance(second, NeverFinished | PeerLost)  # told to stop, or that rank 0 has
+
+
+@pytest.mark.parametrize("program", ["polls", "computes_for_ever"])
+def test_what_does_not_stop_is_left_behind(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.torch.node.STOP_S", 0.1)
+    monkeypatch.setattr("backends.torch.loops.LEAVE_S", 0.1)
+    monkeypatch.setattr("backends.torch.transport.WORK_S", 0.1)
+    try:
+        (first,) = in_threads(job(program, "a", tmp_path), replace(QUICK, idle_s=0.3))
+    finally:
+        LET_GO.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("device of"):
+                thread.join()
+        LET_GO.clear()
+    assert isinstance(record_of(first).error, NeverFinished)
+
+
+# what is refused
+
+
+def test_ranks_with_different_experiments_do_not_begin() -> None:
+    store, jobs = HashStore(), [job("ring", "ab"), replace(job("ring", "ab"), seed=1)]
+    with ThreadPoolExecutor(2) as threads:
+        parts = [threads.submit(take_part, jobs[rank], QUICK, Place(rank, 2, True), store) for rank in range(2)]
+    for rank, part in enumerate(parts):
+        with pytest.raises(LaunchFailed, match=rf"rank {1 - rank} \(.\) has another"):
+            part.result()
+
+
+def test_a_rank_that_never_comes_is_named() -> None:
+    with pytest.raises(LaunchFailed, match=r"rank 1 \(b\) did not"):
+        take_part(job("ring", "ab"), replace(QUICK, start_s=0.2), Place(0, 2, True), HashStore())
+
+
+def test_all_that_cannot_be_done_is_said_at_once() -> None:
+    request = job("ring", faults=(Crash(spells=((0.1, 1.0),), rank=1),), options={"dead_z": 1, "stuck_s": -1})
+    with pytest.raises(UsageError) as refused:
+        read_options(request, Place(0, 4))
+    assert [problem.key for problem in refused.value.problems] == ["faults", "dead_z", "stuck_s", "WORLD_SIZE"]
+
+
+def test_time_that_is_over_is_a_limit() -> None:
+    assert read_options(job("ring", time_s=5.0), None).limit_s == 35.0
+
+
+@pytest.mark.parametrize(
+    ("environ", "place"),
+    [
+        ({}, None),
+        ({"RANK": "1", "WORLD_SIZE": "3"}, None),  # nobody says where to meet
+        ({"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "m", "MASTER_PORT": "1"}, Place(1, 3)),
+        ({"SLURM_PROCID": "2", "SLURM_NTASKS": "3", "MASTER_ADDR": "m", "MASTER_PORT": "1"}, Place(2, 3)),
+        ({"SLURM_PROCID": "2", "SLURM_NTASKS": "3"}, None),
+    ],
+)
+def test_a_process_learns_its_rank_from_who_started_it(environ: dict[str, str], place: Place | None) -> None:
+    assert place_of(environ) == place
+
+
+def test_half_an_environment_is_refused_whole() -> None:
+    with pytest.raises(UsageError) as refused:
+        place_of({"RANK": "x", "MASTER_ADDR": "m"})
+    assert [problem.key for problem in refused.value.problems] == ["RANK", "WORLD_SIZE", "MASTER_PORT"]
+
+
+def test_a_rank_that_does_not_write_exits_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise WrittenElsewhere(1, "n1")
+
+    monkeypatch.setattr("simcluster.experiment.run", run)
+    monkeypatch.setattr(sys, "argv", ["simcluster", "run", "quickstart", "--backend", "torch", "--json"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+
+
+def test_of_what_gloo_says_the_reason_is_kept() -> None:
+    said = "[/src/tcp/pair.cc:557] Connection closed by peer [::1]:925. This is typically caused by a remote worker."
+    assert first_line(RuntimeError(said)) == "Connection closed by peer [::1]:925"
+    assert first_line(RuntimeError("plain\nException raised from")) == "plain"
+    assert first_line(RuntimeError()) == "RuntimeError"
+
+
+# the layout
+
+
+def test_a_message_is_counted_as_everywhere_and_its_tensors_lie_on_boundaries() -> None:
+    payload = pack(torch.arange(3.0), torch.ones(5, dtype=torch.int8), torch.ones(2, 0), step=1)
+    frame = data_frame("t", payload)
+    message = read_message(2, frame.header_bytes, frame.buffer)
+    assert frame.size_bytes == message.size_bytes == sum(sizes_of("t", payload))
+    assert [bool(torch.equal(a, b)) for a, b in zip(message.tensors, payload.tensors, strict=True)] == [True] * 3
+    assert message["step"] == 1
+    assert [tensor.data_ptr() % 64 for tensor in message.tensors[:2]] == [frame.buffer.data_ptr() % 64] * 2
+
+
+def test_what_no_correct_peer_sends_is_refused() -> None:
+    lead = control_frame(Kind.END, b"why").lead(7)
+    assert read_lead(lead, 7) == (Kind.END, 3, 3)
+    with pytest.raises(ProtocolError, match="number 7"):
+        read_lead(lead, 8)
+    with pytest.raises(ProtocolError, match="kind 9"):
+        read_lead(torch.tensor([9, 0, 0, 0]), 0)
+    with pytest.raises(ProtocolError, match="5 bytes of header in 4"):
+        read_lead(torch.tensor([1, 5, 4, 0]), 0)
+    frame = data_frame("t", pack(torch.ones(100)))
+    with pytest.raises(ProtocolError, match="need more"):
+        read_message(0, frame.header_bytes, frame.buffer[:128])
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        read_message(0, 8, torch.full((64,), 255, dtype=torch.uint8))
+
+
+def test_patience_ends_for_each_of_its_reasons_and_for_no_other() -> None:
+    options = Options(stuck_s=10.0, idle_s=20.0, limit_s=100.0)
+
+    def after(status: Status, *times_s: float) -> str:
+        patience = Patience(options, ["a"], 0.0)
+        return [patience.lost([status], [], now_s) for now_s in times_s][-1]
+
+    waits = Status(waits=["recv"])
+    assert "stuck_s" in after(waits, 1.0, 11.5)
+    assert after(waits, 1.0, 10.5) == ""
+    assert "idle_s" in after(Status(computing=1), 1.0, 21.5)
+    assert after(Status(computing=1), 1.0, 20.5) == ""
+    assert "limit_s" in after(Status(computing=1, ended=False), 90.0, 100.5)
+    assert after(Status(ended=True), 90.0, 95.0, 101.0) == ""  # evaluating
+
+
+# the manifest for Kubernetes
+
+SCHEMA: dict[str, Any] = {
+    "apiVersion": lambda value: value == "kubeflow.org/v1",
+    "kind": lambda value: value == "PyTorchJob",
+    "metadata": {"name": str},
+    "spec": {
+        "pytorchReplicaSpecs": {
+            kind: {
+                "replicas": int,
+                "restartPolicy": lambda value: value in ("Never", "OnFailure", "Always", "ExitCode"),
+                "template": {
+                    "spec": {"containers": [{"name": lambda v: v == "pytorch", "image": str, "command": [str]}]}
+                },
+            }
+            for kind in ("Master", "Worker")
+        }
+    },
+}
+"""What the operator asks for: it sets RANK, WORLD_SIZE and MASTER_* in the container called pytorch."""
+
+
+def misfits(value: Any, schema: Any, where: str = "") -> list[str]:
+    if isinstance(schema, dict):
+        if not isinstance(value, dict):
+            return [where]
+        missing = [f"{where}/{key}" for key in schema if key not in value]
+        return missing + [m for k in schema if k in value for m in misfits(value[k], schema[k], f"{where}/{k}")]
+    if isinstance(schema, list):
+        if not isinstance(value, list) or not value:
+            return [where]
+        return [m for index, item in enumerate(value) for m in misfits(item, schema[0], f"{where}/{index}")]
+    fits = type(value) is schema if isinstance(schema, type) else schema(value)
+    return [] if fits else [where]
+
+
+def test_the_manifest_is_a_pytorchjob_of_as_many_ranks_as_the_topology_has() -> None:
+    document, manifest = yaml.safe_load_all((EXAMPLES / "pytorchjob.yaml").read_text())
+    assert misfits(manifest, SCHEMA) == []
+    broken = json.loads(json.dumps(manifest))  # the two templates are one in the file
+    del broken["spec"]["pytorchReplicaSpecs"]["Master"]["restartPolicy"]
+    broken["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] = "main"
+    specs = "/spec/pytorchReplicaSpecs"
+    assert misfits(broken, SCHEMA) == [
+        f"{specs}/Master/restartPolicy",
+        f"{specs}/Worker/template/spec/containers/0/name",
+    ]
+    assert document["kind"] == "ConfigMap"
+    replicas = manifest["spec"]["pytorchReplicaSpecs"]
+    topology = yaml.safe_load(document["data"]["cluster.yaml"])
+    assert sum(part["replicas"] for part in replicas.values()) == len(topology["nodes"])
+    assert replicas["Master"]["replicas"] == 1
+    for part in replicas.values():
+        (container,) = part["template"]["spec"]["containers"]
+        command = container["command"]
+        assert command[:5] == ["simcluster", "run", "quickstart", "--backend", "torch"]
+        mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        assert command[command.index("--topology") + 1] == "/cluster/cluster.yaml"
+        assert mounted["/cluster"] == "cluster"
+        volumes = {volume["name"]: volume for volume in part["template"]["spec"]["volumes"]}
+        assert volumes["cluster"]["configMap"]["name"] == document["metadata"]["name"]
+
+
+def test_a_send_from_which_gloo_never_returns_is_given_up_with_its_peer() -> None:
+    begun, let_go = threading.Event(), threading.Event()
+
+    class Forgetful:
+        def send(self, rank: int, tensor: torch.Tensor, tag: int = 0) -> None:
+            begun.set()
+            let_go.wait()
+
+        recv = send
+
+    class Deaf:
+        received = expect_end = gone = staticmethod(lambda *_: True)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        link = Link(Forgetful(), 1, Deaf(), loop)  # type: ignore[arg-type]
+        link.start()
+        left: asyncio.Future[None] = loop.create_future()
+        link.put(control_frame(Kind.END, b""), left, lambda: None)
+        await loop.run_in_executor(None, begun.wait)
+        link.close("its process is gone")
+        with pytest.raises(ConnectionError, match="its process is gone"):
+            await left
+
+    try:
+        asyncio.run(main())
+    finally:
+        let_go.set()

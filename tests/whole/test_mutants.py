@@ -1,0 +1,70 @@
+"""Known defects that are put into the library are found by `verify`, which finds nothing where they are not; and the
+page of mutants says so."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simcluster.verify import verify
+from tests.mutants.defects import FIRST, MUTANTS
+from tests.mutants.table import FILE, row, without_numbers
+from tests.mutants.trial import ROOT, Found, Mutant
+
+
+def tried() -> list[Found]:
+    """In a process of its own, which must not have imported the library."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutants", "--json"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return [Found(**one) for one in found]
+
+
+def test_a_mutant_for_each_check_is_caught_and_the_page_says_by_what() -> None:
+    told = without_numbers(FILE.read_text()).splitlines()
+    for mutant, one in zip(FIRST, tried(), strict=True):
+        assert not one.trouble, f"{mutant.number}, {mutant.defect}: {one.trouble}"
+        assert one.caught, f"{mutant.number}: {mutant.defect}"
+        assert without_numbers(row(mutant, one)) in told, "run python -m tests.mutants"
+
+
+def test_every_mutant_can_be_put_into_the_library_and_has_its_line_on_the_page() -> None:
+    told = [line.split(" | ")[:4] for line in FILE.read_text().splitlines() if re.match(r"\| \d", line)]
+    assert told == [row(mutant, Found([])).split(" | ")[:4] for mutant in MUTANTS], "run python -m tests.mutants"
+    for mutant in MUTANTS:
+        mutant.put_into((ROOT / mutant.file).read_text(encoding="utf-8"))
+
+
+def test_the_library_as_it_is_passes_what_the_mutants_fail() -> None:
+    for asked in {f"{mutant.algorithm} {mutant.options}": mutant for mutant in FIRST}.values():
+        found = verify(asked.algorithm, **asked.options)
+        assert found.ok, found.table()
+        assert {check.verdict for check in found.checks} != {"not claimed"}, found.table()
+
+
+def test_the_defects_of_the_list_are_there_but_one_that_is_no_algorithms() -> None:
+    numbers = {int(mutant.number) for mutant in MUTANTS}
+    assert set(range(1, 28)) - numbers == {20}, "20 is a latency that the command never applies"
+
+
+def test_a_text_that_is_not_there_once_is_an_error() -> None:
+    mutant = Mutant("0", "", "file.py", "old", "new", "edp", "learns")
+    assert mutant.put_into("an old text") == "an new text"
+    for text in ("a text", "old and old"):
+        with pytest.raises(ValueError, match=r"file\.py has \d times, not once: 'old'"):
+            mutant.put_into(text)
+
+
+def test_the_numbers_of_reasons_may_differ_between_machines(tmp_path: Path) -> None:
+    assert without_numbers("N = 3: 1.5e-09 apart, inf") == without_numbers("N = 7: 0.2 apart, 12")
+    assert without_numbers("rank 0 ends") != without_numbers("rank 0 begins")
+    assert re.search(r"\| 12 \| int8", FILE.read_text())

@@ -1,0 +1,69 @@
+"""What the README shows is what the repository holds, and it runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import simcluster
+from tests.support.root import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_code_shown_is_the_code_shipped() -> None:
+    own = ROOT / "experiments" / "own"
+    assert blocks("python") == [(own / "local_sgd.py").read_text(), (own / "spirals.py").read_text()]
+    shipped = [line for line in (own / "own.yaml").read_text().splitlines() if not line.startswith("#")]
+    assert blocks("yaml") == ["\n".join(shipped) + "\n"]
+    algorithm = blocks("python")[0]
+    assert len([line for line in algorithm.splitlines() if line.strip()]) <= 20
+
+
+@pytest.mark.parametrize("backend", ["sim", "sockets"])
+def test_ones_own_algorithm_model_and_data_run(backend: str, tmp_path: Path) -> None:
+    experiment = ROOT / "experiments" / "own" / "own.yaml"
+    run = simcluster.run(experiment, backend=backend, out=tmp_path / "run", report=False)
+    assert run.summary["algorithm"] == "local_sgd.py:local_sgd"
+    assert run.summary["accuracy"] >= 0.95
+    # 4 ranks; an average every 5 of 300 steps: 60 rings of 2 (4-1) messages a rank
+    assert run.summary["messages_sent"] == 4 * 60 * 6
+    assert len({node["weights_sha256"] for node in run.summary["nodes"].values()}) == 1
+
+
+def test_both_backends_give_the_own_algorithm_the_same_weights(tmp_path: Path) -> None:
+    experiment = ROOT / "experiments" / "own" / "own.yaml"
+    runs = [
+        simcluster.run(experiment, backend=b, overrides={"stop.steps": 40}, out=tmp_path / b, report=False)
+        for b in ("sim", "sockets")
+    ]
+    assert runs[0].summary["weights_sha256"] == runs[1].summary["weights_sha256"]
+
+
+def test_every_file_and_folder_of_the_tree_is_there() -> None:
+    (tree,) = blocks("text")
+    above: list[str] = []
+    for line in tree.splitlines():
+        name = line.split()[0]
+        depth = (len(line) - len(line.lstrip())) // 2
+        above[depth:] = [name]
+        path = ROOT.joinpath(*above)
+        assert path.exists(), path
+        assert path.is_dir() == name.endswith("/")
+    assert len(tree.splitlines()) > 20
+
+
+def test_the_commands_shown_exist() -> None:
+    from typer.main import get_command
+
+    from simcluster.cli.app import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    shown = set(re.findall(r"^    simcluster ([a-z]+)", README, flags=re.MULTILINE))
+    assert shown == set(commands)

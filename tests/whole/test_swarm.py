@@ -1,0 +1,126 @@
+"""Three hundred seeds of faults hold what docs/faults.md promises; so does every case that once did not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simcluster.algorithms import ALGORITHMS
+from simcluster.errors import UsageError
+from simcluster.experiment import read_experiment
+from tests.mutants.of_faults import PLANTED
+from tests.mutants.trial import ROOT
+from tests.support.root import TESTS
+from tests.swarm import shrink as shrinking
+from tests.swarm import soak as soaking
+from tests.swarm.case import Case, read_case
+from tests.swarm.draw import draw_case
+from tests.swarm.draw_faults import KINDS, Clock, draw_faults, kinds_of
+from tests.swarm.known import KEPT, SEEDS
+from tests.swarm.marks import declared
+from tests.swarm.soak import Totals, saved, soak
+from tests.swarm.telling import headline
+from tests.swarm.trial import Verdict, try_case, try_seed
+from tests.swarm.twice import EVERY, apart, fingerprint
+
+SEED_COUNT = 300
+AT_ONCE = 50
+CASES = sorted((TESTS / "swarm" / "kept").glob("*.yaml"))
+CLOCK = Clock(0.1, (0.02, 0.04, 0.06, 0.1))
+
+
+@pytest.mark.parametrize("first", range(0, SEED_COUNT, AT_ONCE))
+def test_what_is_promised_is_held(first: int, tmp_path: Path) -> None:
+    lines = []
+    for seed in range(first, first + AT_ONCE):
+        verdict = try_seed(seed, tmp_path)
+        if verdict.broken and seed not in SEEDS:
+            lines.append(headline(verdict))
+    assert not lines, "\n".join(lines)
+
+
+def test_every_tenth_seed_is_the_same_in_another_process(tmp_path: Path) -> None:
+    assert not list(apart({seed: fingerprint(try_seed(seed, tmp_path)) for seed in range(0, 100, EVERY)}))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_what_was_broken_once_is_held(path: Path, tmp_path: Path) -> None:
+    case = read_case(path)
+    verdict = try_case(case, tmp_path)
+    assert not verdict.refused
+    assert len(verdict.runs) > bool(case.faults)
+    assert not verdict.broken or path.stem in KEPT, verdict.broken
+
+
+def test_a_seed_draws_the_same_every_time_and_almost_always_what_can_be_run() -> None:
+    refused = 0
+    for seed in range(200):
+        case = draw_faults(draw_case(seed), CLOCK)
+        assert case == draw_faults(draw_case(seed), CLOCK)
+        assert [fault["kind"] for fault in case.faults] == kinds_of(case) or kinds_of(case).count("join") > 1
+        try:
+            read_experiment(case.document)
+        except UsageError:
+            refused += 1
+    assert refused <= 4
+
+
+def test_every_algorithm_and_kind_of_fault_is_drawn_and_each_is_left_out_now_and_then() -> None:
+    drawn = [draw_faults(draw_case(seed), CLOCK) for seed in range(400)]
+    assert {case.algorithm for case in drawn} == set(ALGORITHMS)
+    for kind in KINDS:
+        has = sum(any(fault["kind"] == kind for fault in case.faults) for case in drawn)
+        assert 20 < has < 200, kind
+    assert {len(case.faults) for case in drawn} == {0, 1, 2, 3, 4, 5}
+    assert {algorithm for _, _, algorithm in declared()} == set(ALGORITHMS)
+
+
+def test_a_case_reads_back_from_its_file(tmp_path: Path) -> None:
+    cases = [draw_faults(draw_case(seed), CLOCK) for seed in range(40)]
+    assert any(case.is_sloped for case in cases)
+    for case in cases:
+        case.write(tmp_path / "case.yaml", "why it is kept")
+        assert read_case(tmp_path / "case.yaml") == replace(case, seed=case.document["seed"])
+        read_experiment(tmp_path / "case.yaml")  # a sloped workload is found from there
+
+
+def test_a_failing_case_is_shrunk_to_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(case: Case, place: Path) -> Verdict:
+        found = any(fault["kind"] == "crash" for fault in case.faults) and case.document["stop"].get("steps", 9) >= 3
+        return Verdict(case, [("it is so", "")] if found else [])
+
+    monkeypatch.setattr(shrinking, "try_case", judge)
+    drawn = (judge(draw_faults(draw_case(seed), CLOCK), tmp_path) for seed in range(999))
+    large = next(one for one in drawn if one.broken and len(one.case.faults) > 2 and len(one.case.workers) > 3)
+    small = shrinking.shrink(large, tmp_path, tries=999).verdict.case
+    assert [fault["kind"] for fault in small.faults] == ["crash"]
+    assert small.document["stop"] == {"steps": 3}
+    assert small.options == {}
+    assert len(small.workers) <= 2
+
+
+def test_a_soak_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(seed: int, place: Path) -> Verdict:
+        return Verdict(draw_case(seed), [("it is so", "")] if seed == 7 else [])
+
+    monkeypatch.setattr(soaking, "try_seed", judge)
+    monkeypatch.setattr(soaking, "apart", lambda here: iter(()))
+    said: list[str] = []
+    file = tmp_path / "soak.json"
+    soak(saved(file, 0), 5, tmp_path, said.append, file, None)
+    totals = saved(file, 0)
+    assert (totals.next, totals.broken) == (5, {})
+    soak(totals, 9, tmp_path, said.append, file, None)
+    assert saved(file, 0).broken == {7: ["it is so"]}
+    assert ["--seed 7" in line for line in said] == [True]
+    assert saved(file, 0).missing == sorted(declared())
+    assert saved(file, 3) == Totals(3, 3)
+
+
+def test_every_planted_defect_can_be_planted() -> None:
+    numbers = [planted.mutant.number for planted in PLANTED]
+    assert len(set(numbers)) == len(numbers) >= 30
+    for planted in PLANTED:
+        planted.mutant.put_into((ROOT / planted.mutant.file).read_text(encoding="utf-8"))
