@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -97,20 +98,24 @@ def test_messages_in_another_order_are_found_out(copied: Run, tmp_path: Path) ->
     assert not (tmp_path / "again").exists()
 
 
-def test_of_nodes_that_wait_for_each_other_the_one_with_a_changed_record_is_named(copied: Run, tmp_path: Path) -> None:
-    named = []
-    for index in range(3, len(read_orders(copied)[1].events.counts)):
-        # Where the event now comes before the callback that sent what rank 0 waits for, the two wait for each other.
-        def sooner(orders: list[Order], index: int = index) -> None:
-            counts = orders[1].events.counts
-            counts[index:] = [count - 1 for count in counts[index:]]
+def test_of_nodes_that_wait_for_each_other_all_are_named_whatever_their_clocks(copied: Run, tmp_path: Path) -> None:
+    events = read_orders(copied)[1].events
+    replies = [at for at, kind in enumerate(events.kinds) if kind is Kind.MESSAGE and events.numbers[at] == 0]
+    told: dict[float, list[str]] = {-1.0: [], 0.0: [], 1.0: []}
+    for ahead_s, reply in itertools.product(told, replies[2:]):
+        # The reply of rank 0 now comes before the callback that sent what it answers: the two wait for each other.
+        def sooner(orders: list[Order], ahead_s: float = ahead_s, reply: int = reply) -> None:
+            server, worker = orders[0].events, orders[1].events
+            shift = worker.counts[reply] - worker.counts[reply - 1]
+            worker.counts[reply:] = [count - shift for count in worker.counts[reply:]]
+            server.times_s[:] = [time_s + ahead_s for time_s in server.times_s]
 
-        changed = Run(shutil.copytree(copied.folder, tmp_path / str(index)))
-        try:
+        changed = Run(shutil.copytree(copied.folder, tmp_path / f"{ahead_s}-{reply}"))
+        with pytest.raises(ReplayDiverged) as parted:
             replay(rewrite(changed, sooner), report=False)
-        except ReplayDiverged as parted:  # one callback less before some events changes nothing
-            named.append(parted.name)
-    assert set(named) == {"n1"}
+        told[ahead_s].append(str(parted.value))
+    assert all("rank 0 (n0), event" in text and "rank 1 (n1), event" in text for text in told[0.0])
+    assert told[-1.0] == told[0.0] == told[1.0]
 
 
 def test_a_message_from_a_rank_that_no_run_has_never_comes(copied: Run, tmp_path: Path) -> None:

@@ -31,10 +31,11 @@ Outcome = tuple[Any, BaseException | None]
 
 
 class Sent(NamedTuple):
-    """A message on its way, and the header that it had."""
+    """A message on its way, the header that it had, and when it was sent by its sender's clock, at the earliest."""
 
     message: Message
     header: bytes
+    after_s: float
 
 
 class Piece:
@@ -58,6 +59,7 @@ class ReplayedNode:
         self.sends: dict[int, asyncio.Future[None]] = {}  # that have not left yet, by number
         self.on_step: Callable[[int, int], None] | None = None
         self.streams: dict[int, deque[Sent]] = {}  # from each peer: sent, and not yet here
+        self.fastest_s: dict[int, float] = {}  # from each peer, as the clocks of the two have it
         self.to: Callable[[int], ReplayedNode]
         self._script, self._loop = script, loop
         self._waited, self._withdrawn = set(answers.waited), set(answers.withdrawn)  # only asked who is in them
@@ -82,7 +84,7 @@ class ReplayedNode:
         frozen = freeze(payload)
         size_bytes = sum(sizes_of(tag, frozen))
         left: asyncio.Future[None] = self._loop.create_future()
-        self._leave(to, Sent(Message(self.rank, tag, frozen, size_bytes), header), left)
+        self._leave(to, Sent(Message(self.rank, tag, frozen, size_bytes), header, self._script.now_s), left)
         try:
             if left.done():
                 await asyncio.sleep(0)
@@ -126,14 +128,18 @@ class ReplayedNode:
     # what the script calls
 
     def arrived(self, source: int, digest: int | None = None) -> Message | None:
-        """The next message from *source*, None if it has not been sent yet. Raises ReplayDiverged if it is another."""
+        """The next message from *source*, None if it has not been sent. Raises ReplayDiverged if it is another."""
         stream = self.streams.get(source)
         if not stream:
             return None
-        message, header = stream.popleft()
-        if digest is not None and (found := zlib.crc32(header, body_crc(message.payload))) != digest:
+        message, header, after_s = stream.popleft()
+        if digest is None:
+            return message
+        if (found := zlib.crc32(header, body_crc(message.payload))) != digest:
             what = f"message {message.tag!r} from rank {source}"
             raise self._script.parted(f"{what} has the checksum {found:08x}, recorded is {digest:08x}")
+        took_s = self._script.due_s - after_s
+        self.fastest_s[source] = min(took_s, self.fastest_s.get(source, took_s))
         return message
 
     def first_piece(self) -> int | None:

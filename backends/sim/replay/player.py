@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from backends.sim.loop.suspended import owner_of_task
@@ -79,21 +80,38 @@ def _node(scripts: Sequence[Script], rank: int) -> ReplayedNode:
 def _check_all_ended(scripts: Sequence[Script]) -> None:
     stuck = next((script for script in scripts if script.open), None)
     if stuck is not None:
-        script = _culprit(stuck, scripts)
-        raise script.parted(f"the record has {script.awaited}, which never comes")
+        circle = _circle(stuck, scripts)
+        culprit = _culprit(circle)
+        others = (f"; {script.place} waits for {script.awaited}" for script in circle if script is not culprit)
+        raise culprit.parted(f"the record has {culprit.awaited}, which never comes{''.join(others)}")
 
 
-def _culprit(script: Script, scripts: Sequence[Script]) -> Script:
-    """Return the node whose record holds up *script*: one of the circle of nodes that wait for each other.
-
-    A node that keeps to its record has sent all that was received from it before the event that it waits for. So the
-    culprit is the one that waits for the latest event. Clocks may differ a little: nodes with callbacks left go first.
-    """
+def _circle(script: Script, scripts: Sequence[Script]) -> list[Script]:
+    """Return the nodes that wait for each other and hold up *script*, or the one that waits for nobody who is left."""
     chain, held_up = [script], {script.rank: script for script in scripts if script.open}
     while (source := held_up.get(chain[-1].source)) is not None and source not in chain:
         chain.append(source)
-    circle = chain[chain.index(source) :] if source is not None else chain[-1:]
-    return max(circle, key=lambda script: (bool(script.ready), script.due_s))
+    return chain[chain.index(source) :] if source is not None else chain[-1:]
+
+
+def _culprit(circle: Sequence[Script]) -> Script:
+    """Return the node of *circle* whose record is most likely wrong.
+
+    A node that keeps to its record has sent all that was received from it before the event that it waits for. So the
+    culprit waits for the latest event, by one clock. The fastest messages there and back tell how far two clocks are
+    apart, but not to the last microsecond; so nodes with callbacks left go first, and the error names the others, too.
+    """
+    ahead_s = [0.0]
+    for one, other in pairwise(circle):
+        ahead_s.append(ahead_s[-1] + _ahead_s(other, one))
+    due_s = {script.rank: script.due_s - ahead for script, ahead in zip(circle, ahead_s, strict=True)}
+    return max(circle, key=lambda script: (bool(script.ready), due_s[script.rank]))
+
+
+def _ahead_s(one: Script, other: Script) -> float:
+    """By how much the clock of *one* is ahead, if a message takes as long there as back."""
+    there, back = other.node.fastest_s.get(one.rank), one.node.fastest_s.get(other.rank)
+    return 0.0 if there is None or back is None else (back - there) / 2
 
 
 def _error(scripts: Sequence[Script]) -> RunError | None:

@@ -117,11 +117,19 @@ class Script:
         """When the next event took effect in the real run."""
         return self._order.events.times_s[self._position]
 
+    @property
+    def place(self) -> str:
+        """The node and its next event, in words."""
+        return f"rank {self.rank} ({self.name}), {self._event}"
+
     def parted(self, how: str) -> ReplayDiverged:
-        step = self.node.recorder.record.steps
-        return ReplayDiverged(self.rank, self.name, f"event {self._position + 1}, step {step}", how)
+        return ReplayDiverged(self.rank, self.name, self._event, how)
 
     # inside
+
+    @property
+    def _event(self) -> str:
+        return f"event {self._position + 1}, step {self.node.recorder.record.steps}"
 
     def _run_next(self) -> None:
         if self.ready[0].cancelled():
