@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from backends.sockets.wire.frame import Frame
+from backends.sockets.wire.frame import Frame, Outgoing
 from simcluster.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -59,10 +59,19 @@ class Returning:
         known = [link for link in (present, *waiting) if link is not None]
         return next((link for link in known if link.peer.incarnation == incarnation), None)
 
-    def take_only(self, connection: Connection) -> None:
-        """What comes on *connection* is dropped: this node's algorithm has ended."""
-        connection.on_frame = lambda frame: None
+    def drain(self, connection: Connection, goodbye: Outgoing) -> None:
+        """Say *goodbye* on *connection* and drop what comes there: this node's algorithm has ended."""
+        connection.on_frame, connection.on_lost = (lambda frame: None), (lambda reason: None)
         self._drained.append(connection)
+        if connection.is_open:
+            connection.put(goodbye)
+            connection.resume_reading()
+
+    def drain_waiting(self, goodbye: Outgoing) -> None:
+        """Drain the connections of peers that this node, whose algorithm has ended, will not deal with any more."""
+        waiting, self._waiting = self._waiting, {}
+        for connection, _ in waiting.values():
+            self.drain(connection, goodbye)
 
     def retire(self, connection: Connection) -> None:
         """Nothing of *connection* is heard any more."""

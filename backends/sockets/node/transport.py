@@ -196,8 +196,7 @@ class SocketTransport:
         if self._closed:
             connection.abort("this node's algorithm has failed")
         elif self._goodbye is not None:
-            connection.put(self._goodbye)
-            self._returning.take_only(connection)
+            self._returning.drain(connection, self._goodbye)
         elif rank in self._links or rank in self.inbox.lost:
             self._returning.welcome(rank, connection, self._links.get(rank))
         else:
@@ -257,6 +256,7 @@ class SocketTransport:
         for link in self.links:
             if link.is_open:
                 link.put(self._goodbye)
+        self._returning.drain_waiting(self._goodbye)
         self._stop_receiving()
 
     async def close(self, *, crash: bool = False) -> None:

@@ -145,6 +145,27 @@ def test_a_send_to_one_that_had_ended_and_gone_before_one_came_passes_as_to_any_
     assert run(main) == ENDED
 
 
+def test_one_that_comes_at_the_very_moment_in_which_a_peer_ends_is_told_of_that_end() -> None:
+    async def main() -> str:
+        a, b = await node(0), await node(1)
+        await a.connect([address(a), ("", 0), ("", 0)], 10.0, {1: ABSENT, 2: ABSENT})
+        attach = a.transport.attach
+
+        def attach_and_end(rank: int, connection: Connection) -> None:
+            attach(rank, connection)
+            a.transport.finish()
+
+        a.transport.attach = attach_and_end
+        await b.come_late(1, [address(a), ("", 0), ("", 0)], {2: ENDED}, 10.0)
+        with pytest.raises(PeerLost) as lost:
+            async with asyncio.timeout(60):
+                await b.transport.recv(0, "t")
+        await close(a, b)
+        return lost.value.reason
+
+    assert run(main) == ENDED
+
+
 def test_whoever_leaves_is_lost_for_its_reason_after_all_that_it_sent() -> None:
     async def leaves(node: SocketTransport) -> None:
         for number in range(3):
