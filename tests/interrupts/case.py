@@ -110,7 +110,7 @@ def own_code(case: Case) -> str:
     taken = "".join(f", {name}: int = {value}" for name, value in settings.items())
     given = "".join(f", {name}={name}" for name in settings)
     return (
-        f"from pathlib import Path\n\nfrom simcluster.algorithms.{case.algorithm} import {case.algorithm}\n\n\n"
+        f"from pathlib import Path\n\nfrom simcluster.algorithms import {case.algorithm}\n\n\n"
         f"async def {case.algorithm}_own(node, replica{', *' if taken else ''}{taken}):\n"
         f"    if node.rank == 1:\n        Path(__file__).with_name('training').touch()\n"
         f"    return await {case.algorithm}(node, replica{given})\n"

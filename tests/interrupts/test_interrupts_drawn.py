@@ -9,7 +9,7 @@ from tests.interrupts.trial import BEFORE_OURS, run_trial
 
 SEEDS = [
     (7, "sim", "run", "start"),
-    (14, "sim", "run", "start"),
+    (36, "sim", "run", "training"),
     (0, "sim", "run", "import"),
     (9, "sim", "run", "checkpoint"),
     (6, "sim", "sweep", "workers"),
