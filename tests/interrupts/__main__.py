@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=[*BACKENDS, "torch", "both"], default="both")
     parser.add_argument("--seed", type=int, default=0, help="of the first trial; the others follow")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a command under trial is not left behind
     backends = BACKENDS if asked.backend == "both" else (asked.backend,)
     found: list[Found] = []
     began_s = time.monotonic()
