@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from backends.sim.cluster import Cluster
-from backends.sim.kept import OffTheClock
+from backends.sim.devices import DeviceModel
+from backends.sim.faults import Faults
 from backends.sim.local import run_bodies
 from backends.sim.outcome import outcome
 from backends.sim.telemetry import Teller
 from simcluster.documents.yaml import describe
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.restarts import Restarts
-from simcluster.fault_plans.kinds import LIMITS_S
+from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
+from simcluster.fault_plans.log import FaultLog
 from simcluster.intra_op import one_thread
 from simcluster.kernels import heed_portable
 from simcluster.runs.record import RunRecord
@@ -26,7 +28,11 @@ from simcluster.workloads.ledger import Ledger
 
 if TYPE_CHECKING:
     from backends.sim.transport import SimTransport
+    from simcluster.checkpoints.keeping import Keeping
+    from simcluster.checkpoints.shard import Shard
     from simcluster.experiment.job import ClusterJob
+
+T = TypeVar("T")
 
 __all__ = ["Cluster", "run_bodies", "run_cluster"]
 
@@ -35,32 +41,45 @@ OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, 
 FLAGS = ("portable",)
 
 
-def run_cluster(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None = None) -> RunRecord:
-    """Runs *job* in virtual time. The record's error tells why the run failed; a failing node does not raise here.
+def run_cluster(
+    job: ClusterJob,
+    wrap: Callable[[SimTransport], Any] | None = None,
+    device_of: Callable[[int, DeviceModel], DeviceModel] | None = None,
+) -> RunRecord:
+    """Run *job* in virtual time. The record's error tells why the run failed; a failing node does not raise here.
 
-    *wrap* makes of each node what its program is given in its place. With the option `max_restarts` a run that lost a
-    node begins again so often, as one on real nodes does.
+    *wrap* makes of each node what its program is given in its place, *device_of* of each rank's device the one that is
+    used. With the option `max_restarts` a run that lost a node begins again so often, as one on real nodes does.
     """
     _check_options(job.options)
     heed_portable(job.options)
     options = {name: value for name, value in job.options.items() if name not in FLAGS}
     restarts = Restarts(replace(job, options=options), most=options.pop("max_restarts", 0))
-    while restarts.again(record := _run_once(restarts.job, wrap)):
+    while restarts.again(record := _run_once(restarts.job, wrap, device_of)):
         continue
     return restarts.told(record)
 
 
 @one_thread()
-def _run_once(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None) -> RunRecord:
+def _run_once(
+    job: ClusterJob,
+    wrap: Callable[[SimTransport], Any] | None,
+    device_of: Callable[[int, DeviceModel], DeviceModel] | None,
+) -> RunRecord:
     assert job.topology is not None, "the simulator needs a topology"
     module, _, function = job.program.partition(":")
     program = getattr(import_module(module), function)
-    cluster = Cluster(job.topology, job.seed, faults=job.faults, **{"threads": _cores(), **job.options})
-    teller = _watched(job, cluster)
+    options = {"threads": _cores(), **job.options}
+    faults = Faults(job.faults, options.pop("dead_s", DEAD_S))
+    cluster = Cluster(job.topology, job.seed, faults=faults, **options)
+    if device_of is not None:
+        for member in cluster.members:
+            member.device = device_of(member.rank, member.device)
+    teller = _watched(job, cluster, faults.log)
     if job.keeping is not None:
-        for node in cluster.nodes:
-            node.recorder.restored = job.keeping.begins_with(node.rank)
-            node.recorder.channel = OffTheClock(job.keeping, cluster.gone) if job.keeping.keeps else None
+        for member in cluster.members:
+            member.recorder.restored = job.keeping.begins_with(member.rank)
+            member.recorder.channel = _Checkpoints(job.keeping, cluster.gone) if job.keeping.keeps else None
 
     async def body(node: SimTransport) -> Any:
         return await program(node if wrap is None else wrap(node), node.recorder, job.config_json)
@@ -69,7 +88,7 @@ def _run_once(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None) -> Ru
     error: RunError | None = None
     lost: dict[str, str] = {}
     try:
-        cluster.run([body] * len(cluster.nodes))
+        cluster.run([body] * len(cluster.members))
         error, lost = outcome(cluster)
     except RunError as stuck:
         error, lost = outcome(cluster)
@@ -77,17 +96,33 @@ def _run_once(job: ClusterJob, wrap: Callable[[SimTransport], Any] | None) -> Ru
     finally:
         if job.watcher is not None:
             job.watcher.end(teller.telemetry(), str(error or ""))
-    records = [node.recorder.record for node in cluster.nodes]
+    records = [member.recorder.record for member in cluster.members]
     for record in records:
         record.samples = record.samples or [Ledger().notes()]  # one that never began has drawn nothing
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
-    extra = {"lost": lost, "faults": cluster.faults.log.rows()}
+    extra = {"lost": lost, "faults": faults.log.rows()}
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
 
 
-def _watched(job: ClusterJob, cluster: Cluster) -> Teller:
-    """Every step of a node is told to whom *job* names; returns who tells a watcher more."""
-    teller, on_progress, watcher = Teller(cluster), job.on_progress, job.watcher
+class _Checkpoints:
+    """Shards handed in to *keeping*, in no virtual time; *lost* has the ranks that have died until now.
+
+    It never yields, so a run with checkpoints has the trace of one without.
+    """
+
+    def __init__(self, keeping: Keeping, lost: Container[int]) -> None:
+        self._keeping, self._lost = keeping, lost
+
+    async def hand_in(self, make: Callable[[], Shard]) -> None:
+        self._keeping.add(make(), self._lost)
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        return work()
+
+
+def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Teller:
+    """Report every step of a node to the progress bar and the watcher of *job*; return what tells a watcher more."""
+    teller, on_progress, watcher = Teller(cluster, log), job.on_progress, job.watcher
 
     def on_step(rank: int, step: int) -> None:
         if on_progress is not None:
@@ -98,8 +133,8 @@ def _watched(job: ClusterJob, cluster: Cluster) -> Teller:
     if watcher is not None:
         watcher.begin(run_info(job, "sim"))
     if on_progress is not None or watcher is not None:
-        for node in cluster.nodes:
-            node.on_step = on_step
+        for member in cluster.members:
+            member.on_step = on_step
     return teller
 
 

@@ -1,22 +1,28 @@
-"""What those who have not ended wait for, and where in their own code: for a run in which nothing happens any more.
-
-This file knows tasks, frames and nodes. It must not know what comes of it.
-"""
+"""The report of a run in which nothing can happen any more: what each node waits for, and where in the user's code."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from backends.sim.cluster import Cluster
     from backends.sim.loop.event_loop import SimTask
 
 
-def waits_of(cluster: Cluster) -> list[str]:
-    """One line per rank that has not ended: what it waits for, and where."""
+class Waits(Protocol):
+    """A node that can say what it waits for."""
+
+    rank: int
+    name: str
+
+    def waits(self) -> list[str]: ...
+
+
+def waits_of(nodes: Sequence[Waits], tasks: Sequence[SimTask[Any]]) -> list[str]:
+    """Return one line for each rank whose task has not ended: what it waits for, and where."""
     lines = []
-    for node, task in zip(cluster.nodes, cluster.tasks, strict=True):
+    for node, task in zip(nodes, tasks, strict=True):
         if not task.done():
             what = ", ".join(node.waits()) or "something outside the transport"
             lines.append(f"rank {node.rank} ({node.name}) waits for {what}{_place(task)}")

@@ -1,7 +1,6 @@
-"""Makes the faults of a plan happen in virtual time.
+"""The faults of a plan, made to happen in virtual time.
 
-This file knows faults, nodes, streams and links. It must not know algorithms, files or how a plan is spelt. What is the
-same on sockets (`dead_s`, who loses whom, the words) has the same numbers there: see docs/faults.md.
+What is the same on sockets (`dead_s`, which node loses which, the words) has the same numbers there: docs/faults.md.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from backends.sim.membership import Severance
 from backends.sim.network.losses import together
-from backends.sim.troubled import TroubledStream
 from simcluster.fault_plans.kinds import (
     CRASHED,
+    DEAD_S,
     Bandwidth,
     Crash,
     Cut,
@@ -40,8 +39,8 @@ from simcluster.fault_plans.log import FaultLog
 
 if TYPE_CHECKING:
     from backends.sim.cluster import Cluster
+    from backends.sim.member import Member
     from backends.sim.stream import Stream
-    from backends.sim.transport import SimTransport
     from simcluster.topology import Hop, Link
 
 _ENDS, _DEAD, _BEGINS = range(3)
@@ -51,19 +50,29 @@ _ENDS, _DEAD, _BEGINS = range(3)
 class Faults:
     """The faults of one run. A node that is silent, or cannot be reached, for more than *dead_s* is lost."""
 
-    def __init__(self, cluster: Cluster, plan: Sequence[Fault], dead_s: float) -> None:
-        self._cluster, self._plan, self._dead_s = cluster, plan, dead_s
-        self.log = FaultLog(cluster.loop.time, sees_bytes=True)
-        self.troubles_ways = any(not isinstance(fault, (Crash, Slow, Leave)) for fault in plan)
-        self._cuts: dict[int, tuple[Pairs, list[TroubledStream]]] = {}  # those that hold, by number in the plan
-        self._hung: dict[int, SimTransport] = {}
-        self._told: dict[int, SimTransport] = {}  # to leave
+    _cluster: Cluster
+    log: FaultLog
+
+    def __init__(self, plan: Sequence[Fault] = (), dead_s: float = DEAD_S) -> None:
+        self._plan, self._dead_s = plan, dead_s
+        self._cuts: dict[int, tuple[Pairs, list[Stream]]] = {}  # those that hold, by number in the plan
+        self._hung: dict[int, Member] = {}
+        self._told: dict[int, Member] = {}  # to leave
         self._away: dict[int, int] = {}  # by rank: the number of the fault at whose end it is there, or back
         self._links: dict[int, LinkFault] = {}
+        self._links_by_name: dict[str, Link] = {}
+
+    def attach(self, cluster: Cluster) -> None:
+        """Take *cluster*, of which no node has begun."""
+        self._cluster = cluster
+        self.log = FaultLog(cluster.loop.time, sees_bytes=True)
         self._links_by_name = {link.name: link for link in cluster.topology.links}
+        cluster.streams.gated = any(not isinstance(fault, (Crash, Slow, Leave)) for fault in self._plan)
+        cluster.streams.on_stream = self._on_stream
+        cluster.streams.on_drop = self._on_drop
 
     def schedule(self) -> None:
-        """Sets an alarm for all that is to happen, and tells the devices. Nobody has begun yet."""
+        """Set an alarm for everything that is to happen, and notify the devices. No node has begun yet."""
         moments: list[tuple[float, int, int, float]] = []
         for number, fault in enumerate(self._plan):
             for start_s, end_s in fault.spells:
@@ -75,22 +84,14 @@ class Faults:
         act = {_BEGINS: self._begin, _ENDS: self._end, _DEAD: self._lose}
         self._slow_down()
         if any(isinstance(fault, (Latency, Bandwidth, Loss)) for fault in self._plan):
-            self._cluster.surroundings.link_now = self._link_now
+            self._cluster.routes.link_now = self._link_now
         for time_s, what, number, _ in sorted(moments):
             if time_s:
                 self._cluster.loop.clock.alarm_at(time_s, act[what], number)
             else:
                 act[what](number)  # before any node begins
 
-    def meets(self, stream: Stream) -> None:
-        """*stream* has just been laid."""
-        if isinstance(stream, TroubledStream):
-            for pairs, stopped in self._cuts.values():
-                if pairs(stream.sender.rank, stream.receiver.rank):
-                    stream.stop()
-                    stopped.append(stream)
-
-    def ends_notice_of(self, node: SimTransport) -> None:
+    def on_left(self, node: Member) -> None:
         """*node* has left, as it was told to."""
         for number in [number for number, told in self._told.items() if told is node]:
             del self._told[number]
@@ -113,21 +114,20 @@ class Faults:
                 self._away[fault.rank] = number
                 cluster.leave_out(fault.rank, fault)
             case Leave():
-                self._told[number] = cluster.nodes[fault.rank]
+                self._told[number] = cluster.members[fault.rank]
                 self._told[number].recorder.told_to_leave = True
             case Hang():
-                self._hung[number] = cluster.nodes[fault.rank]
+                self._hung[number] = cluster.members[fault.rank]
                 self._hung[number].freeze()
             case Cut() | Partition():
                 pairs = severed(fault, cluster.topology)
-                concerned = [s for s in cluster.streams() if pairs(s.sender.rank, s.receiver.rank)]
-                stopped = [stream for stream in concerned if isinstance(stream, TroubledStream)]
+                stopped = [s for s in cluster.streams.used() if pairs(s.sender.rank, s.receiver.rank)]
                 self._cuts[number] = (pairs, stopped)
                 for stream in stopped:
                     stream.stop()
             case LinkFault():
                 self._links[number] = fault
-                self._lay_anew(fault)
+                self._change_link(fault)
 
     def _end(self, number: int) -> None:
         fault = self._plan[number]
@@ -139,7 +139,7 @@ class Faults:
                 self._slow_down()
             case Leave() if number in self._told:
                 node = self._told.pop(number)
-                if node is self._cluster.nodes[fault.rank] and self._cluster.lives(fault.rank):
+                if node is self._cluster.members[fault.rank] and self._cluster.lives(fault.rank):
                     self._cluster.crash(fault.rank, overdue(fault.notice_s), fault)
             case Hang() if number in self._hung:
                 self._hung.pop(number).thaw()
@@ -148,26 +148,38 @@ class Faults:
                     stream.go_on()
             case LinkFault():
                 del self._links[number]
-                self._lay_anew(fault)
+                self._change_link(fault)
 
     def _lose(self, number: int) -> None:
         """It has lasted for *dead_s*."""
         fault, cluster = self._plan[number], self._cluster
         if isinstance(fault, Hang) and number in self._hung:
             node = self._hung.pop(number)
-            if node is cluster.nodes[fault.rank] and cluster.lives(fault.rank):
+            if node is cluster.members[fault.rank] and cluster.lives(fault.rank):
                 cluster.crash(fault.rank, hung(self._dead_s), fault)
         elif number in self._cuts:
             pairs = self._cuts[number][0]
-            cluster.news.severs(Severance(cluster.loop.time(), pairs, cut_off(self._dead_s), fault))
+            cluster.membership.severs(Severance(cluster.loop.time(), pairs, cut_off(self._dead_s), fault))
             for node in cluster.living():
                 node.look_around()
+
+    # streams
+
+    def _on_stream(self, stream: Stream) -> None:
+        for pairs, stopped in self._cuts.values():
+            if pairs(stream.sender.rank, stream.receiver.rank):
+                stream.stop()
+                stopped.append(stream)
+
+    def _on_drop(self, fault: Fault | None, size_bytes: int) -> None:
+        if fault is not None:
+            self.log.drops(fault, size_bytes)
 
     # nodes
 
     def _slow_down(self) -> None:
         """Devices do nothing while their node hangs; the one of a node that was restarted knows of no earlier hang."""
-        for node in self._cluster.nodes:
+        for node in self._cluster.members:
             node.device.faults = [
                 (spell, fault.factor if isinstance(fault, Slow) else inf)
                 for fault in self._plan
@@ -178,24 +190,23 @@ class Faults:
 
     # links
 
-    def _lay_anew(self, fault: LinkFault) -> None:
-        """Every way over the link of *fault* becomes what it is now."""
-        link, surroundings = self._links_by_name[fault.link], self._cluster.surroundings
+    def _change_link(self, fault: LinkFault) -> None:
+        """Make the link of *fault*, and every way over it, what they are now."""
+        link, cluster = self._links_by_name[fault.link], self._cluster
         for end in (link.a, link.b):
             left = prod(held.factor for held in self._on(link, end) if isinstance(held, Bandwidth))
-            for channel in surroundings.channels(link, end):
-                self._cluster.network.limit(channel, left)
-        for stream in self._cluster.streams():
+            for channel in cluster.routes.channels(link, end):
+                cluster.network.limit(channel, left)
+        for stream in cluster.streams.used():
             names = stream.sender.name, stream.receiver.name
-            crosses = any(fault.hits(hop) for hop in self._cluster.topology.route(*names))
-            if crosses and isinstance(stream, TroubledStream):
-                stream.lay_anew(*surroundings.lay(*names), surroundings.between(*names))
+            if any(fault.hits(hop) for hop in cluster.topology.route(*names)):
+                stream.reroute(cluster.routes.way(*names))
 
     def _on(self, link: Link, end: str) -> list[LinkFault]:
         return [held for held in self._links.values() if held.link == link.name and held.towards in (None, end)]
 
     def _link_now(self, hop: Hop) -> Link:
-        """What the link of *hop* is like in its direction."""
+        """Return the link of *hop* as it is now in its direction."""
         link = hop.link
         for held in self._on(link, hop.target):
             match held:

@@ -1,7 +1,4 @@
-"""Runs plain bodies as the nodes of a simulated cluster: for tests and `check_transport`.
-
-This file knows clusters and bodies. It must not know experiments or files.
-"""
+"""Plain bodies run as the nodes of a simulated cluster: for tests and `check_transport`."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ if TYPE_CHECKING:
 def run_bodies(
     bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0, *, comes_back: bool = False
 ) -> list[Any]:
-    """Runs each body as one node, by default on a star of ideal links; *comes_back*: a body may raise ComesBack."""
+    """Run each body as one node, by default on a star of ideal links; *comes_back*: a body may raise ComesBack."""
     cluster = Cluster(topology or star(len(bodies)), seed)
     if comes_back:
-        cluster.faults.troubles_ways = True
+        cluster.streams.gated = True
         bodies = [_returning(cluster, body) for body in bodies]
     return cluster.run(bodies)
 

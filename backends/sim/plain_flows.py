@@ -1,7 +1,5 @@
 """Plain flows over a topology, without nodes that compute: when is each there?
 
-This file knows the network and its clock. It must not know algorithms, transports or files.
-
 A flow pays its latency first and then its bytes compete: the usual convention for fluid flows, and the one in which
 independent simulators state their results. (A transport injects first, so that `send` can return when it has.) What a
 message takes of a node, its overhead, a plain flow does not take.
@@ -20,8 +18,8 @@ from backends.sim.loop.event_loop import Endless
 from backends.sim.loop.garbage import collected_rarely
 from backends.sim.network.flows import Network
 from backends.sim.network.models import MODELS
-from backends.sim.network.routes import Surroundings
-from backends.sim.stalling import StallingFlow
+from backends.sim.network.routes import Routes
+from backends.sim.network.stalls import StallingFlow
 from simcluster.bench.flows import PlainFlow
 from simcluster.topology import Topology
 
@@ -35,10 +33,10 @@ def finish_times(
     """
     clock = Clock()
     network = Network(clock)
-    surroundings = Surroundings(topology, seed, clock, network, MODELS[model or topology.network])
+    routes = Routes(topology, seed, clock, network, MODELS[model or topology.network])
     finish_s = [inf] * len(flows)
     for number, flow in enumerate(flows):
-        _launch(surroundings, clock, network, flow, partial(setitem, finish_s, number))
+        _launch(routes, clock, network, flow, partial(setitem, finish_s, number))
     with collected_rarely(), suppress(Endless):  # links change for ever, and nothing ends
         while clock.advance():
             pass
@@ -46,25 +44,24 @@ def finish_times(
 
 
 def _launch(
-    surroundings: Surroundings, clock: Clock, network: Network, flow: PlainFlow, finished: Callable[[float], object]
+    routes: Routes, clock: Clock, network: Network, flow: PlainFlow, finished: Callable[[float], object]
 ) -> None:
-    route, latency_s = surroundings.lay(flow.source, flow.target)
-    rough = surroundings.between(flow.source, flow.target)
+    way = routes.way(flow.source, flow.target)
 
     def done() -> None:
-        if rough.weather is not None:
-            rough.weather.leave()
+        if way.conditions is not None:
+            way.conditions.leave()
         finished(clock.now)
 
     def begin(_: object) -> None:
-        if rough.weather is not None:
-            rough.weather.enter()
-        stalls = rough.losses.stalls(ceil(flow.size_bytes)) if rough.losses is not None else []
+        if way.conditions is not None:
+            way.conditions.enter()
+        stalls = way.losses.stalls(ceil(flow.size_bytes)) if way.losses is not None else []
         if stalls:
-            network.put(StallingFlow(network, clock, route, flow.size_bytes, stalls, done))
+            network.put(StallingFlow(network, clock, way.route, flow.size_bytes, stalls, done))
         elif flow.size_bytes:
-            network.start(route, flow.size_bytes, done)
+            network.start(way.route, flow.size_bytes, done)
         else:
             done()
 
-    clock.alarm_at(flow.start_s + latency_s + sum(draw_s() for draw_s in rough.jitters), begin)
+    clock.alarm_at(flow.start_s + way.latency_s + sum(draw_s() for draw_s in way.jitters), begin)

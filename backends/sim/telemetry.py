@@ -1,7 +1,4 @@
-"""What a simulated cluster tells of itself while it runs, without touching it.
-
-This file knows simulated nodes and telemetry. It must not know who looks, nor change anything that it looks at.
-"""
+"""The telemetry of a simulated cluster while it runs. It changes nothing that it looks at."""
 
 from __future__ import annotations
 
@@ -13,25 +10,26 @@ from simcluster.watching.telling import Noted, link_telemetry, node_telemetry
 
 if TYPE_CHECKING:
     from backends.sim.cluster import Cluster
+    from simcluster.fault_plans.log import FaultLog
 
 
 class Teller:
-    """Tells of *cluster*; it remembers what it has looked through."""
+    """The telemetry of *cluster*, and of the faults in *log*; it remembers what it has looked through."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._noted = [Noted() for _ in cluster.nodes]
+    def __init__(self, cluster: Cluster, log: FaultLog) -> None:
+        self._cluster, self._log = cluster, log
+        self._noted = [Noted() for _ in cluster.members]
 
     def telemetry(self) -> Telemetry:
-        """All that is known at this moment of the simulated clock."""
+        """Return all that is known at this moment of the simulated clock."""
         cluster = self._cluster
-        sent = [node.recorder.record.sent_to for node in cluster.nodes]
+        sent = [node.recorder.record.sent_to for node in cluster.members]
         links = link_telemetry(cluster.topology.workers, cluster.topology, sent)
-        nodes = [self._node(rank) for rank in range(len(cluster.nodes))]
-        return Telemetry(elapsed_s=cluster.loop.time(), nodes=nodes, links=links, faults=cluster.faults.log.rows())
+        nodes = [self._node(rank) for rank in range(len(cluster.members))]
+        return Telemetry(elapsed_s=cluster.loop.time(), nodes=nodes, links=links, faults=self._log.rows())
 
     def _node(self, rank: int) -> NodeTelemetry:
-        node, noted = self._cluster.nodes[rank], self._noted[rank]
+        node, noted = self._cluster.members[rank], self._noted[rank]
         record = node.recorder.record
         noted.read(record.metrics, record.spans)
         return node_telemetry(
@@ -53,4 +51,4 @@ class Teller:
             return "running"
         if self._cluster.gone.get(rank) == ABSENT:
             return "expected"
-        return "ended" if self._cluster.nodes[rank].alive else "lost"
+        return "ended" if self._cluster.members[rank].alive else "lost"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.algorithms import ALGORITHMS
 from simcluster.runs.record import NodeRecord
 from simcluster.topology import Device
@@ -113,12 +114,12 @@ def serve(
     async def body(node: Transport) -> None:
         await ALGORITHMS[name](node, replicas[node.rank], **settings)
 
-    cluster = Cluster(topology, seed, faults=plan(topology, *faults), dead_s=0.5)
+    cluster = Cluster(topology, seed, faults=Faults(plan(topology, *faults), 0.5))
     results = cluster.run([body] * size)
     for result in results:
         if check and isinstance(result, BaseException):
             raise result
-    return Served(results, replicas, [node.recorder.finish(None) for node in cluster.nodes])
+    return Served(results, replicas, [node.recorder.finish(None) for node in cluster.members])
 
 
 def equal(count: int) -> list[Straggler | None]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import PeerLost
 from simcluster.runs.record import NodeRecord
@@ -33,9 +34,9 @@ def run(
     async def body(node: Transport) -> None:
         await ALGORITHMS[name](node, replicas[node.rank], **settings)
 
-    cluster = Cluster(topology, SEED, faults=plan(topology, *faults))
+    cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
     results = cluster.run([body] * size)
-    return results, replicas, [node.recorder.finish(None) for node in cluster.nodes]
+    return results, replicas, [node.recorder.finish(None) for node in cluster.members]
 
 
 def done(results: list[Any]) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import PeerLost
 from simcluster.runs.record import NodeRecord
@@ -88,12 +89,12 @@ def train(
     async def body(node: Transport) -> None:
         await ALGORITHMS[name](node, replicas[node.rank], **settings)
 
-    cluster = Cluster(topology, SEED, faults=plan(topology, *faults))
+    cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
     results = cluster.run([body] * size)
     for result in results:
         if isinstance(result, BaseException) and not faults:
             raise result
-    return Trained(results, replicas, [node.recorder.finish(None) for node in cluster.nodes])
+    return Trained(results, replicas, [node.recorder.finish(None) for node in cluster.members])
 
 
 def close(mine: Sequence[Sequence[Tensor]], expected: Sequence[Sequence[Tensor]], rounding: float = 1e-12) -> None:

@@ -59,7 +59,7 @@ def test_a_ring_on_a_clean_star_takes_the_textbooks_time_and_bytes(size: int) ->
     times, cluster = run(star(size, B, A / 2), body)
     # 2 (p-1) rounds of M/p bytes each
     assert times == pytest.approx([2 * (size - 1) * (A + nbytes / (size * B))] * size, rel=1e-9, abs=0)
-    for node in cluster.nodes:
+    for node in cluster.members:
         record = node.recorder.record
         assert record.messages_sent == 2 * (size - 1)
         body_bytes = sum(4 * elements // size for _ in range(2 * (size - 1)))

@@ -104,7 +104,7 @@ def bytes_sent(compression: Any, like: Tensor, size: int) -> int:
 
     cluster = Cluster(star(size))
     assert cluster.run([body] * size) == [None] * size
-    return sum(node.recorder.record.bytes_sent for node in cluster.nodes)
+    return sum(node.recorder.record.bytes_sent for node in cluster.members)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

@@ -13,6 +13,7 @@ import pytest
 
 import simcluster
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from backends.sim.outcome import outcome
 from simcluster.errors import Left, NobodyLeft, PeerLost
 from simcluster.fault_plans.kinds import ABSENT
@@ -25,7 +26,7 @@ from tests.support.plans import plan
 
 def cluster_of(size: int, *faults: str, **options: Any) -> Cluster:
     topology = links(size)
-    return Cluster(topology, faults=plan(topology, *faults), **options)
+    return Cluster(topology, faults=Faults(plan(topology, *faults), **options))
 
 
 def run(bodies: list[Body], *faults: str, **options: Any) -> list[Any]:

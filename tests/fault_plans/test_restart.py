@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from backends.sim.outcome import outcome
 from simcluster.errors import PeerLost
 from simcluster.transport import ANY, Cost, Transport
@@ -29,7 +30,7 @@ async def comes_back(node: Transport, rank: int) -> None:
 
 def cluster_of(size: int, *faults: str, **options: Any) -> Cluster:
     topology = links(size)
-    return Cluster(topology, faults=plan(topology, *faults), **options)
+    return Cluster(topology, faults=Faults(plan(topology, *faults), **options))
 
 
 def run(bodies: list[Body], *faults: str, **options: Any) -> list[Any]:
@@ -80,7 +81,7 @@ def test_a_message_in_a_send_buffer_tells_nobody_of_a_loss() -> None:
         return (await node.recv(0)).tag
 
     topology = with_nodes(links(2), send_buffer_bytes=5_000_000)
-    cluster = Cluster(topology, faults=plan(topology, "kind: restart, node: n1, at: 1 s, after: 10 ms"))
+    cluster = Cluster(topology, faults=Faults(plan(topology, "kind: restart, node: n1, at: 1 s, after: 10 ms")))
     assert cluster.run([sends, receives]) == [3.0, "late"]
 
 
@@ -168,7 +169,7 @@ def test_nothing_of_one_incarnation_is_received_as_anothers() -> None:
     assert cluster.run([peer, returns]) == [[1.02], [1.02, "for the new one"]]
     (row,) = cluster.faults.log.rows()
     # "for the old one", and nothing else: a header alone.
-    assert row["dropped_bytes"] == cluster.nodes[0].recorder.record.sent_to[1][1] // 2
+    assert row["dropped_bytes"] == cluster.members[0].recorder.record.sent_to[1][1] // 2
 
 
 def test_whoever_was_not_told_yet_does_not_hear_of_the_new_ones_end_as_of_the_old_ones() -> None:

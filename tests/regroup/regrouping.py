@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from backends.sim.transport import SimTransport
 from simcluster.collectives import ring_all_reduce
 from simcluster.fault_plans.kinds import Fault
@@ -78,7 +79,7 @@ class Outcome:
 
     def __init__(self, size: int, faults: Sequence[Fault], topology: Topology | None = None) -> None:
         self.lives: list[list[Counting]] = [[] for _ in range(size)]
-        self.cluster = Cluster(topology or star(size, latency_s=LATENCY_S / 2), faults=faults, dead_s=DEAD_S)
+        self.cluster = Cluster(topology or star(size, latency_s=LATENCY_S / 2), faults=Faults(faults, DEAD_S))
         self.results = self.cluster.run([self._body] * size)
 
     async def _body(self, node: SimTransport) -> str:

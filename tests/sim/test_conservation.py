@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from backends.sim.outcome import outcome
 from backends.sim.stream import Stream
 from simcluster.algorithms import ALGORITHMS
@@ -77,8 +78,8 @@ def test_a_stream_that_swallows_a_message_is_found_out(monkeypatch: pytest.Monke
 
 def test_bytes_that_nobody_sent_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(star(3))
-    cluster.stream(0, 2).arrived_B = 7
-    with pytest.raises(AssertionError, match="bytes that nobody sent"):
+    cluster.streams.of(0, 2).arrived_B = 7
+    with pytest.raises(AssertionError, match="bytes that no node sent"):
         cluster.run([_talks, _talks, _nothing])
 
 
@@ -97,18 +98,19 @@ def test_what_a_dead_receiver_does_not_get_is_dropped_by_its_fault() -> None:
             await node.recv(0, "t")
 
     topology = star(2, latency_s=0.05)
-    cluster = Cluster(topology, faults=plan(topology, "kind: crash, node: n1, at: 505 ms"))
+    faults = Faults(plan(topology, "kind: crash, node: n1, at: 505 ms"))
+    cluster = Cluster(topology, faults=faults)
     results = cluster.run([sender, receiver])
     assert isinstance(results[0], PeerLost)
     # A message every 10 ms, 0.1 s on its way: those of 0.41 s and later find a dead node. The news is there at 0.605,
     # so the one of 0.6 s is the last, the 61st. At 0.61 s, when the next is refused, those up to 0.51 s have arrived.
-    record = cluster.nodes[0].recorder.record
-    stream = cluster.stream(0, 1)
-    (row,) = cluster.faults.log.rows()
+    record = cluster.members[0].recorder.record
+    stream = cluster.streams.of(0, 1)
+    (row,) = faults.log.rows()
     assert record.sent_to[1][0] == 61
     assert stream.dropped_B == row["dropped_bytes"] == 11 / 61 * record.bytes_sent
     assert stream.under_way_B == 9 / 61 * record.bytes_sent
-    assert cluster.nodes[1].recorder.record.bytes_received == stream.arrived_B
+    assert cluster.members[1].recorder.record.bytes_received == stream.arrived_B
 
 
 # swarms: any faults at all, together
@@ -175,8 +177,8 @@ _DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 
 def _run(algorithm: str, keys: dict[str, Any], swarm: Swarm) -> tuple[Any, list[str]]:
     topology = TOPOLOGIES[swarm.topology]
-    faults = plan(topology, *swarm.faults)
-    cluster = Cluster(topology, 1, faults=faults, dead_s=swarm.dead_s, inbox_bytes=swarm.inbox_bytes)
+    faults = Faults(plan(topology, *swarm.faults), swarm.dead_s)
+    cluster = Cluster(topology, 1, faults=faults, inbox_bytes=swarm.inbox_bytes)
 
     async def body(node: Transport) -> None:
         try:
@@ -187,9 +189,9 @@ def _run(algorithm: str, keys: dict[str, Any], swarm: Swarm) -> tuple[Any, list[
                 error = error.exceptions[0]
             raise error from None
 
-    cluster.run([body] * len(cluster.nodes))
+    cluster.run([body] * len(cluster.members))
     error, lost = outcome(cluster)
-    return (error, lost), [node.recorder.finish(None, 0.0).digest for node in cluster.nodes]
+    return (error, lost), [node.recorder.finish(None, 0.0).digest for node in cluster.members]
 
 
 @pytest.mark.parametrize(("algorithm", "keys"), ALGORITHMS_AND_SETTINGS, ids=lambda value: str(value))
@@ -217,6 +219,6 @@ def test_a_deadlock_under_faults_is_still_a_deadlock() -> None:
         await node.recv(1 - node.rank, "never")
 
     topology = star(2)
-    cluster = Cluster(topology, faults=plan(topology, "kind: cut, link: n0-sw, at: 1 s, for: 1 s"))
+    cluster = Cluster(topology, faults=Faults(plan(topology, "kind: cut, link: n0-sw, at: 1 s, for: 1 s")))
     with pytest.raises(RunError, match="deadlock at 2 s"):
         cluster.run([waits, waits])

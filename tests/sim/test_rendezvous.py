@@ -11,6 +11,7 @@ import torch
 
 import simcluster
 from backends.sim import Cluster
+from backends.sim.faults import Faults
 from backends.sockets.local import run_bodies as run_on_sockets
 from simcluster.collectives import exchange, ring_all_reduce
 from simcluster.errors import Deadlock, PeerLost, UsageError
@@ -196,7 +197,7 @@ def test_a_send_to_a_peer_that_dies_without_asking_raises() -> None:
         await asyncio.sleep(100)
 
     crash = Crash(spells=((5.0, inf),), rank=1)
-    results = Cluster(with_inbox(pair(M, 0.5), ASKED), faults=[crash]).run([sender, victim])
+    results = Cluster(with_inbox(pair(M, 0.5), ASKED), faults=Faults([crash])).run([sender, victim])
     assert results[0] == pytest.approx(5.5, rel=1e-12)
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.errors import PeerLost
 from simcluster.topology import Topology
 from simcluster.transport import ANY, Transport
@@ -34,7 +35,7 @@ def links(size: int = 2, **settings: Any) -> Topology:
 
 def run(bodies: list[Body], *faults: str, topology: Topology | None = None, seed: int = 0, **options: Any) -> list[Any]:
     topology = topology or links(len(bodies))
-    cluster = Cluster(topology, seed, faults=plan(topology, *faults, seed=seed), **options)
+    cluster = Cluster(topology, seed, faults=Faults(plan(topology, *faults, seed=seed), **options))
     results = cluster.run(bodies)
     for result in results:
         if isinstance(result, Exception) and not isinstance(result, PeerLost):

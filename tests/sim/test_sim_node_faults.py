@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.errors import PeerLost
 from simcluster.topology import Device
 from simcluster.topology.model.stragglers import Constant
@@ -86,20 +87,20 @@ def test_a_dead_node_sends_nothing_even_while_it_cleans_up() -> None:
 
 def test_a_fault_of_a_node_that_has_ended_did_not_happen() -> None:
     topology = links()
-    cluster = Cluster(
-        topology, faults=plan(topology, "kind: crash, node: n0, at: 1 s", "kind: hang, node: n0, at: 2 s")
-    )
+    faults = Faults(plan(topology, "kind: crash, node: n0, at: 1 s", "kind: hang, node: n0, at: 2 s"))
+    cluster = Cluster(topology, faults=faults)
     assert cluster.run([idle, idle_for(5)]) == [None, None]
-    assert cluster.faults.log.rows() == []
+    assert faults.log.rows() == []
     assert cluster.gone == {}
 
 
 def test_a_run_ends_when_its_nodes_do_not_when_its_faults_do() -> None:
     topology = links()
-    cluster = Cluster(topology, faults=plan(topology, "kind: cut, link: n0-sw, at: 1 s, for: 1 h"))
+    faults = Faults(plan(topology, "kind: cut, link: n0-sw, at: 1 s, for: 1 h"))
+    cluster = Cluster(topology, faults=faults)
     cluster.run([idle, idle_for(2)])
     assert cluster.loop.time() == 2.0
-    assert [row["spells_s"] for row in cluster.faults.log.rows()] == [[[1.0, None]]]
+    assert [row["spells_s"] for row in faults.log.rows()] == [[[1.0, None]]]
 
 
 def test_a_device_that_is_slow_by_itself_is_slower_still() -> None:

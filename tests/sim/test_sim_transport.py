@@ -10,6 +10,7 @@ import torch
 
 from backends.sim import run_bodies
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.errors import Deadlock, NeverFinished, PeerLost
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.stragglers import Constant
@@ -271,7 +272,7 @@ def test_a_crash_is_noticed_one_latency_later_and_only_by_those_who_wait() -> No
         return now()
 
     topology = star(3, latency_s=1e-3)
-    cluster = Cluster(topology, faults=plan(topology, "kind: crash, node: n0, at: 2 s"))
+    cluster = Cluster(topology, faults=Faults(plan(topology, "kind: crash, node: n0, at: 2 s")))
     results = cluster.run([victim, waiter, bystander])
     assert isinstance(results[0], asyncio.CancelledError)
     assert results[1:] == [2.002, 3.0]

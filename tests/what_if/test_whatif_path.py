@@ -30,7 +30,7 @@ def ran(topology: Topology, *bodies: object) -> CriticalPath:
     cluster = Cluster(topology)
     for result in cluster.run(bodies):
         assert not isinstance(result, BaseException), result
-    spans = [(node.rank, span) for node in cluster.nodes for span in node.recorder.record.spans]
+    spans = [(node.rank, span) for node in cluster.members for span in node.recorder.record.spans]
     path = critical_path(spans, topology)
     assert path.legs[0].start_s == pytest.approx(0, abs=1e-8)
     assert path.legs[-1].end_s == path.end_s

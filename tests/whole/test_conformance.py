@@ -21,12 +21,13 @@ def on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
 def with_faults_later(bodies: Sequence[Body]) -> list[Any]:
     """On the streams of a cluster that has a fault plan, of which nothing has happened yet, or all is over."""
     from backends.sim import Cluster
+    from backends.sim.faults import Faults
 
     topology = star(len(bodies))
     over = ("cut", "latency, add: 1 s", "loss, probability: 0.5", "bandwidth, factor: 0.5")
     faults = [f"kind: {kind}, link: n0-sw, at: 0 s, for: 1 ns" for kind in over]
     hang = "kind: hang, node: n0, at: 1 h, for: 1 s"
-    return Cluster(topology, faults=plan(topology, *faults, hang)).run(bodies)
+    return Cluster(topology, faults=Faults(plan(topology, *faults, hang))).run(bodies)
 
 
 def on_sockets(bodies: Sequence[Body]) -> list[Any]:

@@ -63,7 +63,7 @@ class Changing:
         return math.inf if self._next is None else self._next[0]
 
 
-class Weather:
+class Conditions:
     """All that changes on one network. Flows say when they `enter` and `leave`."""
 
     def __init__(self, clock: Clock, changing: Iterable[Changing]) -> None:
@@ -99,10 +99,10 @@ class Weather:
         self._go_on(changing)
 
 
-def weather_of(
+def conditions_of(
     topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel, channels: Channels
-) -> Weather | None:
-    """The weather of *topology*, or None if its network never changes. Traffic that is always there starts now."""
+) -> Conditions | None:
+    """Return the conditions of *topology*, None if they never change. Traffic that is always there starts now."""
     changing = [
         trace
         for link in topology.links
@@ -115,7 +115,7 @@ def weather_of(
             changing.append(_traffic(network, route, traffic, numpy_stream(seed, "background", *names)))
         else:
             network.join(_demand(route))
-    return Weather(clock, changing) if changing else None
+    return Conditions(clock, changing) if changing else None
 
 
 def _traces(

@@ -1,23 +1,21 @@
-"""What there is on the ways of a topology beside bandwidth and latency, made once for a simulation.
+"""The ways between the nodes of a topology: their routes, latencies, and all else that a message meets on them.
 
-This file knows the keys of a topology that say so, and whose stream of randomness is whose. It must not know when any
-of it delays a message: that is `rough`, and for plain flows `flows`.
+Every direction of a link, and every pair of nodes, draws from a random stream with its own name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import fsum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from backends.sim.jitter import Draw, draws_of
 from backends.sim.loop.clock import Clock
-from backends.sim.network.conditions import weather_of
+from backends.sim.network.conditions import Conditions, conditions_of
 from backends.sim.network.flows import Network, Route
+from backends.sim.network.jitter import Draw, draws_of
 from backends.sim.network.losses import Losses, together
 from backends.sim.network.models import Channels, NetworkModel
-from backends.sim.rough import Roughness
-from backends.sim.stages import Host
+from backends.sim.network.overheads import Overheads
 from simcluster.rng import numpy_stream
 from simcluster.topology import Hop
 
@@ -27,18 +25,33 @@ if TYPE_CHECKING:
     from backends.sim.network.fairshare import Channel
     from simcluster.topology import Link, Topology
 
-PLAIN = Roughness()
+
+class Way(NamedTuple):
+    """All that messages from one node to another meet; None and () for what there is not."""
+
+    route: Route
+    latency_s: float
+    sender: Overheads | None = None
+    receiver: Overheads | None = None
+    jitters: tuple[Draw, ...] = ()
+    losses: Losses | None = None
+    conditions: Conditions | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing but bandwidth and latency."""
+        return self == Way(self.route, self.latency_s)
 
 
-class Surroundings:
-    """Made with its own channels; `between` says what two nodes meet."""
+class Routes:
+    """The ways of *topology*, with channels of their own."""
 
     def __init__(self, topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel) -> None:
-        self._topology, self._seed, self._clock, self._model = topology, seed, clock, model
+        self._topology, self._seed, self._model = topology, seed, model
         self._channels = Channels(model)
-        self._weather = weather_of(topology, seed, clock, network, model, self._channels)
-        self._hosts = {
-            node.name: Host(clock, node.send_overhead_s, node.recv_overhead_s)
+        self._conditions = conditions_of(topology, seed, clock, network, model, self._channels)
+        self._overheads = {
+            node.name: Overheads(clock, node.send_overhead_s, node.recv_overhead_s)
             for node in topology.nodes.values()
             if node.send_overhead_s or node.recv_overhead_s
         }
@@ -46,34 +59,31 @@ class Surroundings:
         self._lost: dict[tuple[str, str], np.random.Generator] = {}
         self.link_now: Callable[[Hop], Link] = lambda hop: hop.link  # what faults have made of it
 
-    def lay(self, source: str, target: str) -> tuple[Route, float]:
-        """The route between two nodes, and the seconds that its latency delays a message."""
-        ends = [self._topology.nodes[name] for name in (source, target)]
-        return self._model.lay(self._hops(source, target), self._channels, ends)
-
-    def between(self, source: str, target: str) -> Roughness:
-        """What messages from *source* to *target* meet; PLAIN for nothing."""
-        hops = self._hops(source, target)
-        return Roughness(
-            self._hosts.get(source),
-            self._hosts.get(target),
+    def way(self, source: str, target: str) -> Way:
+        """Return the way from *source* to *target* as faults have left it."""
+        hops = [Hop(self.link_now(hop), hop.forward) for hop in self._topology.route(source, target)]
+        route, latency_s = self._model.lay(
+            hops, self._channels, [self._topology.nodes[name] for name in (source, target)]
+        )
+        return Way(
+            route,
+            latency_s,
+            self._overheads.get(source),
+            self._overheads.get(target),
             tuple(self._draw(hop) for hop in hops if hop.link.jitter is not None),
             self._losses(source, target, hops),
-            self._weather,
+            self._conditions,
         )
 
     def channels(self, link: Link, towards: str | None) -> list[Channel]:
-        """Those of both directions of *link*, or of that *towards* one of its ends; none of one that nobody shares."""
+        """Return the channels of *link* in both directions, or *towards* one of its ends; none if no flows share it."""
         if link.duplex == "free":
             return []
         forwards = [forward for forward in (True, False) if towards in (None, link.b if forward else link.a)]
         return list(dict.fromkeys(self._channels.of(link, forward) for forward in forwards))
 
-    def _hops(self, source: str, target: str) -> list[Hop]:
-        return [Hop(self.link_now(hop), hop.forward) for hop in self._topology.route(source, target)]
-
     def _draw(self, hop: Hop) -> Draw:
-        """Both ways of a link have streams of their own; whoever crosses one draws from it."""
+        """Each direction of a link has a random stream of its own, from which every message that crosses it draws."""
         key = (hop.link.name, hop.forward)
         if key not in self._draws:
             assert hop.link.jitter is not None
@@ -86,6 +96,6 @@ class Surroundings:
         if not losses:
             return None
         round_trip_s = 2.0 * fsum(hop.link.latency_s for hop in hops)
-        # A way that is laid anew goes on drawing where it was.
+        # A way that is made again goes on drawing where it was.
         random = self._lost.setdefault((source, target), numpy_stream(self._seed, "loss", source, target))
         return Losses(together(losses), round_trip_s, random)

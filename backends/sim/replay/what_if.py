@@ -1,7 +1,4 @@
-"""Simulates a run whose work takes as long as it was recorded to take on real nodes: order and network are simulated.
-
-This file knows devices and durations. It must not know where they were recorded.
-"""
+"""A simulated run whose work takes as long as it took on real nodes: order and network are simulated."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from simcluster.forwarding import Forwarding
 from simcluster.transport import Cost
 
 if TYPE_CHECKING:
-    from backends.sim.transport import SimTransport
     from simcluster.experiment.job import ClusterJob
     from simcluster.runs.record import RunRecord
 
@@ -28,20 +24,15 @@ Pieces = Sequence[tuple[str, float]]
 
 
 def run_recorded(job: ClusterJob, pieces: Sequence[Pieces]) -> RunRecord:
-    """*job* as `run_cluster` has it, the n-th piece of each name taking as long as the n-th in its rank's *pieces*.
+    """Run *job*, the n-th piece of each name taking as long as the n-th in its rank's *pieces*.
 
     Where there are more than were recorded, they take the mean of their name; where none was, what the model says.
     """
-
-    def wrap(node: SimTransport) -> Named:
-        node.device = RecordedDevice(node.device, pieces[node.rank])
-        return Named(node)
-
-    return run_cluster(job, wrap)
+    return run_cluster(job, Named, lambda rank, model: RecordedDevice(model, pieces[rank]))
 
 
 class RecordedDevice(DeviceModel):
-    """In place of *model*: the kind of a cost is the name of the work. What slows a device down is in the record."""
+    """A device in place of *model*: the kind of a cost names the work, and its time has all that slowed it down."""
 
     def __init__(self, model: DeviceModel, pieces: Pieces) -> None:
         self.faults = ()
@@ -64,7 +55,7 @@ class RecordedDevice(DeviceModel):
 
 
 class Named(Forwarding):
-    """A node whose device is told which work it does."""
+    """A node that tells its device which work it does."""
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         named = replace(cost, kind=name_of(work)) if isinstance(cost, Cost) else cost

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import simcluster
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.algorithms import all_reduce_dp
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets
 from simcluster.compression import KINDS
@@ -49,7 +50,7 @@ def train(
     for result in cluster.run([body] * size):
         if isinstance(result, BaseException):
             raise result
-    records = [node.recorder.finish(None) for node in cluster.nodes]
+    records = [node.recorder.finish(None) for node in cluster.members]
     return replicas, records, cluster.loop.time()
 
 
@@ -340,7 +341,7 @@ def test_a_lost_peer_ends_it_also_with_reductions_under_way(settings: dict[str, 
     async def body(node: Transport) -> None:
         await all_reduce_dp(node, replicas[node.rank], **settings)
 
-    results = Cluster(topology, SEED, faults=plan(topology, "kind: crash, node: n2, at: 20 ms")).run([body] * 3)
+    results = Cluster(topology, SEED, faults=Faults(plan(topology, "kind: crash, node: n2, at: 20 ms"))).run([body] * 3)
     for result in results[:2]:
         assert isinstance(result, (PeerLost, ExceptionGroup)), result
 
@@ -354,7 +355,7 @@ def test_a_short_hang_changes_no_bit() -> None:
         async def body(node: Transport, replicas: list[Replica] = replicas) -> None:
             await all_reduce_dp(node, replicas[node.rank], staleness=2, compression="qsgd")
 
-        cluster = Cluster(topology, SEED, faults=plan(topology, *faults))
+        cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
         assert cluster.run([body] * 3) == [None] * 3
         ends.append((replicas[0].weights_sha256(), cluster.loop.time()))
     assert ends[0][0] == ends[1][0]

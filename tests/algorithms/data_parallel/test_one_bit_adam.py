@@ -10,6 +10,7 @@ import torch
 
 import simcluster
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.algorithms import one_bit_adam
 from simcluster.errors import PeerLost
 from simcluster.runs.record import NodeRecord
@@ -37,7 +38,7 @@ def train(
     for result in cluster.run([body] * size):
         if isinstance(result, BaseException):
             raise result
-    return replicas, [node.recorder.finish(None) for node in cluster.nodes]
+    return replicas, [node.recorder.finish(None) for node in cluster.members]
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -98,7 +99,7 @@ def test_a_lost_peer_ends_it() -> None:
     async def body(node: Transport) -> None:
         await one_bit_adam(node, replicas[node.rank], warmup=5)
 
-    cluster = Cluster(topology, faults=plan(topology, "kind: crash, node: n2, at: 2 ms"))
+    cluster = Cluster(topology, faults=Faults(plan(topology, "kind: crash, node: n2, at: 2 ms")))
     results = cluster.run([body] * 3)
     assert all(isinstance(result, (PeerLost, ExceptionGroup)) for result in results[:2])
 

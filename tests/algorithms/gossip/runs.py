@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.algorithms import ALGORITHMS
 from simcluster.runs.record import NodeRecord
 from simcluster.topology import Device, Topology
@@ -85,12 +86,12 @@ def run(
         except TimeoutError:
             assert limit_s is not None
 
-    cluster = Cluster(topology, SEED, faults=plan(topology, *faults))
+    cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
     results = cluster.run([body] * size)
     for result in results:
         if isinstance(result, BaseException) and not fails:
             raise result
-    return Ran(results, replicas, [node.recorder.finish(None) for node in cluster.nodes])
+    return Ran(results, replicas, [node.recorder.finish(None) for node in cluster.members])
 
 
 def noise(dimensions: int, ranks: int, steps: int, learning_rate: float) -> Workload:

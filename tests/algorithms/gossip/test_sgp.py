@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.errors import PeerLost
 from simcluster.overlays import overlay_of, swap
 from simcluster.payload import pack
@@ -137,5 +138,5 @@ def test_a_swap_with_one_that_has_died_and_come_back_meanwhile_ends() -> None:
         await node.recv(0, "what is never sent")
 
     topology = star(2)
-    cluster = Cluster(topology, faults=plan(topology, "kind: restart, node: n1, at: 1 s, after: 100 ms"))
+    cluster = Cluster(topology, faults=Faults(plan(topology, "kind: restart, node: n1, at: 1 s, after: 100 ms")))
     assert cluster.run([looks_away, waits])[0] == [1]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from backends.sim.cluster import Cluster
+from backends.sim.faults import Faults
 from simcluster.runs.record import NodeRecord
 from simcluster.topology import Topology
 from simcluster.transport import Transport
@@ -37,9 +38,9 @@ def run(
     async def body(node: Transport) -> None:
         await algorithm(node, replicas[node.rank], **settings)
 
-    cluster = Cluster(topology, SEED, faults=plan(topology, *faults))
+    cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
     results = cluster.run([body] * size)
-    return results, replicas, [node.recorder.finish(None) for node in cluster.nodes]
+    return results, replicas, [node.recorder.finish(None) for node in cluster.members]
 
 
 def well(*args: Any, **kwargs: Any) -> tuple[list[Replica], list[NodeRecord]]:

@@ -177,7 +177,7 @@ def test_rank_0_is_whole_when_it_records() -> None:
         await pipeline(node, replicas[node.rank], gather_interval=2)
 
     cluster = Cluster(star(3), SEED)
-    cluster.nodes[0].recorder.on_metrics = lambda step, _: seen.append((step, replicas[0].snapshot()))  # type: ignore[arg-type]
+    cluster.members[0].recorder.on_metrics = lambda step, _: seen.append((step, replicas[0].snapshot()))  # type: ignore[arg-type]
     assert cluster.run([body] * 3) == [None] * 3
     assert [step for step, _ in seen] == [2, 4, 5]  # type: ignore[misc]
     for step, weights in seen:  # type: ignore[misc]

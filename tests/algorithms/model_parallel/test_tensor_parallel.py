@@ -108,7 +108,7 @@ def test_rank_0_is_whole_when_it_records() -> None:
         await tensor_parallel(node, replicas[node.rank], gather_interval=2)
 
     cluster = Cluster(star(2), SEED)
-    cluster.nodes[0].recorder.on_metrics = lambda step, _: seen.append((step, replicas[0].snapshot()))
+    cluster.members[0].recorder.on_metrics = lambda step, _: seen.append((step, replicas[0].snapshot()))
     assert cluster.run([body] * 2) == [None] * 2
     assert [step for step, _ in seen] == [2, 3]
     for step, weights in seen:

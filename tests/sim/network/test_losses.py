@@ -13,7 +13,7 @@ from backends.sim.loop.clock import Clock
 from backends.sim.network.fairshare import Channel
 from backends.sim.network.flows import Network, Route
 from backends.sim.network.losses import MSS_BYTES, Losses, Stall, rate_bound_Bps, together
-from backends.sim.stalling import StallingFlow
+from backends.sim.network.stalls import StallingFlow
 from simcluster.bench.flows import PlainFlow, finish_times
 from simcluster.rng import numpy_stream
 from simcluster.transport import Transport

@@ -15,7 +15,7 @@ from backends.sim.loop.clock import Clock
 from backends.sim.network.fairshare import Channel, Demand
 from backends.sim.network.flows import Flow, Network
 from backends.sim.network.models import MODELS
-from backends.sim.network.routes import Surroundings
+from backends.sim.network.routes import Routes
 from backends.sim.plain_flows import _launch
 from simcluster.bench.flows import PlainFlow, finish_times
 from simcluster.topology import Link, Node, Topology
@@ -142,12 +142,12 @@ def test_no_link_is_overloaded_every_flow_has_a_bottleneck_and_no_byte_is_lost(
     topology, flows = case
     clock = Clock()
     network = Watched(clock)
-    surroundings = Surroundings(topology, 0, clock, network, MODELS[model])
-    known = surroundings._channels
+    routes = Routes(topology, 0, clock, network, MODELS[model])
+    known = routes._channels
     network.channels = lambda: [*known._channels.values(), *known._air.values(), *known._hosts.values()]
     ends: list[float] = []
     for flow in flows:
-        _launch(surroundings, clock, network, flow, ends.append)
+        _launch(routes, clock, network, flow, ends.append)
     while clock.advance():
         pass
     assert len(ends) == len(flows)

@@ -1,7 +1,4 @@
-"""What messages take of the node itself: an overhead each, one after another, as its event loop handles them.
-
-This file knows durations and the clock. It must not know messages, links or devices.
-"""
+"""The time that messages take of a node itself: an overhead each, one after another, as its event loop handles them."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from typing import Any
 from backends.sim.loop.clock import Clock
 
 
-class Host:
-    """One node's queue of overheads, *send_s* for a message out and *recv_s* for one in; devices work beside it."""
+class Overheads:
+    """One node's queue of overheads, *send_s* for a message out and *recv_s* for one in; its device works meanwhile."""
 
     __slots__ = ("_clock", "_free_s", "recv_s", "send_s")
 
@@ -22,7 +19,7 @@ class Host:
         self._free_s = 0.0
 
     def handle(self, overhead_s: float, then: Callable[[Any], object], argument: Any) -> None:
-        """Calls *then* with *argument* when all that was here before and *overhead_s* are over."""
+        """Call *then* with *argument* when all that came before and *overhead_s* are over."""
         now_s = self._clock._now
         self._free_s = (self._free_s if self._free_s > now_s else now_s) + overhead_s
         if self._free_s > now_s:

@@ -22,30 +22,30 @@ from tests.support.clusters import IDEAL, star
 class Skipping(Ring):
     """Remembers what it left out."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.left_out: list[int] = []
 
-    async def enter(self, node: Any, entry: Any) -> int:
-        rounds = await super().enter(node, entry)
+    async def enter(self, *entry: Any) -> int:
+        rounds = await super().enter(*entry)
         self.left_out.append(rounds)
         return rounds
 
 
 class Never(Ring):
-    async def enter(self, node: Any, entry: Any) -> int:
+    async def enter(self, *entry: Any) -> int:
         return 0
 
 
 def outcome(topology: Topology, body: Any, ring: type[Ring], **options: Any) -> tuple[Any, list[Any], Ring]:
     """What each rank returned, its counts, and the ring."""
     cluster = Cluster(topology, **options)
-    cluster.ring = ring(cluster)
+    cluster.ring = ring(cluster.loop, cluster.members, cluster.streams, cluster.membership)
     ends = cluster.run([body] * len(topology.workers))
     for end in ends:
         if isinstance(end, BaseException):
             raise end
-    records = [node.recorder.record for node in cluster.nodes]
+    records = [node.recorder.record for node in cluster.members]
     return ends, [(r.sent_to, r.bytes_received, r.messages_sent) for r in records], cluster.ring
 
 

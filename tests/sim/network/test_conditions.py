@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from backends.sim import Cluster
 from backends.sim.loop.clock import Clock
-from backends.sim.network.conditions import Changing, Weather, rates
+from backends.sim.network.conditions import Changing, Conditions, rates
 from backends.sim.network.fairshare import Channel, Demand
 from backends.sim.network.flows import Network, Route
 from simcluster.bench.flows import PlainFlow, finish_times
@@ -146,12 +146,12 @@ def test_a_year_of_sleep_is_not_lived_through_change_by_change() -> None:
     assert calls < 10
 
 
-def test_weather_sleeps_while_no_flow_is_under_way() -> None:
+def test_conditions_sleep_while_no_flow_is_under_way() -> None:
     cluster = Cluster(pair(M, trace=trace((0.0, M), (1.0, M / 2), period_s=2.0)))
-    weather = cluster.stream(0, 1)._rough.weather  # type: ignore[attr-defined]
-    assert isinstance(weather, Weather)
-    weather.enter()
-    weather.leave()
+    conditions = cluster.streams.of(0, 1).way.conditions
+    assert isinstance(conditions, Conditions)
+    conditions.enter()
+    conditions.leave()
     while cluster.loop.clock.advance():
         pass
     assert cluster.loop.clock.now <= 1.0
@@ -289,7 +289,7 @@ def test_what_is_not_there_makes_no_events() -> None:
         await asyncio.sleep(1e6)
 
     cluster = Cluster(pair(M, background=Background(M / 2, 0.001, 0.001)))
-    cluster.stream(0, 1)
+    cluster.streams.of(0, 1)
     events = cluster.loop.clock._eid
     cluster.run([sleeps, sleeps])
     assert next(events) < 50

@@ -1,7 +1,4 @@
-"""A flow that stands still now and then on its way, as one does whose packets are lost.
-
-This file knows flows and pauses. It must not know why there is a pause, nor messages.
-"""
+"""A flow that stands still now and then, as it does when packets of it are lost."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from backends.sim.network.losses import Stall
 
 
 class StallingFlow(Flow):
-    """*size_bytes* over *route*, with *stalls* in between; in a pause its share is the others'."""
+    """*size_bytes* over *route*, with *stalls* in between; in a pause the other flows have its share."""
 
     __slots__ = ("_clock", "_network", "_on_end", "_parts", "_route")
 

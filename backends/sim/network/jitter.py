@@ -1,7 +1,4 @@
-"""Draws what comes on top of a link's latency, a message at a time.
-
-This file knows distributions and one stream of randomness for each direction of a link. It must not know messages.
-"""
+"""Draws of jitter: the seconds on top of a link's latency, one draw a message."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ Draw: TypeAlias = Callable[[], float]
 
 
 def draws_of(jitter: Jitter, random: np.random.Generator) -> Draw:
-    """What draws seconds as *jitter* says, with *random* for all of them."""
+    """Return a function that draws seconds as *jitter* says, all of them from *random*."""
     mean_s = jitter.mean_s
     if jitter.kind == "uniform":
         return lambda: float(random.uniform(0.0, 2.0 * mean_s))

@@ -1,7 +1,4 @@
-"""What a node's operating system takes off an algorithm's hands before it has left: the buffers of its sockets.
-
-This file knows bytes, peers and futures. It must not know streams or rates: when a message leaves is settled elsewhere.
-"""
+"""The send buffers of a node's operating system, which take messages off an algorithm's hands before they have left."""
 
 from __future__ import annotations
 
@@ -10,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from backends.sim.stream import Outgoing
+    from backends.sim.outgoing import Outgoing
 
 
 class SendBuffer:
-    """Room for *size_bytes* of messages to each peer. Whose message finds room does not wait until it has left."""
+    """Room for *size_bytes* of messages to each peer. A sender does not wait for a message that finds room."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -22,7 +19,7 @@ class SendBuffer:
         self._leaving: dict[asyncio.Future[None], None] = {}
 
     def take(self, to: int, outgoing: Outgoing) -> bool:
-        """Whether *outgoing* has room; if so, it is held until it has left, or an end is gone."""
+        """Hold *outgoing* until it has left, or an end is gone; return False if there is no room for it."""
         held_B = self._held_B.get(to, 0) + outgoing.body_B
         if held_B > self._size_bytes or outgoing.injected.done():
             return False
@@ -33,7 +30,7 @@ class SendBuffer:
         return True
 
     async def flush(self) -> None:
-        """Returns when nothing is held any more: what a process leaves behind, the system still sends."""
+        """Wait until nothing is held any more: the system still sends what a process has left there."""
         while self._leaving:
             await asyncio.wait(list(self._leaving))
 
