@@ -209,7 +209,7 @@ class Cluster:
 
     async def _live(self, member: Member) -> Any:
         """Live a node's whole life: its body, then a goodbye; or a crash, if the body raises."""
-        node = SimTransport(member, lambda: self.membership.has_news, self.seed, self.ring.enter)
+        node = SimTransport(member, self.seed, self.ring.enter)
         reason = ENDED
         try:
             try:

@@ -49,7 +49,7 @@ class Member:
         self.hung = 0  # by how many faults
         self.device_lock = asyncio.Lock()
         self.on_step: Callable[[int, int], None] | None = None  # (rank, step): for a progress bar
-        self._registry, self._membership = streams, membership
+        self.membership, self._registry = membership, streams
         self._streams: dict[int, Stream] = {}  # by the peer's rank
         self._known: dict[int, int] = {}  # the incarnation of a peer that it deals with, if not the first
         self._back: dict[int, int] = {}  # peers of which it has heard that they are back, not yet dealt with
@@ -143,7 +143,7 @@ class Member:
 
     def listen(self, source: int | Any_ = ANY) -> None:
         """Hear of the departure of *source*, or for ANY of all departures, if the news is here."""
-        if not self._membership.has_news:
+        if not self.membership.has_news:
             return
         for rank in list(self._back):
             self._accept(rank)
@@ -152,7 +152,7 @@ class Member:
             return
         unheard = [
             (item.time_s, rank)
-            for rank in self._membership.suspects()
+            for rank in self.membership.suspects()
             if self._may_lose(rank)
             for item in self._news(rank)
         ]
@@ -173,7 +173,7 @@ class Member:
             raise self._out_of_reach(to, cut)
 
     def _news(self, rank: int) -> list[Item]:
-        return self._membership.of(rank, self.rank, self.known(rank))
+        return self.membership.of(rank, self.rank, self.known(rank))
 
     def _may_lose(self, rank: int) -> bool:
         return rank != self.rank and rank not in self.inbox.lost
@@ -207,7 +207,7 @@ class Member:
             return  # old news
         if item.cut is not None:
             self._registry.of(rank, self.rank).break_for(item.cut)
-        elif self._membership.incarnation(rank) == known:
+        elif self.membership.incarnation(rank) == known:
             incoming = self._registry.of(rank, self.rank)
             if incoming.when_silent(lambda: self._lose(rank, item, known)):
                 return
@@ -224,7 +224,7 @@ class Member:
 
         One that is over by then is skipped: the news of the next one is on its way.
         """
-        if self._back.get(rank) == self._membership.incarnation(rank) and self.alive and self.inbox.has_told(rank):
+        if self._back.get(rank) == self.membership.incarnation(rank) and self.alive and self.inbox.has_told(rank):
             self._known[rank] = self._back.pop(rank)
             self._streams.pop(rank, None)
             self.inbox.found(rank)

@@ -111,18 +111,22 @@ class Stream:
         if self._is_pumping or (self.gate is not None and (self.gate.is_closed or self.sender.hung)):
             return
         self._is_pumping = True  # a message without a body leaves at once, and then asks for the next
-        while self._current is None and self._queue and self._is_taken(self._queue[0]):
+        while self._current is None and self._queue:
+            if self._rendezvous is not None:
+                if not self._is_taken(self._queue[0]):
+                    break
+            elif self.receiver.inbox.mailbox.queued_bytes(self.sender.rank) + self.under_way_B >= self._limit_B:
+                break
             self._inject(self._queue.popleft())
         self._is_pumping = False
 
     def _is_taken(self, outgoing: Outgoing) -> bool:
-        inbox = self.receiver.inbox
-        if self._rendezvous is None:
-            return inbox.mailbox.queued_bytes(self.sender.rank) + self.under_way_B < self._limit_B
-        if not inbox.is_closed and outgoing is not self._offered:
+        """Announce *outgoing* if it has not been; return whether the receiver takes it without asking."""
+        is_closed = self.receiver.inbox.is_closed  # what comes is dropped there
+        if not is_closed and outgoing is not self._offered:
             self._offered = outgoing
             self._clock.alarm_at(self._clock._now + self.way.latency_s, self._announced, outgoing)
-        return inbox.is_closed  # it is dropped there
+        return is_closed
 
     def _announced(self, outgoing: Outgoing) -> None:
         if self._offered is not outgoing or self._rendezvous is None:
@@ -180,12 +184,15 @@ class Stream:
         delay_s = self.way.latency_s
         for draw_s in self.way.jitters:
             delay_s += draw_s()
-        # One ordered stream: nothing overtakes.
-        self._last_arrival_s = arrival_s = max(self._last_arrival_s, now_s + delay_s)
+        arrival_s = now_s + delay_s
+        if arrival_s < self._last_arrival_s:
+            arrival_s = self._last_arrival_s  # one ordered stream: nothing overtakes
+        self._last_arrival_s = arrival_s
+        land = self._arrive if self.gate is None and self.way.receiver is None else self._land
         if arrival_s > now_s:
-            self._clock.alarm_at(arrival_s, self._land, message)
+            self._clock.alarm_at(arrival_s, land, message)
         else:
-            self._land(message)
+            land(message)
 
     def _land(self, message: Message) -> None:
         gate = self.gate
@@ -216,7 +223,8 @@ class Stream:
             self.receiver.inbox.put(message)
             if self._queue:
                 self.pump()
-            self._forget(message)
+            if self._rendezvous is not None:
+                self._forget(message)
         if self._on_silence and not self.under_way_B:
             self._tell_silence()
 

@@ -32,12 +32,12 @@ EnterRing = Callable[[int, "Tensor", Sequence[int], Callable[[int], str]], Await
 class SimTransport:
     """One simulated node: see simcluster.transport.Transport for what every method promises."""
 
-    def __init__(self, member: Member, has_news: Callable[[], bool], seed: int, enter_ring: EnterRing) -> None:
+    def __init__(self, member: Member, seed: int, enter_ring: EnterRing) -> None:
         self.rank, self.size, self.name = member.rank, len(member.names), member.name
         self.recorder = member.recorder
         self.rng = NodeRandom(seed, self.name)
         self._member, self._loop = member, member.loop
-        self._has_news, self._enter_ring = has_news, enter_ring
+        self._enter_ring = enter_ring
 
     @property
     def peers(self) -> list[int]:
@@ -46,7 +46,11 @@ class SimTransport:
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         start_s = self._loop.clock._now
-        stream, outgoing = await self._post(to, tag, content)
+        member = self._member
+        member.inbox.check_peer(to)
+        if member.membership.has_news:
+            await member.check_reach(to)
+        stream, outgoing = self._post(to, tag, content)
         if outgoing.is_held:
             self._note_send(start_s, to, outgoing, start_s)
             await asyncio.sleep(0)
@@ -65,7 +69,11 @@ class SimTransport:
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
         """See simcluster.collectives.exchange: here it takes no task."""
         start_s = self._loop.clock._now
-        stream, outgoing = await self._post(to, tag, content)
+        member = self._member
+        member.inbox.check_peer(to)
+        if member.membership.has_news:
+            await member.check_reach(to)
+        stream, outgoing = self._post(to, tag, content)
         if outgoing.is_held:
             self._note_send(start_s, to, outgoing, start_s)
             return await self.recv(source, tag)
@@ -114,12 +122,9 @@ class SimTransport:
 
     # inside
 
-    async def _post(self, to: int, tag: str, content: Sendable) -> tuple[Stream, Outgoing]:
+    def _post(self, to: int, tag: str, content: Sendable) -> tuple[Stream, Outgoing]:
         """Put a message on its stream, and into the send buffer if it has room."""
         member = self._member
-        member.inbox.check_peer(to)
-        if self._has_news():
-            await member.check_reach(to)
         payload = as_payload(content)
         header_B, body_B = sizes_of(tag, payload)
         life = self.recorder.incarnation

@@ -11,7 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from backends.common.arguments import check_work
 from backends.common.inbox import Inbox
@@ -20,14 +20,27 @@ from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
 
 if TYPE_CHECKING:
-    from backends.sim.replay.loop import ReplayLoop
-    from backends.sim.replay.script import Script
     from simcluster.checkpoints.shard import Shard
+    from simcluster.errors import ReplayDiverged
     from simcluster.replays.order import Answers
     from simcluster.runs.record import Recorder
 
 T = TypeVar("T")
 Outcome = tuple[Any, BaseException | None]
+
+
+class Record(Protocol):
+    """The record of a node, as far as it has been played: *now_s* of its clock, and *due_s* of the next event."""
+
+    rank: int
+    name: str
+    now_s: float
+    asides: dict[int, asyncio.Future[Any]]
+
+    @property
+    def due_s(self) -> float: ...
+
+    def parted(self, how: str) -> ReplayDiverged: ...
 
 
 class Sent(NamedTuple):
@@ -50,7 +63,13 @@ class ReplayedNode:
     """One node: see simcluster.transport.Transport. *answers* are those of its order."""
 
     def __init__(
-        self, script: Script, names: Sequence[str], seed: int, recorder: Recorder, loop: ReplayLoop, answers: Answers
+        self,
+        script: Record,
+        names: Sequence[str],
+        seed: int,
+        recorder: Recorder,
+        loop: asyncio.AbstractEventLoop,
+        answers: Answers,
     ) -> None:
         self.rank, self.size, self.name = script.rank, len(names), script.name
         self.recorder = recorder
@@ -190,7 +209,7 @@ class ReplayedNode:
 class ReplayedChannel:
     """Where the real node's checkpoints went: nothing is kept again, only the waiting for it is the same."""
 
-    def __init__(self, script: Script, loop: ReplayLoop) -> None:
+    def __init__(self, script: Record, loop: asyncio.AbstractEventLoop) -> None:
         self._script, self._loop = script, loop
         self._asked = 0
 

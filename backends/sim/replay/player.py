@@ -35,7 +35,7 @@ def replay_cluster(job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
     module, _, function = job.program.partition(":")
     program = getattr(import_module(module), function)
     scripts = [
-        Script(rank, name, order, loop) for rank, (name, order) in enumerate(zip(job.names, orders, strict=True))
+        Script(rank, name, order, loop.play) for rank, (name, order) in enumerate(zip(job.names, orders, strict=True))
     ]
     try:
         for script, order in zip(scripts, orders, strict=True):

@@ -1,9 +1,7 @@
 """A node that does what was recorded of a real one: when each of its callbacks runs, and what reaches it in between.
 
-This file knows one node's order, its callbacks and its state. It must not know other nodes, nor time: what has not come
-yet is waited for, whatever the clock says. It never guesses: where code and record part, `ReplayDiverged` says so.
-
-The callbacks of a node are one queue, first in, first out, here as on the real loop. So a record that says after how
+What has not come yet is waited for, whatever the clock says. Where code and record part, `ReplayDiverged` says so. The
+callbacks of a node are one queue, first in, first out, here as on the real loop. So a record that says after how
 many of them an event took effect puts it back exactly where it was.
 """
 
@@ -11,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from backends.common.inbox import fail
 from backends.sim.loop.clock import Alarm
+from backends.sim.replay.loop import Owner
 from simcluster.errors import ENDED, ReplayDiverged
 from simcluster.replays.order import WORDS, Kind, Order
 
 if TYPE_CHECKING:
     from backends.sim.loop.event_loop import Handle, SimTask, Timer
-    from backends.sim.replay.loop import ReplayLoop
     from backends.sim.replay.node import ReplayedNode
 
 
@@ -28,13 +27,13 @@ MOST_GUESSED = 1_000_000
 """Callbacks of a node that was lost before it had handed in all of its order."""
 
 
-class Script:
-    """The *order* of the node of *rank*. Its `node` and `root` task are set by whoever puts them on a loop."""
+class Script(Owner):
+    """The *order* of the node of *rank*; *play* runs a callback now. Its `node` and `root` task are set later."""
 
     node: ReplayedNode
     root: SimTask[Any]
 
-    def __init__(self, rank: int, name: str, order: Order, loop: ReplayLoop) -> None:
+    def __init__(self, rank: int, name: str, order: Order, play: Callable[[Handle | Timer], None]) -> None:
         self.rank, self.name = rank, name
         self.ready: deque[Handle | Timer] = deque()
         self.timers: dict[int, Timer] = {}
@@ -42,7 +41,7 @@ class Script:
         self.executed = 0
         self.now_s = 0.0
         self._broken: ReplayDiverged | None = None
-        self._loop, self._order = loop, order
+        self._play, self._order = play, order
         self._position = self._reasons = self._digests = self._reads = self._tasks = self._armed = 0
 
     # what the loop asks
@@ -57,7 +56,6 @@ class Script:
         self.timers[self._armed] = timer
 
     def read(self) -> float:
-        """The clock, as the node's code was told it."""
         reads = self._order.answers.reads
         if self._reads == len(reads) and not self._order.whole:
             return reads[-1] if reads else self.now_s
@@ -70,7 +68,6 @@ class Script:
     # what whoever plays all nodes asks
 
     def advance(self) -> bool:
-        """Goes on as far as the node can by itself; whether that was anywhere. Raises ReplayDiverged."""
         counts, begun, guessed = self._order.events.counts, (self.executed, self._position), False
         while not self.root.done():
             due = counts[self._position] if self._position < len(counts) else None
@@ -96,7 +93,6 @@ class Script:
 
     @property
     def open(self) -> bool:
-        """Whether there is more to do, as far as its record is known."""
         return self._order.whole and not self.root.done()
 
     @property
@@ -141,7 +137,7 @@ class Script:
         if recorded is None and self.executed >= MOST_GUESSED:
             raise self.parted(f"it was lost, and without its record it goes on and on: {MOST_GUESSED} callbacks")
         self.executed += 1
-        self._loop.play(self.ready.popleft())
+        self._play(self.ready.popleft())
 
     def _check_end(self) -> None:
         if self._position < len(self._order.events.kinds):
@@ -225,4 +221,4 @@ class Script:
         if timer is None or timer.cancelled():
             self._position -= 1
             raise self.parted(f"the record has {self.awaited}, and the node has set none")
-        self._loop.play(timer)
+        self._play(timer)
