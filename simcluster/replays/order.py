@@ -188,6 +188,8 @@ def _add(order: Order, chunk: Chunk) -> None:
     expected = [max(len(kinds) - 1, 0), len(kinds), max(len(kinds) - 1, 0), kinds.count(Kind.MESSAGE)]
     if [*map(len, columns), len(digests)] != expected:
         raise Damaged(f"columns of {[*map(len, columns), len(digests)]} entries, expected {expected}")
+    if not chunk.first_s >= 0 or columns[2].min(initial=0) < 0:
+        raise Damaged("times that begin before 0, or go back")
     if kinds:
         events.counts += (chunk.first_count + np.cumsum(np.concatenate([[0], columns[0]]))).tolist()
         events.times_s += (chunk.first_s + np.cumsum(np.concatenate([[0], columns[2]])) / 1e6).tolist()
