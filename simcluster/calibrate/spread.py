@@ -18,7 +18,8 @@ from simcluster.calibrate.samples import STEP, STREAM, SWAP, SWAP_MESSAGES, Row
 from simcluster.experiment.job import ClusterJob
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load
-from simcluster.topology.spread import replica, rounds_of, spread_block
+from simcluster.topology.model.spread import spread_block
+from simcluster.topology.replicas import replica, rounds_of
 from simcluster.units import write_latency
 
 PROGRAM = "simcluster.calibrate.rehearsal:run"

@@ -24,7 +24,7 @@ from simcluster.experiment.node import remember
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.rng import numpy_stream
 from simcluster.runs.record import RunRecord
-from simcluster.topology.spread import replica, rounds_of
+from simcluster.topology.replicas import replica, rounds_of
 
 LEVEL = 0.9
 TIMED = {"numerics": "none", "evaluate_consensus": None, "observe": None}

@@ -19,7 +19,7 @@ from simcluster.experiment.interval import interval
 from simcluster.runs.compare import compare
 from simcluster.runs.folder import load_run
 from simcluster.topology import load
-from simcluster.topology.spread import replica, rounds_of
+from simcluster.topology.replicas import replica, rounds_of
 
 FACTORS = [1.0 + 0.01 * number for number in range(-9, 10)]
 CLUSTER: dict[str, Any] = {

@@ -18,7 +18,7 @@ from simcluster.errors import nearest
 from simcluster.topology.model.conditions import Background, BackgroundFlow, Jitter, RateTrace
 from simcluster.topology.model.device import Device
 from simcluster.topology.model.routing import Routes
-from simcluster.topology.spread import NONE, Factors, Spread
+from simcluster.topology.model.spread import NONE, Factors, Spread
 from simcluster.units import format_bandwidth, format_latency
 
 Duplex: TypeAlias = Literal["full", "half", "free"]

@@ -13,10 +13,10 @@ from simcluster.documents.fields import Fields
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem
 from simcluster.topology.model.model import Duplex, Link
+from simcluster.topology.model.spread import LINK_SPREAD_KEYS
 from simcluster.topology.presets.links import LINKS
 from simcluster.topology.read.conditions import read_background, read_jitter, read_rate_trace
-from simcluster.topology.spread import LINK_SPREAD_KEYS
-from simcluster.topology.spread_parts import read_spread
+from simcluster.topology.read.spread import read_spread
 from simcluster.units import parse_bandwidth, parse_latency
 
 LINK_KEYS = (

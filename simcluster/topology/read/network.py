@@ -13,9 +13,9 @@ from simcluster.documents.fields import Fields
 from simcluster.errors import nearest
 from simcluster.topology.model.conditions import BackgroundFlow
 from simcluster.topology.model.model import Link, NetworkKind, Node, Routing
+from simcluster.topology.model.spread import Factors
 from simcluster.topology.read.conditions import BACKGROUND_KEYS, traffic
-from simcluster.topology.spread import Factors
-from simcluster.topology.spread_parts import read_factors, read_times
+from simcluster.topology.read.spread import read_factors, read_times
 from simcluster.units import parse_size
 
 NETWORK_KEYS = ("network", "routing", "routes", "background", "inbox", "misfit", "startup")

@@ -15,10 +15,10 @@ from simcluster.documents.fields import Fields
 from simcluster.documents.yaml import Document, KeyPath
 from simcluster.errors import Problem
 from simcluster.topology.model.model import Node
+from simcluster.topology.model.spread import NODE_SPREAD_KEYS
 from simcluster.topology.read.devices import DEVICE_KEYS, read_device
 from simcluster.topology.read.launch import LAUNCH_KEYS, read_launch
-from simcluster.topology.spread import NODE_SPREAD_KEYS
-from simcluster.topology.spread_parts import read_spread
+from simcluster.topology.read.spread import read_spread
 from simcluster.units import parse_bandwidth, parse_latency, parse_size
 
 MESSAGE_KEYS = ("send_overhead", "recv_overhead", "host_bandwidth", "send_buffer")

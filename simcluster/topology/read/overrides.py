@@ -10,13 +10,13 @@ from typing import Any
 
 from simcluster.documents.yaml import Document, KeyPath, parse_value
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.topology.model.spread import LINK_SPREAD_KEYS, NODE_SPREAD_KEYS
 from simcluster.topology.read.conditions import BACKGROUND_KEYS, JITTER_KEYS, TRACE_KEYS
 from simcluster.topology.read.launch import LAUNCH_KEYS
 from simcluster.topology.read.links import LINK_KEYS
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.topology.read.nodes import NODE_KEYS
 from simcluster.topology.read.stragglers import STRAGGLER_KEYS
-from simcluster.topology.spread import LINK_SPREAD_KEYS, NODE_SPREAD_KEYS
 
 
 def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:

@@ -32,7 +32,7 @@ from simcluster.topology.read.network import NETWORK_KEYS, read_network
 from simcluster.topology.read.nodes import ReadNode, read_node
 from simcluster.topology.read.overrides import apply
 from simcluster.topology.read.processes import clashes, with_processes
-from simcluster.topology.spread_parts import check_lengths
+from simcluster.topology.read.spread import check_lengths
 
 Source: TypeAlias = "str | Path | Mapping[str, Any] | networkx.Graph[Any] | Topology"
 

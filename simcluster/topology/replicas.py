@@ -1,57 +1,18 @@
-"""The spread of measured numbers: by which factors each of them was off its median in each round of a calibration.
-
-This file knows factors and documents. It must not know how anything was measured, nor what runs on the cluster.
-
-Entry i of every list is of the same round, so numbers that rise together do so in a replica, too.
-"""
+"""Replicas of a calibrated topology: its document with the numbers of one round."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
+from simcluster.topology.model.model import Link, Node, Topology
 from simcluster.topology.model.profile import profile_block
 from simcluster.units import write_bandwidth, write_latency
 
-if TYPE_CHECKING:
-    from simcluster.topology.model.model import Link, Node, Topology
-
-Factors: TypeAlias = tuple[float, ...]
-
-LINK_SPREAD_KEYS = ("bandwidth", "latency", "ack_share")
-NODE_SPREAD_KEYS = ("send_overhead", "recv_overhead", "profile")
 MOST_ACK_SHARE = 0.99
 
 LEAST_LATENCY_S = 1e-12
 """Less is what rounding leaves of nothing."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """*factors* by key, one for each round; a number without any does not vary."""
-
-    factors: tuple[tuple[str, Factors], ...] = ()
-
-    def factor(self, key: str, number: int) -> float:
-        """Return the factor of *key* in round *number*."""
-        return next((found[number] for name, found in self.factors if name == key), 1.0)
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds the lists have; 0 if there are none."""
-        return len(self.factors[0][1]) if self.factors else 0
-
-
-NONE = Spread()
-"""Of a number that was not calibrated."""
-
-
-def spread_block(measured: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Return *measured* as a part's `spread` in a topology file, without numbers that do not vary."""
-    written = {key: [float(f"{factor:.5g}") for factor in factors] for key, factors in measured.items()}
-    return {key: factors for key, factors in written.items() if any(factor != 1.0 for factor in factors)}
 
 
 def rounds_of(topology: Topology) -> int:

@@ -1,7 +1,4 @@
-"""Reads the spread of measured numbers from a topology document.
-
-This file knows the keys of a spread and what they must hold. It must not know what the factors are for.
-"""
+"""Reads the spread of measured numbers from a topology document."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from simcluster.documents.fields import Fields
-from simcluster.topology.spread import Factors, Spread
+from simcluster.topology.model.spread import Factors, Spread
 from simcluster.units import UnitError, parse_latency
 
 LEAST_ROUNDS, MOST_ROUNDS, MOST_FACTOR = 2, 1000, 1000.0

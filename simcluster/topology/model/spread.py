@@ -1,0 +1,41 @@
+"""The spread of a measured number: by which factor it was off its median in each round of a calibration.
+
+Entry i of every list is of the same round, so numbers that rise together do so in a replica, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Factors: TypeAlias = tuple[float, ...]
+
+LINK_SPREAD_KEYS = ("bandwidth", "latency", "ack_share")
+NODE_SPREAD_KEYS = ("send_overhead", "recv_overhead", "profile")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """*factors* by key, one for each round; a number without any does not vary."""
+
+    factors: tuple[tuple[str, Factors], ...] = ()
+
+    def factor(self, key: str, number: int) -> float:
+        """Return the factor of *key* in round *number*."""
+        return next((found[number] for name, found in self.factors if name == key), 1.0)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the lists have; 0 if there are none."""
+        return len(self.factors[0][1]) if self.factors else 0
+
+
+NONE = Spread()
+"""Of a number that was not calibrated."""
+
+
+def spread_block(measured: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Return *measured* as a part's `spread` in a topology file, without numbers that do not vary."""
+    written = {key: [float(f"{factor:.5g}") for factor in factors] for key, factors in measured.items()}
+    return {key: factors for key, factors in written.items() if any(factor != 1.0 for factor in factors)}
