@@ -26,8 +26,7 @@ from simcluster.fault_plans.read import FAULTS_LIMIT, SPELLS_IN_ALL_LIMIT
 from simcluster.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.sweeps.axes import read_axes
 from simcluster.terminal import Visible, visible
-from simcluster.topology import load
-from simcluster.topology.presets import generators
+from simcluster.topology import load, star
 
 COMMAND = Path(sys.executable).with_name("simcluster")
 SMALL = {
@@ -62,7 +61,7 @@ def test_a_cluster_too_large_or_too_slow_to_compute_with_is_refused_before_it_is
 
 
 def test_a_link_or_a_device_has_a_quantity_that_can_be_computed_with() -> None:
-    document = copy.deepcopy(generators.star(2).document)
+    document = copy.deepcopy(star(2).document)
     document["links"][0]["bandwidth"] = "1e-300 bps"  # type: ignore[index]
     document["nodes"]["n0"] = {"flops": "1e290 PFLOP/s"}  # type: ignore[index]
     with pytest.raises(UsageError) as refused:
@@ -71,7 +70,7 @@ def test_a_link_or_a_device_has_a_quantity_that_can_be_computed_with() -> None:
 
 
 def test_a_generator_whose_bandwidth_is_null_has_its_default() -> None:
-    assert load({"generator": "star", "workers": 2, "bandwidth": None}).links == generators.star(2).links
+    assert load({"generator": "star", "workers": 2, "bandwidth": None}).links == star(2).links
 
 
 @pytest.mark.parametrize("backend", ["sim", "sockets", "torch"])
@@ -240,7 +239,7 @@ def test_seeds_jobs_and_bytes_have_limits(many: int, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"at least 1\n--bytes: found 1.*0, expected at most"):
         bench_simulator(0, 10**30)
     with pytest.raises(UsageError, match=r"--bytes: found 1.*0, expected at most"):
-        bench_collective("all_reduce", "ring", generators.star(2), 10**30, {})
+        bench_collective("all_reduce", "ring", star(2), 10**30, {})
     assert not list(tmp_path.iterdir())
 
 

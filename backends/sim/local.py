@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.sim.cluster import Body, Cluster
 from simcluster.testing import ComesBack
-from simcluster.topology.presets.generators import star
+from simcluster.topology import star
 
 if TYPE_CHECKING:
     from backends.sim.transport import SimTransport

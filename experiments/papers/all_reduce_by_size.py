@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from experiments.papers.frame import Check, Lab, Paper, agrees
 from simcluster.bench.collective import bench_collective
-from simcluster.topology.presets import generators
+from simcluster.topology import star
 
 A, B = 100e-6, 1e9
 """Latency of a route; bytes a second of a link."""
@@ -14,8 +14,8 @@ A, B = 100e-6, 1e9
 
 def elapsed_s(schedule: str, p: int, size_bytes: int) -> float:
     """Of an all-reduce among *p* hosts of a star."""
-    star = generators.star(p, bandwidth=B, latency=A / 2)
-    return float(bench_collective("all_reduce", schedule, star, size_bytes, {})["elapsed_s"])
+    cluster = star(p, bandwidth=B, latency=A / 2)
+    return float(bench_collective("all_reduce", schedule, cluster, size_bytes, {})["elapsed_s"])
 
 
 def crossing_bytes(small: str, large: str, p: int) -> int:

@@ -19,8 +19,8 @@ import torch
 from simcluster.collectives import ring_all_reduce
 from simcluster.errors import Problem, UsageError
 from simcluster.limits import MOST_BYTES
-from simcluster.topology.presets.generators import star
-from simcluster.topology.read.generated import MOST_WORKERS
+from simcluster.topology import star
+from simcluster.topology.presets.generators import MOST_WORKERS
 from simcluster.transport import Transport
 
 BANDWIDTH_BPS = 125e6

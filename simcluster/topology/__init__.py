@@ -1,7 +1,7 @@
 """Topologies: what a cluster consists of, read from a file and checked.
 
-`load` reads one and `Topology` is what it gives; `generators` makes regular ones, `draw_html` draws one,
-`describe` tells what a user should know about it.
+`load` reads one and `Topology` is what it gives; `star`, `ring`, `chain`, `complete`, `torus` and `two_sites` make
+regular ones; `draw_html` draws one, `describe` tells what a user should know about it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from simcluster.topology.model.model import Hop, Link, Node, Topology
 from simcluster.topology.model.profile import Profile, profile_block
 from simcluster.topology.model.stragglers import Straggler
 from simcluster.topology.read.read import load, loads
+from simcluster.topology.regular import chain, complete, ring, star, torus, two_sites
 
 __all__ = [
     "Device",
@@ -23,10 +24,16 @@ __all__ = [
     "Profile",
     "Straggler",
     "Topology",
+    "chain",
+    "complete",
     "describe",
     "draw_html",
     "draw_svg",
     "load",
     "loads",
     "profile_block",
+    "ring",
+    "star",
+    "torus",
+    "two_sites",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Final, Literal, get_args
 
-from simcluster.topology.presets.generators import chain, complete, ring, star
+from simcluster.topology import chain, complete, ring, star
 
 Shape = Literal["star", "line", "ring", "complete"]
 SHAPES: Final[tuple[Shape, ...]] = get_args(Shape)

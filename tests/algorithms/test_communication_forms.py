@@ -12,8 +12,7 @@ from dataclasses import replace
 import pytest
 
 from simcluster.collectives import SCHEDULES, barrier, gather, scatter
-from simcluster.topology import Link, Node, Topology
-from simcluster.topology.presets.generators import ring
+from simcluster.topology import Link, Node, Topology, ring
 from simcluster.transport import ANY, Transport
 from tests.collectives.schedules import (
     MB,

@@ -13,8 +13,7 @@ from simcluster.bench.collective import bench_collective
 from simcluster.cli.app import app
 from simcluster.collectives import SCHEDULES
 from simcluster.errors import UsageError
-from simcluster.topology import Topology, load, loads
-from simcluster.topology.presets.generators import star, two_sites
+from simcluster.topology import Topology, load, loads, star, two_sites
 
 M = 840_000
 

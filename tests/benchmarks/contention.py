@@ -9,7 +9,7 @@ import random
 import statistics
 
 from simcluster.bench.flows import PlainFlow, finish_times
-from simcluster.topology.presets.generators import star
+from simcluster.topology import star
 from tests.benchmarks.timing import ROUNDS, cpu_s
 
 FLOWS, HOSTS = 1000, 64

@@ -16,7 +16,7 @@ import torch
 from backends.sim import run_bodies
 from simcluster.bench.simulator import bench_simulator
 from simcluster.collectives import exchange
-from simcluster.topology.presets.generators import star
+from simcluster.topology import star
 from simcluster.transport import Transport
 from tests.benchmarks.timing import ROUNDS, cpu_s
 

@@ -55,16 +55,17 @@ def test_the_summary_has_joules_and_price_of_every_node_and_of_all() -> None:
     assert summary["joules"] == pytest.approx(sum(node["joules"] for node in summary["nodes"].values()), rel=1e-12)
     assert summary["price_usd"] is summary["nodes"]["mini2"]["price_usd"] is None
     priced = {f"nodes.{name}.price_per_hour": "0.36 USD/h" for name in topology.workers}
-    summary = summarize(made_up_config(), topology.with_overrides(priced), record, "1")
+    summary = summarize(made_up_config(), load(topology, overrides=priced), record, "1")
     # 5 devices x 0.0001 USD a second x 1.9 s
     assert summary["price_usd"] == pytest.approx(0.00095, rel=1e-9)
 
 
 def test_report_and_comparison_tell_the_bill_and_older_runs_without_one_still_compare(tmp_path: Path) -> None:
     topology = load(topology_document())
-    dearer = topology.with_overrides(
-        {f"nodes.{name}.price_per_hour": "36 USD/h" for name in topology.workers}
-        | {f"nodes.{name}.power_busy": "100 W" for name in topology.workers}
+    dearer = load(
+        topology,
+        overrides={f"nodes.{name}.price_per_hour": "36 USD/h" for name in topology.workers}
+        | {f"nodes.{name}.power_busy": "100 W" for name in topology.workers},
     )
     a = write_run(tmp_path / "a", made_up_config(), topology, made_up_run(), "1")
     b = write_run(tmp_path / "b", made_up_config(), dearer, made_up_run(), "1")

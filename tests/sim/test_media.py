@@ -7,7 +7,7 @@ import torch
 
 from simcluster.bench.flows import PlainFlow, finish_times
 from simcluster.collectives import ring_all_reduce
-from simcluster.topology import Topology, loads
+from simcluster.topology import Topology, load, loads
 from simcluster.transport import Transport
 from tests.support.clusters import now, run
 
@@ -59,7 +59,7 @@ def test_both_ways_share_the_air() -> None:
 def test_without_a_medium_or_on_another_one_stations_do_not_meet() -> None:
     flows = [up(0, 54), up(1, 6)]
     assert finish_times(cell(54, 6, keys="duplex: half"), flows) == pytest.approx([1.0, 1.0], rel=1e-9)
-    elsewhere = cell(54, 6).with_overrides({"links.n1-ap.medium": "next-door"})
+    elsewhere = load(cell(54, 6), overrides={"links.n1-ap.medium": "next-door"})
     assert finish_times(elsewhere, flows) == pytest.approx([1.0, 1.0], rel=1e-9)
     assert finish_times(cell(54, 6), flows)[0] > 1.8
 
@@ -82,7 +82,7 @@ def test_lv08_uses_its_share_of_the_air() -> None:
 
 def test_background_takes_air_at_the_rate_of_its_station() -> None:
     # Others send 3 Mb/s over n1's link of 6: half of the air. n0 has the other half of 54 Mb/s.
-    busy = cell(54, 6).with_overrides({"links.n1-ap.background": "3 Mbps"})
+    busy = load(cell(54, 6), overrides={"links.n1-ap.background": "3 Mbps"})
     assert finish_times(busy, [up(0, 27)]) == pytest.approx([1.0], rel=1e-9)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import simcluster
 from simcluster.bench.flows import PlainFlow, finish_times
-from simcluster.topology.presets.generators import star
+from simcluster.topology import load, star
 from tests.support.clusters import arrivals
 
 LINK = "topology.links.mini1-mini2"
@@ -59,7 +59,7 @@ def test_a_key_changes_the_trace_the_same_way_every_time(key: str, plain: str, t
 @pytest.mark.parametrize("key", DRAWN)
 def test_what_is_drawn_is_drawn_from_a_stream_of_the_seed(key: str) -> None:
     name = key.removeprefix(LINK).strip(".")
-    two = star(2, bandwidth="16 Gbps", latency="75 us").with_overrides({f"links.n0-sw.{name}": KNOBS[key]})
+    two = load(star(2, bandwidth="16 Gbps", latency="75 us"), overrides={f"links.n0-sw.{name}": KNOBS[key]})
     sizes = [1_000_000] * 5
     assert arrivals(two, sizes, seed=1) == arrivals(two, sizes, seed=1)
     assert arrivals(two, sizes, seed=1) != arrivals(two, sizes, seed=2)
@@ -81,7 +81,7 @@ def test_the_trace_of_timing_alone_is_that_with_numerics_whatever_is_in_the_way(
 
 def test_a_run_uses_the_model_that_its_topology_names() -> None:
     plain = star(2, bandwidth="1 MB/s", latency="5 ms")
-    named = plain.with_overrides({"network": "lv08"})
+    named = load(plain, overrides={"network": "lv08"})
     # 13.01 latencies, and 0.97 of the bandwidth
     assert arrivals(named, [970_000]) == pytest.approx([1.0 + 13.01 * 0.01], rel=1e-9)
     assert arrivals(plain, [970_000]) == pytest.approx([0.97 + 0.01], rel=1e-9)

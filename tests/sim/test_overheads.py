@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from simcluster.errors import PeerLost
-from simcluster.topology import Topology
-from simcluster.topology.presets.generators import complete
+from simcluster.topology import Topology, complete, load
 from simcluster.transport import ANY, Cost, Transport
 from tests.support.clusters import arrivals, now, pair, run, star, with_nodes
 
@@ -184,5 +183,5 @@ def test_a_node_sends_and_receives_no_more_than_its_own_bandwidth_over_all_its_l
     four = complete(4, bandwidth="1 MB/s", latency="0 s")
     assert run(four, body, body, body, body)[0] == 1.0
     # 3 MB out and 3 MB in over n0's 2 MB/s
-    slow = four.with_overrides({"nodes.n0.host_bandwidth": "2 MB/s"})
+    slow = load(four, overrides={"nodes.n0.host_bandwidth": "2 MB/s"})
     assert run(slow, body, body, body, body)[0] == pytest.approx(3.0, rel=1e-12)

@@ -23,7 +23,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.intra_op import one_thread, use_one_thread
 from simcluster.replays.run import replay
 from simcluster.runs.folder import Run
-from simcluster.topology.presets.generators import star
+from simcluster.topology import star
 from simcluster.verify import suite
 from simcluster.verify.verdict import Check
 from tests.support.socket_runs import free_port, hand_started

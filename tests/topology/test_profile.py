@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simcluster.errors import UsageError
 from simcluster.experiment.measured import warn_of_misspelt
 from simcluster.experiment.read import read_experiment
-from simcluster.topology import Profile, loads, profile_block
+from simcluster.topology import Profile, load, loads, profile_block
 from simcluster.topology.model.stragglers import Pareto
 from tests.support.clusters import device_of, problems_of, read_device
 
@@ -60,15 +60,16 @@ def test_only_a_profile_that_can_be_read_is_accepted(written: str, words: str) -
 
 def test_overrides_reach_into_a_profile_and_a_straggler() -> None:
     base = loads("nodes: {a: {device: raspberry-pi-4, profile: {net/gradient: 3 ms}}}")
-    changed = base.with_overrides(
-        {"nodes.a.profile.net/gradient": "5 ms", "nodes.a.straggler": {"kind": "pareto", "shape": 2}}
+    changed = load(
+        base,
+        overrides={"nodes.a.profile.net/gradient": "5 ms", "nodes.a.straggler": {"kind": "pareto", "shape": 2}},
     )
     profile = device_of(changed).profile
     assert profile is not None
     assert profile.seconds("net/gradient", 1.0) == 5e-3
     assert device_of(changed).straggler == Pareto(2.0)
     with pytest.raises(UsageError, match="did you mean 'shape'"):
-        base.with_overrides({"nodes.a.straggler.shap": 2})
+        load(base, overrides={"nodes.a.straggler.shap": 2})
 
 
 def test_own_code_may_call_its_work_otherwise() -> None:

@@ -13,10 +13,21 @@ from pathlib import Path
 import pytest
 
 from simcluster.documents.shipped import shipped_names
-from simcluster.topology import Topology, draw_html, draw_svg, load, loads
+from simcluster.topology import (
+    Topology,
+    chain,
+    complete,
+    draw_html,
+    draw_svg,
+    load,
+    loads,
+    ring,
+    star,
+    torus,
+    two_sites,
+)
 from simcluster.topology.draw.draw import MAX_LABELLED, _arrange
 from simcluster.topology.draw.labels import Box, overlap, place_labels, touches
-from simcluster.topology.presets.generators import chain, complete, ring, star, torus, two_sites
 
 SHAPES: dict[str, Callable[[], Topology]] = {
     **{name: lambda name=name: load(name) for name in shipped_names("topologies")},  # type: ignore[misc]
@@ -116,7 +127,7 @@ def test_many_equal_links_are_described_once() -> None:
     words = texts(draw_svg(complete(9)))
     assert words.count("1 Gbps") == 0
     assert "links without numbers: 1 Gbps, 50 us, full" in words
-    changed = texts(draw_svg(complete(9).with_overrides({"links.n0-n1.bandwidth": "2 Gbps"})))
+    changed = texts(draw_svg(load(complete(9), overrides={"links.n0-n1.bandwidth": "2 Gbps"})))
     assert changed.count("2 Gbps") == 1
 
 

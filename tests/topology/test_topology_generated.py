@@ -8,8 +8,7 @@ import pytest
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read import read_experiment
-from simcluster.topology import load, loads
-from simcluster.topology.presets.generators import chain, complete, ring, star, torus, two_sites
+from simcluster.topology import chain, complete, load, loads, ring, star, torus, two_sites
 from simcluster.topology.read.nodes import ReadNode, read_node
 
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
-from simcluster.topology import Topology, loads
+from simcluster.topology import Topology, chain, complete, load, loads, ring, star, torus, two_sites
 from simcluster.topology.draw.facts import describe, halves_Bps, survey
-from simcluster.topology.presets.generators import chain, complete, ring, star, torus, two_sites
 
 
 def degrees(topology: Topology) -> Counter[int]:
@@ -139,7 +138,7 @@ def test_as_many_routes_are_looked_at_as_can_be_in_a_few_seconds(monkeypatch: py
 
 
 def test_stragglers_count_in_the_description() -> None:
-    topology = star(2).with_overrides({"nodes.n1.straggler.factor": 4})
+    topology = load(star(2), overrides={"nodes.n1.straggler.factor": 4})
     # 300 + 300 / 4 GFLOP/s
     assert "compute: 375 GFLOP/s together, the fastest worker 4 times as fast as the slowest" in describe(topology)
     assert "4 times slower" in describe(topology)

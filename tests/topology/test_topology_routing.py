@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster.bench.flows import PlainFlow, finish_times
-from simcluster.topology import Hop, Link, Topology, loads
+from simcluster.topology import Hop, Link, Topology, complete, loads, ring, star, torus
 from simcluster.topology.model.reach import cut_off
 from simcluster.topology.model.routing import Routes
-from simcluster.topology.presets.generators import complete, ring, star, torus
 
 Edges = list[tuple[str, str, float, float]]
 

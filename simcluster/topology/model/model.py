@@ -217,15 +217,6 @@ class Topology:
         """Bandwidth of the slowest link from *a* to *b*; infinite from a node to itself."""
         return min((hop.link.bandwidth_Bps for hop in self.route(a, b)), default=math.inf)
 
-    def with_overrides(self, overrides: Mapping[str, Any]) -> Topology:
-        """This topology with other values: {"nodes.pi4.device": "raspberry-pi-5"}.
-
-        Raises UsageError, as `load` does.
-        """
-        from simcluster.topology.read.read import loads
-
-        return loads(self.document, overrides=overrides)
-
     @cached_property
     def _routes(self) -> dict[tuple[str, str], tuple[Hop, ...]]:
         return {}

@@ -1,7 +1,6 @@
-"""Regular topologies of any size, for questions about shape: star, ring, chain, complete, torus, two sites.
+"""Documents of regular topologies of any size: star, ring, chain, complete, torus, two sites.
 
-This file knows shapes. What it makes goes through the same checks as a file, and its `document` can be
-written to one. Workers are called n0, n1, ... (in a torus n0_0, n0_1, ...), switches sw, sw0, sw1.
+Workers are called n0, n1, ... (in a torus n0_0, n0_1, ...), switches sw, sw0, sw1.
 
 Everywhere: *bandwidth* and *latency* are text with a unit or plain numbers (bytes a second, seconds);
 *latency* is that of one link, one way; *device* is a preset's name or the keys of a node, like {"flops": "1
@@ -11,14 +10,11 @@ TFLOP/s"}.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
 from itertools import combinations, pairwise
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, TypeAlias
 
 from simcluster.errors import UsageError
-from simcluster.topology.model.model import Duplex, Topology
-from simcluster.topology.read.generated import MOST_WORKERS
-from simcluster.topology.read.read import loads
+from simcluster.topology.model.model import Duplex
 from simcluster.units import write_bandwidth, write_latency
 
 DeviceKeys: TypeAlias = str | Mapping[str, Any]
@@ -27,30 +23,16 @@ DEVICE = "x86-laptop"
 BANDWIDTH = "1 Gbps"
 LATENCY = "50 us"
 
+MOST_WORKERS = 2**20
+"""A worker takes about 3 kB, so a count is checked before anything is made."""
+
 MOST_LINKS = 2 * MOST_WORKERS
 """Checked before anything is made, as the number of workers is."""
 
 Made: TypeAlias = dict[str, Any]
 """A document with nodes and links."""
 
-P = ParamSpec("P")
 
-MAKERS: dict[str, Callable[..., Made]] = {}
-"""Every generator by name, as the function that makes its document without reading it."""
-
-
-def _loading(make: Callable[P, Made]) -> Callable[P, Topology]:
-    """Enter *make* in MAKERS, and wrap it so that its document is read."""
-    MAKERS[make.__name__] = make
-
-    @wraps(make)
-    def load_made(*args: P.args, **kwargs: P.kwargs) -> Topology:
-        return loads(make(*args, **kwargs))
-
-    return load_made
-
-
-@_loading
 def star(
     workers: int,
     *,
@@ -65,7 +47,6 @@ def star(
     return _document(f"star-{workers}", nodes, _links(((name, "sw") for name in names), bandwidth, latency, duplex))
 
 
-@_loading
 def ring(
     workers: int,
     *,
@@ -80,7 +61,6 @@ def ring(
     return _document(f"ring-{workers}", _workers(names, device), links)
 
 
-@_loading
 def chain(
     workers: int,
     *,
@@ -95,7 +75,6 @@ def chain(
     return _document(f"chain-{workers}", _workers(names, device), links)
 
 
-@_loading
 def complete(
     workers: int,
     *,
@@ -112,7 +91,6 @@ def complete(
     return _document(f"complete-{workers}", _workers(names, device), links)
 
 
-@_loading
 def torus(
     rows: int,
     columns: int,
@@ -133,7 +111,6 @@ def torus(
     return _document(f"torus-{rows}x{columns}", nodes, _links(pairs, bandwidth, latency, duplex))
 
 
-@_loading
 def two_sites(
     workers_a: int,
     workers_b: int,
@@ -157,6 +134,12 @@ def two_sites(
     links = _links(((name, f"sw{site}") for name, site in sites.items()), bandwidth, latency, duplex)
     links += _links([("sw0", "sw1")], wan_bandwidth, wan_latency, duplex)
     return _document(f"two-sites-{workers_a}-{workers_b}", nodes, links)
+
+
+Maker: TypeAlias = Callable[..., Made]
+
+MAKERS: dict[str, Maker] = {make.__name__: make for make in (star, ring, chain, complete, torus, two_sites)}
+"""Every generator by name."""
 
 
 def _closed(line: Sequence[str]) -> list[tuple[str, str]]:

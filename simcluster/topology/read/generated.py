@@ -1,28 +1,21 @@
-"""A topology that names a generator in place of nodes and links: {generator: star, workers: 1024, bandwidth: 1 Gbps}.
-
-This file knows the generators' names and settings, and turns such a document into one with nodes and links. It must
-not know shapes, nor how nodes and links are read.
-"""
+"""A topology that names a generator in place of nodes and links: {generator: star, workers: 8, bandwidth: 1 Gbps}."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 from simcluster.documents.fields import extreme
 from simcluster.documents.yaml import Document, parse_value
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.model.model import Duplex
+from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS, Maker
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.units import UnitError, parse_bandwidth, parse_latency
 
-Maker: TypeAlias = Callable[..., dict[str, Any]]
-
 GENERATOR = "generator"
-MOST_WORKERS = 2**20
-"""A worker takes about 3 kB, so a count is checked before anything is made."""
 
 OF_ALL = ("name", "description", "launch", *NETWORK_KEYS)
 """Keys that every topology may have."""
@@ -32,17 +25,19 @@ def is_generated(document: Document) -> bool:
     return isinstance(document.data, dict) and GENERATOR in document.data
 
 
-def expand(document: Document, overrides: Mapping[str, Any]) -> tuple[Document, dict[str, Any]]:
-    """(*document* with nodes and links, those of *overrides* that are no settings of its generator).
+def expand(
+    document: Document, overrides: Mapping[str, Any], check: Callable[[dict[str, Any]], object]
+) -> tuple[Document, dict[str, Any]]:
+    """Return *document* with nodes and links, and those of *overrides* that are no settings of its generator.
 
-    Raises UsageError with every setting that is wrong.
+    *check* reads a document with nodes and links, or raises UsageError. Raises UsageError with every setting that is
+    wrong.
     """
-    generators = _generators()
-    rest = _apply(document, overrides, set().union(*(_settings(make) for make in generators.values())))
+    rest = _apply(document, overrides, set().union(*(_settings(make) for make in MAKERS.values())))
     name = document.data[GENERATOR]
-    make = generators.get(name) if isinstance(name, str) else None
+    make = MAKERS.get(name) if isinstance(name, str) else None
     if make is None:
-        expected = f"the name of a generator: {nearest(str(name), generators)}"
+        expected = f"the name of a generator: {nearest(str(name), MAKERS)}"
         raise UsageError(document.problem((GENERATOR,), expected=expected))
     problems = _check(document, make)
     if problems:
@@ -50,18 +45,11 @@ def expand(document: Document, overrides: Mapping[str, Any]) -> tuple[Document, 
     settings = {
         key: value for key, value in document.data.items() if value is not None and key not in (GENERATOR, *OF_ALL)
     }
-    made = _make(document, make, settings)
+    made = _make(document, make, settings, check)
     for key in OF_ALL:
         if document.data.get(key) is not None:
             made[key] = document.data[key]
     return Document(made, document.file), rest
-
-
-def _generators() -> Mapping[str, Maker]:
-    # Imported here, since generators are made of what reads documents.
-    from simcluster.topology.presets.generators import MAKERS
-
-    return MAKERS
 
 
 def _settings(make: Maker) -> dict[str, inspect.Parameter]:
@@ -115,13 +103,13 @@ def _wrong(key: str, value: Any, parameter: inspect.Parameter) -> str:
         return error.expected
 
 
-def _make(document: Document, make: Maker, settings: Mapping[str, Any]) -> dict[str, Any]:
-    from simcluster.topology.read.read import loads
-
+def _make(
+    document: Document, make: Maker, settings: Mapping[str, Any], check: Callable[[dict[str, Any]], object]
+) -> dict[str, Any]:
     try:
         made = make(**settings)
         # A wrong device is wrong at every node: the first one is read ahead, and a problem is reported once.
-        loads({"nodes": dict(islice(made["nodes"].items(), 1))})
+        check({"nodes": dict(islice(made["nodes"].items(), 1))})
     except UsageError as error:
         problems = dict.fromkeys(_here(document, problem) for problem in error.problems)
         raise UsageError(list(problems)) from None

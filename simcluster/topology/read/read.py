@@ -24,8 +24,9 @@ from simcluster.documents.yaml import loads as loads_yaml
 from simcluster.errors import MOST_CHARACTERS, MOST_COMPARED, MOST_PROBLEMS, Problem, UsageError, nearest
 from simcluster.topology.model import reach
 from simcluster.topology.model.model import Link, Node, Topology
+from simcluster.topology.presets.generators import MOST_WORKERS
 from simcluster.topology.read import foreign
-from simcluster.topology.read.generated import MOST_WORKERS, expand, is_generated
+from simcluster.topology.read.generated import expand, is_generated
 from simcluster.topology.read.launch import LAUNCH_KEYS, Launch, read_launch
 from simcluster.topology.read.links import ReadLink, read_link
 from simcluster.topology.read.network import NETWORK_KEYS, read_network
@@ -55,7 +56,7 @@ def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: 
         path = find("topologies", source)
         return _check(_open(path), path.stem, overrides)
     if isinstance(source, Topology):
-        return source.with_overrides(overrides) if overrides else source
+        return loads(source.document, overrides=overrides) if overrides else source
     if isinstance(source, networkx.Graph):
         source = foreign.from_graph(source)
     document = Document(_plain(source), folder=Path(folder) if folder is not None else None)
@@ -91,7 +92,7 @@ def _plain(data: Any) -> Any:
 def _check(document: Document, default_name: str, overrides: Mapping[str, Any] | None) -> Topology:
     problems = _duplicates(document)
     if is_generated(document):
-        document, overrides = expand(document, overrides or {})
+        document, overrides = expand(document, overrides or {}, loads)
     problems += apply(document, overrides or {})
     topology = _build(document, default_name, problems)
     if problems or topology is None:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
+from simcluster.topology import complete, ring
 from simcluster.topology.model.stragglers import Constant
-from simcluster.topology.presets import generators
 from tests.algorithms.gossip.runs import INSTANT, SEED, STILL, WORKLOAD, Ran, run
 from tests.support.clusters import chain, star, with_nodes
 from tests.workloads.costs.test_timing_only import both, same_time_and_messages
@@ -94,7 +94,7 @@ def test_the_output_is_ones_own_model_or_the_mean_of_all() -> None:
     ]
 
 
-@pytest.mark.parametrize("topology", [star(4), chain(4), generators.ring(4), generators.complete(4)], ids=str)
+@pytest.mark.parametrize("topology", [star(4), chain(4), ring(4), complete(4)], ids=str)
 def test_it_runs_on_any_network(topology: Any) -> None:
     ran = run("ad_psgd", topology)
     assert [len(ran.values(rank, "loss")) for rank in range(4)] == [12] * 4

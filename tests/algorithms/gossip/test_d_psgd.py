@@ -13,7 +13,7 @@ import torch
 
 from simcluster.errors import PeerLost
 from simcluster.overlays import overlay_of
-from simcluster.topology.presets import generators
+from simcluster.topology import complete, ring
 from simcluster.verify.claims.d_psgd import reference
 from simcluster.workloads import sgd, train_alone
 from tests.algorithms.gossip.runs import INSTANT, SEED, STILL, WORKLOAD, noise, run
@@ -108,7 +108,7 @@ def test_a_round_with_both_ring_neighbours_takes_a_plus_2m_over_b_on_a_star() ->
 
 
 def test_a_round_with_both_ring_neighbours_takes_a_plus_m_over_b_on_a_physical_ring() -> None:
-    topology = with_nodes(generators.ring(5, bandwidth="8 Mbps", latency="1 ms"), device=INSTANT)
+    topology = with_nodes(ring(5, bandwidth="8 Mbps", latency="1 ms"), device=INSTANT)
     ran = run("d_psgd", topology, steps=10)
     assert ran.end_s == pytest.approx(10 * (1e-3 + BYTES / 1e6), rel=1e-9)
 
@@ -130,7 +130,7 @@ def test_weights_travel_while_the_gradient_is_computed_unless_the_step_comes_fir
 
 @pytest.mark.parametrize("make", [star, chain], ids=["star", "line"])
 def test_the_network_below_changes_the_time_and_no_bit(make: Any) -> None:
-    shapes = [make(4), generators.ring(4), generators.complete(4)]
+    shapes = [make(4), ring(4), complete(4)]
     hashes = [[r.weights_sha256() for r in run("d_psgd", shape).replicas] for shape in shapes]
     assert hashes[0] == hashes[1] == hashes[2]
 
