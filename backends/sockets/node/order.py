@@ -1,7 +1,7 @@
-"""Loops that count the callbacks of the node's own code, number its tasks and timers, and note what clock it reads.
+"""The order of a node's events: loops, sends and a channel for checkpoints that note it for a replay.
 
-This file knows the loops of asyncio and uvloop, and the notes of simcluster.replays. It must not know what is run.
-Whatever is not the program's (connections, heartbeats) has a context without notes, and goes its usual way.
+Loops count the callbacks of the node's own code, number its tasks and timers, and note what clock it reads. Whatever is
+not the program's (connections, heartbeats) has a context without notes, and goes its usual way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from simcluster.replays.notes import NOTES
+from simcluster.checkpoints.keeper import Channel
+from simcluster.checkpoints.shard import Shard
+from simcluster.replays.notes import NOTES, Notes
+from simcluster.replays.order import Kind
 
 T = TypeVar("T")
 
@@ -90,3 +93,93 @@ def counting_loop(uvloop: bool) -> type[Any]:
 
         return counting(module.Loop, module.Loop.call_later)
     return counting(asyncio.SelectorEventLoop, _asyncios_later)
+
+
+class Leaving:
+    """The wait of send *number* on *future*, with a note of how it came to its end.
+
+    *putting* returns the one whose frame the program puts on its stream just now, or None. Meanwhile only that frame's
+    own end is taken; those of others come *later*.
+    """
+
+    __slots__ = ("_future", "_later", "_notes", "_number", "_putting")
+
+    def __init__(
+        self,
+        number: int,
+        future: asyncio.Future[None],
+        notes: Notes,
+        *,
+        later: Callable[[Callable[[Exception | None], None], Exception | None], None],
+        putting: Callable[[], object],
+    ) -> None:
+        self._number, self._future, self._notes = number, future, notes
+        self._later, self._putting = later, putting
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def set_result(self, _: None) -> None:
+        self._end(None)
+
+    def set_exception(self, error: Exception) -> None:
+        self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        notes, future, putting = self._notes, self._future, self._putting()
+        if putting is not None and putting is not self:
+            # In the midst of another one's callback: no place where an event can stand.
+            self._later(self._end, error)
+            return
+        if future.done():
+            return
+        if putting is self:
+            if error is not None:
+                notes.answers.refused[self._number] = str(error)
+        elif error is None:
+            notes.note(Kind.LEFT, self._number)
+        else:
+            notes.gone(Kind.FAILED, self._number, str(error))
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+
+class NotedChannel:
+    """A *channel* for checkpoints whose answers are events in the node's order, like all that its program waits for.
+
+    Made outside of the program, to which its own waiting does not belong.
+    """
+
+    def __init__(self, channel: Channel, notes: Notes) -> None:
+        self._channel, self._notes = channel, notes
+        self._loop = asyncio.get_running_loop()
+        self._outside = contextvars.copy_context()
+
+    async def hand_in(self, make: Callable[[], Shard]) -> None:
+        await self._noted(self._channel.hand_in(make))
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        return await self._noted(self._channel.aside(work))
+
+    async def _noted(self, request: Coroutine[Any, Any, T]) -> T:
+        number = next(self._notes.asides)
+        answer: asyncio.Future[T] = self._loop.create_future()
+        task = self._outside.run(self._loop.create_task, request)
+
+        def answered(_: object) -> None:
+            if answer.done() or task.cancelled():
+                return
+            self._notes.note(Kind.ASIDE, number)
+            if (error := task.exception()) is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(task.result())
+
+        task.add_done_callback(answered, context=self._outside)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            task.cancel()
+            raise

@@ -24,7 +24,7 @@ from backends.sockets.net.tls import Tls, read_tls
 from backends.sockets.node.control_lane import JOIN_S, ControlLane
 from backends.sockets.node.cuts import Holds
 from backends.sockets.node.mesh import Mesh
-from backends.sockets.node.noting import NotedChannel
+from backends.sockets.node.order import NotedChannel
 from backends.sockets.node.program import Program, failure_of, load, prepare
 from backends.sockets.node.shutdown_notice import Notice, seen_off
 from backends.sockets.node.stall_detector import Pulse

@@ -8,23 +8,36 @@ here: else what the new one sends would be taken for the old one's next. Nothing
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from backends.common.inbox import Inbox
 from backends.sockets.wire.frame import Frame, Outgoing
 from simcluster.errors import ProtocolError
 
 if TYPE_CHECKING:
     from backends.sockets.net.connection import Connection
-    from backends.sockets.node.transport import SocketTransport
 
 BACK = "it has come back, and what it was before is gone"
 
 
 class Returning:
-    """Those of one *node*. *past* are connections of incarnations that are over, for what moved on them."""
+    """Those of the node with this *inbox*. *past*: connections of incarnations that are over, for what moved on them.
 
-    def __init__(self, node: SocketTransport) -> None:
-        self._node = node
+    *deal_with(rank, connection)* makes a connection the one that is dealt with; *expect_end(rank, reason, incarnation)*
+    says that an incarnation is gone; *later(callback, rank)* calls soon.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        *,
+        deal_with: Callable[[int, Connection], None],
+        expect_end: Callable[[int, str, int], None],
+        later: Callable[[Callable[[int], None], int], None],
+    ) -> None:
+        self._inbox = inbox
+        self._deal_with, self._expect_end, self._later = deal_with, expect_end, later
         self._waiting: dict[int, tuple[Connection, list[Frame]]] = {}
         self._drained: list[Connection] = []
         self.past: list[Connection] = []
@@ -42,16 +55,16 @@ class Returning:
         connection.on_frame = come.append
         connection.on_lost = lambda reason: self._forget(rank, connection)
         connection.pause_reading()
-        if self._node.inbox.has_told(rank):
-            self._node.later(self._accept, rank)
+        if self._inbox.has_told(rank):
+            self._later(self._accept, rank)
         elif old is not None:
-            self._node.expect_end(rank, BACK, old.peer.incarnation)
+            self._expect_end(rank, BACK, old.peer.incarnation)
 
     def told(self, rank: int) -> None:
         """The loss of *rank* is being raised."""
         if rank in self._waiting:
             # Not at once: whoever is being told of its end is told first.
-            self._node.later(self._accept, rank)
+            self._later(self._accept, rank)
 
     def link_of(self, rank: int, incarnation: int, present: Connection | None) -> Connection | None:
         """The connection to this *incarnation* of *rank*, if there is one; *present* is the one that is dealt with."""
@@ -84,11 +97,11 @@ class Returning:
 
     def _accept(self, rank: int) -> None:
         """Deals with the new incarnation, if the loss of the one before has been told."""
-        if rank not in self._waiting or not self._node.inbox.has_told(rank):
+        if rank not in self._waiting or not self._inbox.has_told(rank):
             return
         connection, come = self._waiting.pop(rank)
-        self._node.inbox.found(rank)
-        self._node.deal_with(rank, connection)
+        self._inbox.found(rank)
+        self._deal_with(rank, connection)
         connection.resume_reading()
         try:
             for frame in come:

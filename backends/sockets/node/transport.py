@@ -19,7 +19,7 @@ from torch import Tensor
 from backends.common.arguments import check_work, name_of
 from backends.common.device_thread import DeviceThread
 from backends.common.inbox import Inbox
-from backends.sockets.node.leaving import Leaving
+from backends.sockets.node.order import Leaving
 from backends.sockets.node.rejoining import Returning
 from backends.sockets.wire.frame import BODY_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, Frame, Kind, Outgoing, data_frame
 from simcluster.errors import ENDED, PeerLost, ProtocolError
@@ -30,7 +30,7 @@ from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Cost
 
 if TYPE_CHECKING:
-    from backends.sockets.net.connection import Connection, Left, Sending
+    from backends.sockets.net.connection import Connection, Sending
     from simcluster.replays.notes import Notes
     from simcluster.runs.record import Recorder
 
@@ -81,13 +81,20 @@ class SocketTransport:
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, Connection] = {}
         self._held: dict[int, tuple[bool, bool]] = {}  # by a fault: whether not to write, not to read
-        self._returning = Returning(self)
-        self.inbox = Inbox(rank, names, self._loop, self._has_room, on_told=self._returning.told, life_of=self._life_of)
+        self.inbox = Inbox(
+            rank,
+            names,
+            self._loop,
+            self._has_room,
+            on_told=lambda peer: self._returning.told(peer),
+            life_of=self._life_of,
+        )
+        self._returning = Returning(self.inbox, deal_with=self.deal_with, expect_end=self.expect_end, later=self.later)
         self.notes = notes
         self._outside = contextvars.copy_context()  # without notes: for callbacks that are not the program's
         self._goodbye: Outgoing | None = None  # what was said to all peers
         self._closed = False
-        self.putting: Left | None = None  # whose frame the program is putting on its stream just now
+        self._putting: Leaving | None = None  # whose frame the program is putting on its stream just now
         self._sends = self._received = self._pieces = 0
         self._device = DeviceThread(f"device of {self.name}")
         recorder.settle = self._device.settle
@@ -337,11 +344,11 @@ class SocketTransport:
         put, notes = self._links[to].put, self.notes
         if notes is None:
             return put(frame, left, has_left)
-        self.putting = leaving = Leaving(number, left, self)
+        self._putting = leaving = Leaving(number, left, notes, later=self.later, putting=lambda: self._putting)
         try:
             sending = self._outside.run(put, frame, leaving, has_left)
         finally:
-            self.putting = None
+            self._putting = None
         if not left.done():
             notes.answers.waited.append(number)
         return sending
