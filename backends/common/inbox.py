@@ -17,6 +17,9 @@ from simcluster.transport import ANY, Any_
 
 Waiting = asyncio.Future[Message]
 
+INBOX_BYTES = 64 * 1024**2
+"""How much a real node takes in of one peer before its algorithm has received it, unless it is told otherwise."""
+
 
 class Inbox:
     """What one node has been sent and not yet received. *lost* says of every peer that is gone why.

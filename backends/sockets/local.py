@@ -12,10 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from backends.sockets.loops import run_to_its_end
+from backends.common.inbox import INBOX_BYTES
 from backends.sockets.net.addresses import open_socket
+from backends.sockets.node.loops import run_to_its_end
 from backends.sockets.node.mesh import Mesh
-from backends.sockets.node.transport import INBOX_BYTES, SocketTransport
+from backends.sockets.node.transport import SocketTransport
 from backends.sockets.wire.keys import generate_key
 from simcluster.runs.record import Recorder
 from simcluster.testing import ComesBack, Crash

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
+from backends.common.inbox import INBOX_BYTES
 from backends.torch.group import Group, HashStore, Place
 from backends.torch.loops import run_to_its_end
-from backends.torch.transport import INBOX_BYTES, TorchTransport
+from backends.torch.transport import TorchTransport
 from simcluster.runs.record import Recorder
 from simcluster.testing import Crash
 from simcluster.testing.owners import Owners

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from backends.common.inbox import INBOX_BYTES
 from backends.torch.group import Place
-from backends.torch.transport import INBOX_BYTES
 from simcluster.documents.yaml import describe
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.job import ClusterJob

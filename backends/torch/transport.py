@@ -16,7 +16,7 @@ import torch
 
 from backends.common.arguments import check_work
 from backends.common.device_thread import DeviceThread
-from backends.common.inbox import Inbox
+from backends.common.inbox import INBOX_BYTES, Inbox
 from backends.torch.frame import Frame, Kind, content_of, control_frame, data_frame, read_message
 from backends.torch.group import Group
 from backends.torch.link import Link
@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("simcluster.torch")
 
-INBOX_BYTES = 64 * 1024**2
 LAST_WORDS_S = 1.0
 """How long what a lost peer had sent may still come."""
 WORK_S = 5.0

@@ -20,9 +20,10 @@ from backends.sockets.launcher.checkpoints import FromNodes
 from backends.sockets.launcher.faults import Faults
 from backends.sockets.launcher.late_joiners import Comers
 from backends.sockets.launcher.member import Member, members_of
+from backends.sockets.launcher.node_job import node_job
 from backends.sockets.launcher.reporting import Reporter, reporting
 from backends.sockets.launcher.restarts import run_again_if_lost
-from backends.sockets.launcher.settings import Options, node_job
+from backends.sockets.launcher.settings import Options
 from backends.sockets.launcher.shutdown import Ending
 from backends.sockets.launcher.starters import Starters
 from backends.sockets.launcher.telemetry import Teller

@@ -7,7 +7,6 @@ coordinator that does not answer is warned of, and the run goes on.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -15,54 +14,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from backends.sockets.launcher.settings import MOST_DEAD_S, Options, check_coordinator, is_elsewhere
 from backends.sockets.net.addresses import is_loopback, parse_endpoint
 from backends.sockets.net.reachable_address import facing
-from backends.sockets.net.tls import COORDINATOR, check_files, tls_of_coordinator
+from backends.sockets.net.tls import tls_of_coordinator
 from backends.sockets.wire.keys import read_token
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.watching.telling import run_info
 
 if TYPE_CHECKING:
-    from backends.sockets.launcher.settings import Options
     from simcluster.watching.board import RunInfo, Telemetry
 
-IN_CLEAR = "--tls FOLDER, an address on loopback, or --plain-http: anybody on the path could read the token"
-NEEDED = ("fastapi", "uvicorn", "prometheus_client")
-
-MOST_DEAD_S = 90.0
-"""A node that is silent for longer is lost, whatever is asked for: others wait for it."""
-
 log = logging.getLogger("simcluster.sockets")
-
-
-def missing() -> list[Problem]:
-    """What has to be installed before a coordinator can run here."""
-    absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    expected = "it to be installed: pip install 'simcluster[api]'"
-    return [Problem("coordinator", f"no {', '.join(absent)}", expected)] if absent else []
-
-
-def is_elsewhere(coordinator: str) -> bool:
-    """Whether *coordinator* is the URL of another's, not a place at which to make one."""
-    return "://" in coordinator
-
-
-def check_coordinator(coordinator: str, tls: str | None, plain_http: bool) -> None:
-    """Raises UsageError unless *coordinator* can be one, by whose wire no token is shown unless that is asked for."""
-    if is_elsewhere(coordinator):
-        from backends.sockets.coordinator.client import Client
-
-        Client(coordinator, "", tls=tls, plain_http=plain_http)
-        return
-    host, _ = parse_endpoint(coordinator, "coordinator")
-    problems = missing()
-    if tls is not None:
-        problems += check_files(Path(tls), [COORDINATOR])
-    elif not plain_http and not is_loopback(host):
-        problems.append(Problem("coordinator", coordinator, IN_CLEAR))
-    if problems:
-        raise UsageError(problems)
 
 
 def host_of(coordinator: str) -> str | None:

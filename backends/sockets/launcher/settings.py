@@ -5,29 +5,32 @@ This file knows what may be asked for. It must not know how it is done.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from backends.common.inbox import INBOX_BYTES
 from backends.sockets.launcher import tmux
-from backends.sockets.launcher.faults import check_faults, holds, slow_spells
-from backends.sockets.launcher.reporting import MOST_DEAD_S, check_coordinator
+from backends.sockets.launcher.faults import check_faults
 from backends.sockets.net.addresses import is_loopback, is_wildcard, parse_endpoint
-from backends.sockets.net.tls import LAUNCHER, check_files, read_tls
-from backends.sockets.node.transport import INBOX_BYTES
-from backends.sockets.sizes import message_limits
+from backends.sockets.net.tls import COORDINATOR, LAUNCHER, check_files, read_tls
 from backends.sockets.wire.frame import BODY_LIMIT_BYTES
 from backends.sockets.wire.handshake import NAME_LIMIT_BYTES
 from backends.sockets.wire.keys import OPEN_KEY, generate_key, key_of, read_key, read_token
-from backends.sockets.wire.messages import Job
 from simcluster.documents.yaml import describe
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
-from simcluster.logs import setup as logs
 
 CONFIG_LIMIT_BYTES = 16 * 1024**2
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+IN_CLEAR = "--tls FOLDER, an address on loopback, or --plain-http: anybody on the path could read the token"
+
+MOST_DEAD_S = 90.0
+"""A node that is silent for longer is lost, whatever is asked for: others wait for it."""
+
 GRACE_S = 30.0
 """What an algorithm may take to end once its time is up: the clocks of real nodes differ, and it may tidy up."""
 
@@ -99,43 +102,6 @@ POSITIVE = dict.fromkeys(_TIMES, LIMITS_S[1]) | {
 MOST_RESTARTS = 1_000_000
 
 
-def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: bool = False) -> Job:
-    """What the node of *rank* is told of *job*; *late*: it has begun."""
-    most = message_limits(job)
-    return Job(
-        rank,
-        list(job.names),
-        job.seed,
-        job.config_json,
-        job.program,
-        run,
-        options.inbox_bytes,
-        min([options.body_limit_bytes, *most]),
-        options.heartbeat_s,
-        options.dead_s,
-        options.start_s,
-        options.uvloop,
-        slow_spells(job, rank),
-        holds(job, rank),
-        keeps=job.keeping is not None and job.keeping.keeps,
-        resumes=job.keeping is not None and job.keeping.restored is not None,
-        order=options.order,
-        portable=options.portable,
-        late=late,
-        message_limits=most,
-        **_logging(job),
-    )
-
-
-def _logging(job: ClusterJob) -> dict[str, Any]:
-    """How nodes log: as this process does, but for the level where nothing was said."""
-    settings = logs.current()
-    plainly = settings == logs.LogSettings(job=settings.job)
-    level = "info" if plainly else settings.level
-    title = str(job.about.get("name", ""))
-    return {"title": title, "log_format": settings.format, "log_level": level, "loki": settings.loki}
-
-
 def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     """The options of *job* and the key of the run. Raises UsageError with everything that is wrong."""
     problems: list[Problem] = []
@@ -194,6 +160,35 @@ def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
     if key is None and token is None and options.tls is not None:
         return OPEN_KEY  # certificates decide
     return key or (key_of(token) if token is not None else generate_key())
+
+
+def missing() -> list[Problem]:
+    """What has to be installed before a coordinator can run here."""
+    absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    expected = "it to be installed: pip install 'simcluster[api]'"
+    return [Problem("coordinator", f"no {', '.join(absent)}", expected)] if absent else []
+
+
+def is_elsewhere(coordinator: str) -> bool:
+    """Whether *coordinator* is the URL of another's, not a place at which to make one."""
+    return "://" in coordinator
+
+
+def check_coordinator(coordinator: str, tls: str | None, plain_http: bool) -> None:
+    """Raises UsageError unless *coordinator* can be one, by whose wire no token is shown unless that is asked for."""
+    if is_elsewhere(coordinator):
+        from backends.sockets.coordinator.client import Client
+
+        Client(coordinator, "", tls=tls, plain_http=plain_http)
+        return
+    host, _ = parse_endpoint(coordinator, "coordinator")
+    problems = missing()
+    if tls is not None:
+        problems += check_files(Path(tls), [COORDINATOR])
+    elif not plain_http and not is_loopback(host):
+        problems.append(Problem("coordinator", coordinator, IN_CLEAR))
+    if problems:
+        raise UsageError(problems)
 
 
 def _check_certificates(folder: Path, names: list[str]) -> list[Problem]:

@@ -18,18 +18,18 @@ from pathlib import Path
 
 from backends.common.event_loop import KEEPER
 from backends.sockets.launcher.checkpoints import ToLauncher
-from backends.sockets.loops import run_to_its_end
 from backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from backends.sockets.net.tls import Tls, read_tls
 from backends.sockets.node.control_lane import JOIN_S, ControlLane
 from backends.sockets.node.cuts import Holds
+from backends.sockets.node.limits import limits_of
+from backends.sockets.node.loops import run_to_its_end
 from backends.sockets.node.mesh import Mesh
 from backends.sockets.node.order import NotedChannel
 from backends.sockets.node.program import Program, failure_of, load, prepare
 from backends.sockets.node.shutdown_notice import Notice, seen_off
 from backends.sockets.node.stall_detector import Pulse
 from backends.sockets.node.transport import SocketTransport
-from backends.sockets.sizes import most_of_a_message
 from backends.sockets.wire.keys import KEY_BYTES
 from backends.sockets.wire.messages import (
     LEFT,
@@ -56,7 +56,6 @@ from backends.sockets.wire.messages import (
     Stop,
     Stored,
 )
-from backends.sockets.wire.reader import Limits
 from simcluster.checkpoints.keeper import Channel
 from simcluster.documents.own_files import look_below
 from simcluster.errors import Problem, UsageError
@@ -150,8 +149,7 @@ class _Node:
             hold=self.transport.hold,
             give_up=lambda rank: self.transport.give_up(rank, cut_off(job.dead_s)),
         )
-        limits = Limits(body_bytes=job.body_limit_bytes, message_bytes=most_of_a_message(job))
-        self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits, tls)
+        self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits_of(job), tls)
         self._safekeeping = ToLauncher(lane, self.transport)
         self._addresses: asyncio.Future[Addresses] = self._loop.create_future()
         self._go: asyncio.Future[Go] = self._loop.create_future()

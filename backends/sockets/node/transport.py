@@ -18,7 +18,7 @@ from torch import Tensor
 
 from backends.common.arguments import check_work, name_of
 from backends.common.device_thread import DeviceThread
-from backends.common.inbox import Inbox
+from backends.common.inbox import INBOX_BYTES, Inbox
 from backends.sockets.node.order import Leaving
 from backends.sockets.node.rejoining import Returning
 from backends.sockets.wire.frame import BODY_LIMIT_BYTES, MESSAGE_LIMIT_BYTES, Frame, Kind, Outgoing, data_frame
@@ -40,7 +40,6 @@ Outcome: TypeAlias = tuple[Any, BaseException | None]
 
 log = logging.getLogger("simcluster.sockets")
 
-INBOX_BYTES = 64 * 1024**2
 REASON_LIMIT = 200
 LAST_WORDS_S = 1.0
 """How long what a lost peer had sent may still come out of its connection."""

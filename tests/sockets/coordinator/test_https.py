@@ -23,7 +23,7 @@ from backends.sockets.coordinator.client import Client, NotAllowed
 from backends.sockets.coordinator.desk import Desk
 from backends.sockets.coordinator.rate_limits import ASKING_LIMIT
 from backends.sockets.coordinator.service import Service
-from backends.sockets.launcher.reporting import check_coordinator
+from backends.sockets.launcher.settings import check_coordinator
 from backends.sockets.net import certificates
 from backends.sockets.net.addresses import parse_endpoint
 from backends.sockets.net.certificates import make_certificates

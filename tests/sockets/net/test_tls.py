@@ -18,7 +18,6 @@ import pytest
 
 from backends.sockets import run_cluster
 from backends.sockets.launcher.settings import read_options
-from backends.sockets.loops import run_to_its_end
 from backends.sockets.net import certificates, tls
 from backends.sockets.net import listener as listener_module
 from backends.sockets.net.addresses import open_socket
@@ -27,6 +26,7 @@ from backends.sockets.net.connection import Connection
 from backends.sockets.net.frank import ALERT, noting
 from backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
 from backends.sockets.net.tls import Tls, check_files, names_in, read_tls
+from backends.sockets.node.loops import run_to_its_end
 from backends.sockets.wire.frame import Kind, Outgoing, as_octets
 from backends.sockets.wire.handshake import Handshake, Identity
 from simcluster.errors import HandshakeRefused, UsageError
