@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from backends.common.event_loop import KEEPER
-from backends.sockets.launcher.checkpoints import ToLauncher
 from backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from backends.sockets.net.tls import Tls, read_tls
+from backends.sockets.node.checkpoints import ToLauncher
 from backends.sockets.node.control_lane import JOIN_S, ControlLane
 from backends.sockets.node.cuts import Holds
 from backends.sockets.node.limits import limits_of
@@ -33,7 +33,6 @@ from backends.sockets.node.transport import SocketTransport
 from backends.sockets.wire.keys import KEY_BYTES
 from backends.sockets.wire.messages import (
     LEFT,
-    PIECE_BYTES,
     ROWS_A_FRAME,
     Addresses,
     BeginWith,
@@ -55,6 +54,7 @@ from backends.sockets.wire.messages import (
     Status,
     Stop,
     Stored,
+    in_pieces,
 )
 from simcluster.checkpoints.keeper import Channel
 from simcluster.documents.own_files import look_below
@@ -331,5 +331,5 @@ class _Node:
 
 def _pieces(record: NodeRecord) -> Iterator[Piece]:
     for content in hand_in(record):
-        for start in range(0, len(content), PIECE_BYTES):
-            yield Piece(content[start : start + PIECE_BYTES])
+        for piece, _ in in_pieces(content):
+            yield Piece(piece)

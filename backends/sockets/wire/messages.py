@@ -7,6 +7,7 @@ This file knows words. It must not know who says them when: control_lane.py and 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import msgspec
@@ -222,6 +223,12 @@ def control_frame(message: FromLauncher | FromNode) -> Outgoing:
         what = type(message).__name__.lower()
         raise UsageError(f"a {what} message of at most {CONTROL_LIMIT_BYTES} bytes, not {len(body)}")
     return Outgoing(Kind.CONTROL, b"", [as_octets(body)])
+
+
+def in_pieces(content: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Yield (piece, whether it is the last) of *content*, each small enough for what is urgent to come in between."""
+    for start in range(0, len(content), PIECE_BYTES):
+        yield content[start : start + PIECE_BYTES], start + PIECE_BYTES >= len(content)
 
 
 def read_from_launcher(frame: Frame) -> FromLauncher:
