@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from backends.common.verdict import Verdict
-from backends.common.watchdog import Watch
 from backends.sockets.launcher.admission import are_enough, begin_with, missing, refusal
 from backends.sockets.launcher.checkpoints import FromNodes
 from backends.sockets.launcher.faults import Faults
@@ -27,6 +26,7 @@ from backends.sockets.launcher.settings import Options
 from backends.sockets.launcher.shutdown import Ending
 from backends.sockets.launcher.starters import Starters
 from backends.sockets.launcher.telemetry import Teller
+from backends.sockets.launcher.watchdog import Watch
 from backends.sockets.net.addresses import open_socket, show_endpoint
 from backends.sockets.net.connection import Connection
 from backends.sockets.net.listener import Listener

@@ -1,8 +1,4 @@
-"""Watches over the members of a run: who is silent, whether anything still moves, and whether it is time to end.
-
-This file knows heartbeats and patience. It must not know what is done about a node that is silent, or a run that is
-to end.
-"""
+"""Watches over the members of a run: who is silent, whether anything still moves, and whether it is time to end."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from backends.common.watchdog import STALL_WARNING_S, Watch
 from backends.sim.loop.event_loop import SimLoop
 from backends.sockets.launcher.member import Member
 from backends.sockets.launcher.settings import Options
+from backends.sockets.launcher.watchdog import STALL_WARNING_S, Watch
 from backends.sockets.wire.messages import Outcome, Status
 from simcluster.runs.record import NodeRecord
 
