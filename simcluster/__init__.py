@@ -6,7 +6,7 @@ An algorithm's author needs five names: `Transport`, `Replica`, `ANY`, `Cost` an
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from simcluster.version import __version__ as __version__
 
 TYPE_CHECKING = False  # typing's own takes a while to import, in which a Ctrl-C would still be answered by Python
 if TYPE_CHECKING:

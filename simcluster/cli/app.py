@@ -100,7 +100,7 @@ def _discard_output() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from simcluster import __version__
+        from simcluster.version import __version__
 
         print(f"simcluster {__version__}")
         raise typer.Exit

@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import simcluster
 from simcluster.checkpoints.keeping import Keeping
 from simcluster.checkpoints.restore import Restored
 from simcluster.checkpoints.store import checkpoints
@@ -40,6 +39,7 @@ from simcluster.logs.setup import about
 from simcluster.runs.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
 from simcluster.runs.record import RunRecord
 from simcluster.runs.write import write_run
+from simcluster.version import __version__
 from simcluster.watching.telling import Watcher
 
 log = logging.getLogger("simcluster.run")
@@ -139,9 +139,7 @@ def run_plan(
         record.extra["portable"] = job.options.get("portable", False)
         if replicas and record.error is None and begins_with is None:
             record.extra["intervals"] = intervals(plan, job, replicas)
-        finished = write_run(
-            folder, plan.document, plan.topology, record, simcluster.__version__, report=report, samples=samples
-        )
+        finished = write_run(folder, plan.document, plan.topology, record, __version__, report=report, samples=samples)
         store.drop_others()
     except RunError as error:
         error.seed = plan.seed

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import simcluster
 from simcluster.errors import ReplayDiverged
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
@@ -23,6 +22,7 @@ from simcluster.kernels import heed_portable
 from simcluster.replays.reader import read_orders
 from simcluster.runs.folder import Run, check_folder, load_run
 from simcluster.runs.write import write_run
+from simcluster.version import __version__
 
 if TYPE_CHECKING:
     from simcluster.runs.record import RunRecord
@@ -77,7 +77,7 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
     record.extra["lost"] = recorded.summary.get("lost", {})
     record.extra["portable"] = portable
     record.extra["replay"] = {"of": str(recorded.folder), "matches": True}
-    written = write_run(folder, plan.document, plan.topology, record, simcluster.__version__, report=report)
+    written = write_run(folder, plan.document, plan.topology, record, __version__, report=report)
     events = sum(len(order.events.kinds) for order in orders)
     return Replayed(written, events, sum(order.callbacks or 0 for order in orders), record.wall_s, weights)
 
