@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from simcluster.runs.copies import Copy
+from simcluster.runs.copy import Copy
 from simcluster.runs.record import Recorder
 from simcluster.workloads import Replica
 

@@ -1,37 +1,20 @@
 """Copies of every node's weights after equal steps, and how far they are from their mean: the consensus distance.
 
-This file knows records and vectors. It must not know when copies are taken, nor a backend. What comes of them is no
-part of a run's trace: looking at weights changes nothing of what a run did.
+The distances are not part of the trace digest: observing weights does not affect the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from simcluster.runs.record import Metric, NodeRecord, RunRecord
+from simcluster.runs.copy import Copy
+from simcluster.runs.record import Metric, NodeRecord, RunRecord
 
 CONSENSUS = "eval_consensus"
 """The metric that comes of copies: |x_i - mean|^2 of node i."""
-
-
-class Copy(NamedTuple):
-    """A node's weights when it had made *step*, at *time_s*: *values* of *size_bytes*, of the numpy type *kind*."""
-
-    time_s: float
-    step: int
-    kind: str
-    size_bytes: int
-    values: bytes
-
-    @property
-    def vector(self) -> npt.NDArray[np.float64]:
-        return np.frombuffer(self.values, dtype=self.kind).astype(np.float64)
 
 
 def consensus_metrics(record: RunRecord) -> list[tuple[int, Metric]]:
@@ -41,8 +24,6 @@ def consensus_metrics(record: RunRecord) -> list[tuple[int, Metric]]:
     The mean is over those nodes in rank order, in double precision. Nodes whose copies differ in size hold parts of a
     model, which have no distance.
     """
-    from simcluster.runs.record import Metric
-
     nodes = [node for node in record.nodes if node.ended_well] or record.nodes
     by_step = [{copy.step: copy for copy in node.copies} for node in nodes]
     found = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from simcluster.runs.copies import Copy
+from simcluster.runs.copy import Copy
 from simcluster.runs.rest import Adder, Rest
 from simcluster.runs.span import Span, SpanKind
 from simcluster.transport import OWN_TAGS

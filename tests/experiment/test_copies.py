@@ -13,7 +13,8 @@ import pytest
 import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.read import read_experiment
-from simcluster.runs.copies import CONSENSUS, Copy, consensus_metrics, hand_in, put_back, told
+from simcluster.runs.copies import CONSENSUS, consensus_metrics, hand_in, put_back, told
+from simcluster.runs.copy import Copy
 from simcluster.runs.record import NodeRecord, RunRecord
 
 GOSSIP: dict[str, Any] = {
