@@ -131,7 +131,7 @@ def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Teller:
             watcher.look(teller.telemetry)
 
     if watcher is not None:
-        watcher.begin(run_info(job, "sim"))
+        watcher.begin(run_info(job.names, job.seed, job.about, "sim"))
     if on_progress is not None or watcher is not None:
         for member in cluster.members:
             member.on_step = on_step

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from simcluster.watching.board import Line as MapLine
 from simcluster.watching.board import LinkTelemetry, Map, NodeTelemetry, RunInfo, Spot, Telemetry
 
 if TYPE_CHECKING:
-    from simcluster.experiment.job import ClusterJob
     from simcluster.runs.record import Metric, Span
     from simcluster.topology import Topology
 
@@ -117,11 +116,23 @@ def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Sequen
     ]
 
 
-def run_info(job: ClusterJob, backend: str, rendezvous: str = "", attempt: int = 1, *, drawn: bool = False) -> RunInfo:
-    """What *job* is; *drawn*: with a map of its topology, if that is small enough."""
-    about = {"name": "a run", "seed": job.seed, **job.about}
-    found = map_of(job.topology) if drawn and job.topology is not None else None
-    return RunInfo(nodes=list(job.names), rendezvous=rendezvous, backend=backend, attempt=attempt, map=found, **about)
+def run_info(
+    names: Sequence[str],
+    seed: int,
+    about: Mapping[str, Any],
+    backend: str,
+    rendezvous: str = "",
+    attempt: int = 1,
+    *,
+    drawn: Topology | None = None,
+) -> RunInfo:
+    """Describe a run to a watcher. *about* has its name, algorithm, topology and steps, as far as they are known.
+
+    It has a map of the topology *drawn*, if that is given and small enough.
+    """
+    found = map_of(drawn) if drawn is not None else None
+    known = {"name": "a run", "seed": seed, **about}
+    return RunInfo(nodes=list(names), rendezvous=rendezvous, backend=backend, attempt=attempt, map=found, **known)
 
 
 def map_of(topology: Topology) -> Map | None:

@@ -111,8 +111,8 @@ class Reporter:
     async def begin(self, rendezvous: str) -> None:
         """An attempt begins, whose nodes meet at *rendezvous*."""
         self._attempt += 1
-        drawn = self._coordinator is not None
-        run = run_info(self._job, "sockets", rendezvous, self._attempt, drawn=drawn)
+        job, drawn = self._job, self._job.topology if self._coordinator is not None else None
+        run = run_info(job.names, job.seed, job.about, "sockets", rendezvous, self._attempt, drawn=drawn)
         if self._watcher is not None:
             self._watcher.begin(run)
         self._run, self._known = run, False
