@@ -51,7 +51,7 @@ class ToldWhatIf:
         """Plotly figures: tornado, path."""
         from simcluster.what_if.plots import WhatIfPlots
 
-        return WhatIfPlots(self)
+        return WhatIfPlots(self.goal, self.base, self.effects, self.path.parts, self.path.end_s)
 
 
 def is_whatif(folder: Path) -> bool:

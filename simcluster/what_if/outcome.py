@@ -76,7 +76,7 @@ class WhatIf:
         """Plotly figures: tornado, path."""
         from simcluster.what_if.plots import WhatIfPlots
 
-        return WhatIfPlots(self)
+        return WhatIfPlots(self.goal, self.base, self.effects, self.path.parts, self.path.end_s)
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""

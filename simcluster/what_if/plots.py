@@ -5,6 +5,7 @@ This file knows effects, paths and plotly. It must not know how they were found,
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,9 @@ from simcluster.reports.figure_style import COMPUTE, FAULT, LINES, RECV, SEND, s
 from simcluster.runs import words
 
 if TYPE_CHECKING:
+    from simcluster.what_if.critical_path import Part
     from simcluster.what_if.effects import Effect
-    from simcluster.what_if.folder import ToldWhatIf
-    from simcluster.what_if.outcome import WhatIf
+    from simcluster.what_if.goal import Goal
 
 MOST_BARS, MOST_SHARES = 15, 8
 BAR_PX, FRAME_PX = 30, 110
@@ -35,8 +36,11 @@ PATH_WORDS = {
 class WhatIfPlots:
     """The figures of one answered question."""
 
-    def __init__(self, found: WhatIf | ToldWhatIf) -> None:
-        self._found = found
+    def __init__(
+        self, goal: Goal, base: Mapping[int, float], effects: Sequence[Effect], parts: Sequence[Part], end_s: float
+    ) -> None:
+        """*base* is the goal as things are, by seed; *parts* are those of the critical path, which is *end_s* long."""
+        self._goal, self._base, self._effects, self._parts, self._end_s = goal, base, effects, parts, end_s
 
     def tornado(self) -> go.Figure:
         """A bar for each change, the greatest effect on top: how much less or more of the goal it makes.
@@ -44,10 +48,10 @@ class WhatIfPlots:
         Whiskers are from the least to the greatest of the seeds. Changes of no effect, and beyond the first 15, are
         left out.
         """
-        shown = [found for found in self._found.effects if found.relative][:MOST_BARS][::-1]
+        shown = [found for found in self._effects if found.relative][:MOST_BARS][::-1]
         low = [100 * ((found.relative or 0.0) - (found.lowest or 0.0)) for found in shown]
         high = [100 * ((found.highest or 0.0) - (found.relative or 0.0)) for found in shown]
-        seeds = len(self._found.base) > 1
+        seeds = len(self._base) > 1
         figure = go.Figure(
             go.Bar(
                 orientation="h",
@@ -55,7 +59,7 @@ class WhatIfPlots:
                 y=[_on_two_lines(found) for found in shown],
                 marker={"color": [LESS if found.gain > 0 else MORE for found in shown]},
                 error_x={"type": "data", "symmetric": False, "array": high, "arrayminus": low} if seeds else None,
-                customdata=[self._found.goal.value(found.value) for found in shown],
+                customdata=[self._goal.value(found.value) for found in shown],
                 hovertemplate="%{y}<br>%{x:.3g} %: %{customdata}<extra></extra>",
             )
         )
@@ -71,8 +75,8 @@ class WhatIfPlots:
 
     def path(self) -> go.Figure:
         """The critical path as one bar: what the run waited for, and how long."""
-        parts = self._found.path.parts
-        scale = time_scale(self._found.path.end_s)
+        parts = self._parts
+        scale = time_scale(self._end_s)
         shown = [*parts[:MOST_SHARES]]
         rest_s = sum(part.seconds for part in parts[MOST_SHARES:])
         bars = [
