@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from simcluster.payload import Message, Payload, pack
     from simcluster.replays.run import replay
     from simcluster.reports.static.save import save_figure
+    from simcluster.results import Run, load_run, load_sweep
     from simcluster.runs.compare import compare
-    from simcluster.runs.folder import Run, load_run
-    from simcluster.runs.sweep_folder import load_sweep
     from simcluster.sweeps import sweep
     from simcluster.transport import ANY, FREE, Cost, Transport
     from simcluster.verify import verify
@@ -47,7 +46,7 @@ _HOME = {
     "Payload": "payload",
     "PeerLost": "errors",
     "Replica": "workloads",
-    "Run": "runs.folder",
+    "Run": "results",
     "RunError": "errors",
     "SimclusterError": "errors",
     "Transport": "transport",
@@ -55,8 +54,8 @@ _HOME = {
     "Workload": "workloads",
     "compare": "runs.compare",
     "faults": "fault_plans.plan",
-    "load_run": "runs.folder",
-    "load_sweep": "runs.sweep_folder",
+    "load_run": "results",
+    "load_sweep": "results",
     "pack": "payload",
     "replay": "replays.run",
     "resume": "experiment.resume",

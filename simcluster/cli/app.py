@@ -127,8 +127,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Say in words and numbers where runs differ."""
+    from simcluster.results import load_run
     from simcluster.runs.compare import compare as compare_runs
-    from simcluster.runs.folder import load_run
 
     if len(runs) < 2:
         raise UsageError(Problem("runs", str(len(runs)), "at least two run folders"))
@@ -148,9 +148,9 @@ def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder o
 
     Of a sweep the explorer, too.
     """
-    from simcluster.runs.folder import load_run
-    from simcluster.runs.sweep_folder import is_sweep, load_sweep
-    from simcluster.runs.write import write_report
+    from simcluster.reports.report import write_report
+    from simcluster.results import load_run, load_sweep
+    from simcluster.runs.sweep_folder import is_sweep
     from simcluster.topology import load
 
     if is_sweep(run):

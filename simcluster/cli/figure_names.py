@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.runs.folder import Run, load_run
-from simcluster.runs.sweep_folder import is_sweep, load_sweep
+from simcluster.results import Run, load_run, load_sweep
+from simcluster.runs.folder import RunFolder
+from simcluster.runs.sweep_folder import is_sweep
 from simcluster.what_if.folder import is_whatif, load_whatif
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def draw_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, An
         raise UsageError(Problem("figure", repr(name), f"a figure of this folder: {nearest(name, figures)}"))
     draw = figures[name]
     known = inspect.signature(draw).parameters
-    hints = get_type_hints(_function(draw), localns={"Run": Run})
+    hints = get_type_hints(_function(draw), localns={"RunFolder": RunFolder})
     problems = [
         Problem(
             key, "no setting", f"one of {name}: {nearest(key, known)}" if known else f"none, {name} has no settings"

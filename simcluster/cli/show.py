@@ -20,7 +20,7 @@ from simcluster.errors import CheckpointWarning, RunError
 
 if TYPE_CHECKING:
     from simcluster.experiment.run import Progress
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
 
 
 def wrapped(line: str) -> str:
@@ -31,7 +31,7 @@ def wrapped(line: str) -> str:
     return textwrap.fill(line, width, subsequent_indent=" " * 25, break_long_words=False, break_on_hyphens=False)
 
 
-def print_summary(finished: Run) -> None:
+def print_summary(finished: RunFolder) -> None:
     from simcluster.runs import words
 
     summary = finished.summary
@@ -64,7 +64,7 @@ def _losses(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"began again from {row['begins_again']}: {row['error']}"
 
 
-def print_finished(finished: Run, *, as_json: bool) -> None:
+def print_finished(finished: RunFolder, *, as_json: bool) -> None:
     """What came of a run, in words or as its summary.json."""
     if as_json:
         print(json.dumps(finished.summary, indent=2))

@@ -19,7 +19,7 @@ from simcluster.cli.sets import overrides
 from simcluster.cli.track import Track, tracked
 
 if TYPE_CHECKING:
-    from simcluster.sweeps import Sweep
+    from simcluster.sweeps import PlannedSweep
     from simcluster.sweeps.run import Progress
 
 SHOWN_ROWS = 20
@@ -83,7 +83,7 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _print(done: Sweep) -> None:
+def _print(done: PlannedSweep) -> None:
     frame = done.table
     columns = ["seed", *done.points[0].values, *(name for name in SHOWN if name in frame and frame[name].notna().any())]
     print(frame[columns].head(SHOWN_ROWS).to_string(index=False))

@@ -39,8 +39,8 @@ def export(
 
     What has been written there before is not written again.
     """
-    from simcluster.runs.folder import load_run
-    from simcluster.runs.sweep_folder import is_sweep, load_sweep
+    from simcluster.results import load_run, load_sweep
+    from simcluster.runs.sweep_folder import is_sweep
     from simcluster.tracking import check
 
     check(to, into)
@@ -81,8 +81,8 @@ def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[list[Path
 
 
 def _write(folders: Sequence[Path], trackers: Sequence[tuple[str, str | None]], silent: bool) -> None:
-    from simcluster.runs.folder import load_run
-    from simcluster.runs.sweep_folder import is_sweep, load_sweep
+    from simcluster.results import load_run, load_sweep
+    from simcluster.runs.sweep_folder import is_sweep
 
     for folder in folders:
         found = load_sweep(folder) if is_sweep(folder) else load_run(folder)

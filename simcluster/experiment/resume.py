@@ -17,7 +17,8 @@ from simcluster.experiment.read import read_experiment
 from simcluster.experiment.run import Output, Progress, run_plan
 from simcluster.given_path import given_path
 from simcluster.kernels import heed_portable
-from simcluster.runs.folder import SUMMARY, Run, read_summary
+from simcluster.results import Run
+from simcluster.runs.folder import SUMMARY, read_summary
 from simcluster.watching.telling import Watcher
 
 

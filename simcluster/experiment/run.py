@@ -36,7 +36,8 @@ from simcluster.fault_plans.plan import planned
 from simcluster.given_path import given_path
 from simcluster.kernels import heed_portable, stay_portable
 from simcluster.logs.setup import about
-from simcluster.runs.folder import LOGS, TRACEBACK, Run, check_folder, default_folder
+from simcluster.results import Run
+from simcluster.runs.folder import LOGS, TRACEBACK, check_folder, default_folder
 from simcluster.runs.record import RunRecord
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
@@ -139,7 +140,11 @@ def run_plan(
         record.extra["portable"] = job.options.get("portable", False)
         if replicas and record.error is None and begins_with is None:
             record.extra["intervals"] = intervals(plan, job, replicas)
-        finished = write_run(folder, plan.document, plan.topology, record, __version__, report=report, samples=samples)
+        finished = Run(write_run(folder, plan.document, plan.topology, record, __version__, samples=samples))
+        if report:
+            from simcluster.reports.report import write_report
+
+            write_report(finished, plan.topology)
         store.drop_others()
     except RunError as error:
         error.seed = plan.seed

@@ -10,10 +10,10 @@ import msgspec
 from simcluster.errors import NotReplayable, Problem, UsageError
 from simcluster.fault_plans.kinds import ABSENT, NEVER_JOINED, too_late
 from simcluster.replays.order import Damaged, Order, unpack
-from simcluster.runs.folder import ORDER, Run
+from simcluster.runs.folder import ORDER, RunFolder
 
 
-def read_orders(run: Run) -> list[Order]:
+def read_orders(run: RunFolder) -> list[Order]:
     """One for each node, by rank; that of a node that was lost may not be whole.
 
     Raises NotReplayable, or UsageError for a file that is damaged.

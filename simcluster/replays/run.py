@@ -20,7 +20,8 @@ from simcluster.experiment.read import read_experiment
 from simcluster.given_path import given_path
 from simcluster.kernels import heed_portable
 from simcluster.replays.reader import read_orders
-from simcluster.runs.folder import Run, check_folder, load_run
+from simcluster.results import Run, load_run
+from simcluster.runs.folder import check_folder
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
 
@@ -77,7 +78,11 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
     record.extra["lost"] = recorded.summary.get("lost", {})
     record.extra["portable"] = portable
     record.extra["replay"] = {"of": str(recorded.folder), "matches": True}
-    written = write_run(folder, plan.document, plan.topology, record, __version__, report=report)
+    written = Run(write_run(folder, plan.document, plan.topology, record, __version__))
+    if report:
+        from simcluster.reports.report import write_report
+
+        write_report(written, plan.topology)
     events = sum(len(order.events.kinds) for order in orders)
     return Replayed(written, events, sum(order.callbacks or 0 for order in orders), record.wall_s, weights)
 

@@ -19,7 +19,7 @@ from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.replays.reader import read_orders
-from simcluster.runs.folder import Run, load_run
+from simcluster.results import Run, load_run
 
 if TYPE_CHECKING:
     from simcluster.replays.order import Order

@@ -20,13 +20,13 @@ from simcluster.runs import words
 from simcluster.runs.copies import CONSENSUS
 
 if TYPE_CHECKING:
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
 
 RECORDED = "consensus"
 """What algorithms call it that measure it themselves, at the network's cost."""
 
 
-def consensus(runs: Sequence[Run], x: XAxis = "time") -> go.Figure:
+def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
     """The consensus distance, (1/n) sum |x_i - mean|^2 over all ranks' weights x_i after equal steps: a line a run.
 
     Of a single run each node's own share is drawn too, |x_i - mean|^2. A point stands where the last rank had made the
@@ -67,7 +67,7 @@ def consensus(runs: Sequence[Run], x: XAxis = "time") -> go.Figure:
     )
 
 
-def _distances(run: Run) -> pd.DataFrame:
+def _distances(run: RunFolder) -> pd.DataFrame:
     """The rows of *run*'s metrics that are distances: those made off the clock, or else those of its algorithm."""
     metrics = run.metrics
     for name in (CONSENSUS, RECORDED):

@@ -15,14 +15,14 @@ import numpy.typing as npt
 from simcluster.errors import Problem, UsageError
 
 if TYPE_CHECKING:
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
     from simcluster.topology import Topology
 
 
 class EnergyBy:
     """The joules of all devices of *run* together by any moment. All are switched on from the start."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunFolder) -> None:
         """Raises UsageError, naming them, if devices of the run's topology do not say what they draw."""
         from simcluster.topology import load
 
@@ -42,7 +42,7 @@ class EnergyBy:
         return np.asarray(np.interp(times_s, self._times_s, self._joules), dtype=np.float64)
 
 
-def _works(run: Run) -> Iterator[tuple[int, float, float, float]]:
+def _works(run: RunFolder) -> Iterator[tuple[int, float, float, float]]:
     """(rank, from, to, share of that time in which the device worked)."""
     for rank, span in run.spans:
         if span.kind == "compute":

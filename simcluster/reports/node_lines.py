@@ -15,13 +15,13 @@ from simcluster.reports.figure_style import LINES, rgba
 from simcluster.reports.x_axis import XScale
 
 if TYPE_CHECKING:
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
 
 MAX_NODE_LINES = 12
 MAX_POINTS = 1500
 
 
-def node_lines(run: Run, scale: XScale, rows: pd.DataFrame, name: str) -> list[go.Scatter]:
+def node_lines(run: RunFolder, scale: XScale, rows: pd.DataFrame, name: str) -> list[go.Scatter]:
     """*rows* of each node, under one *name*; none if the nodes are too many to be told apart."""
     nodes = list(dict.fromkeys(rows["node"]))
     if len(nodes) > MAX_NODE_LINES:

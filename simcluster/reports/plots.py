@@ -28,7 +28,7 @@ from simcluster.runs.faults import bands
 from simcluster.runs.summary import ACCURACY, LOSS, STALENESS
 
 if TYPE_CHECKING:
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
 
 Panel = Literal["loss", "accuracy"]
 
@@ -39,7 +39,7 @@ FIRST_STEPS = 10
 class RunPlots:
     """The figures of one run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunFolder) -> None:
         self._run = run
 
     def convergence(self, x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")) -> go.Figure:
@@ -102,7 +102,9 @@ class RunPlots:
         return float(self._run.summary["elapsed_s"] if missing or first_s.empty else first_s.max())
 
 
-def convergence(runs: Sequence[Run], x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")) -> go.Figure:
+def convergence(
+    runs: Sequence[RunFolder], x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")
+) -> go.Figure:
     """One line per run: evaluated loss or accuracy, or else the mean training loss; one panel each, side by
     side.
 
@@ -129,7 +131,7 @@ def convergence(runs: Sequence[Run], x: XAxis = "time", panels: Sequence[Panel] 
     return styled(figure, height=360, hovermode="closest")
 
 
-def _curves(runs: Sequence[Run], axis: XScale, panel: Panel) -> list[go.Scatter]:
+def _curves(runs: Sequence[RunFolder], axis: XScale, panel: Panel) -> list[go.Scatter]:
     if panel == "accuracy":
         return [
             trace
@@ -152,12 +154,12 @@ def _curves(runs: Sequence[Run], axis: XScale, panel: Panel) -> list[go.Scatter]
     return traces
 
 
-def _name(runs: Sequence[Run], run: Run, alone: str) -> str:
+def _name(runs: Sequence[RunFolder], run: RunFolder, alone: str) -> str:
     return alone if len(runs) == 1 else escape(run.label)
 
 
 def _line(
-    run: Run, axis: XScale, rows: pd.DataFrame, name: str, colour: str, index: int, runs: Sequence[Run]
+    run: RunFolder, axis: XScale, rows: pd.DataFrame, name: str, colour: str, index: int, runs: Sequence[RunFolder]
 ) -> list[go.Scatter]:
     if rows.empty:
         return []
@@ -179,7 +181,7 @@ def _line(
     ]
 
 
-def _rows(run: Run, name: str) -> pd.DataFrame:
+def _rows(run: RunFolder, name: str) -> pd.DataFrame:
     metrics = run.metrics
     return metrics[metrics["name"] == name]
 
@@ -188,7 +190,7 @@ def _mean_by_step(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.groupby("step", as_index=False)[["time_s", "value"]].mean()
 
 
-def links(run: Run) -> go.Figure:
+def links(run: RunFolder) -> go.Figure:
     """Bars of busy fraction by link, in file order or, of more than 40, the busiest 40."""
     use: list[tuple[str, dict[str, Any]]] = list(run.summary["links"].items())
     if len(use) > MAX_LINKS:
@@ -214,7 +216,7 @@ def links(run: Run) -> go.Figure:
     )
 
 
-def staleness(run: Run) -> go.Figure:
+def staleness(run: RunFolder) -> go.Figure:
     """Stacked bars: how many updates of each node had which staleness."""
     rows = _rows(run, STALENESS)
     if rows.empty:

@@ -1,19 +1,20 @@
 """Writes report.html: one self-contained page that tells a run in words, figures and tables.
 
-This file knows what a report says, in HTML. It must not know how figures are made (plots), pages are put together
-(html_page) or files are written (folder). Every text that comes from the run passes through `escape`.
+Every text that comes from the run passes through `escape`.
 """
 
 from __future__ import annotations
 
 import shlex
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from simcluster.reports.consensus import RECORDED
 from simcluster.reports.html_page import choice, page, section
+from simcluster.reports.plots import RunPlots
 from simcluster.reports.report_tables import faults_table, links_table, nodes_table, regroups_table
 from simcluster.reports.report_words import (
     about_devices,
@@ -27,15 +28,23 @@ from simcluster.reports.report_words import (
 from simcluster.reports.x_axis import axes_of
 from simcluster.runs import words
 from simcluster.runs.copies import CONSENSUS
+from simcluster.runs.folder import REPORT, RunFolder
+from simcluster.runs.write import replace_files
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from simcluster.runs.folder import Run
     from simcluster.topology import Topology
 
 
-def render(run: Run, topology: Topology) -> str:
+def write_report(run: RunFolder, topology: Topology) -> Path:
+    """Write the report of *run*, of about 5 MB, and return its path. Raises FolderError if that fails."""
+    page = render(run, topology)
+    replace_files(run.folder, {REPORT: lambda file: file.write(page.encode())})
+    return run.folder / REPORT
+
+
+def render(run: RunFolder, topology: Topology) -> str:
     """The whole page as a string of about 5 MB, nearly all of it plotly.js."""
     figures = _figures(run)
     body = "\n".join(
@@ -56,23 +65,23 @@ def render(run: Run, topology: Topology) -> str:
     return page(run.label, body, figures)
 
 
-def _figures(run: Run) -> dict[str, go.Figure]:
+def _figures(run: RunFolder) -> dict[str, go.Figure]:
     """Every figure that this run has the numbers for, by the name its place in the page has."""
-    recorded = set(run.metrics["name"])
-    figures = {"timeline": run.plot.timeline(), "busy": run.plot.busy()} if run.summary["elapsed_s"] else {}
+    plots, recorded = RunPlots(run), set(run.metrics["name"])
+    figures = {"timeline": plots.timeline(), "busy": plots.busy()} if run.summary["elapsed_s"] else {}
     for x in axes_of([run]):
         if recorded & {"loss", "eval_loss"}:
-            figures[f"loss-{x}"] = run.plot.convergence(x, ["loss"])
+            figures[f"loss-{x}"] = plots.convergence(x, ["loss"])
         if "eval_accuracy" in recorded:
-            figures[f"accuracy-{x}"] = run.plot.convergence(x, ["accuracy"])
+            figures[f"accuracy-{x}"] = plots.convergence(x, ["accuracy"])
     if recorded & {CONSENSUS, RECORDED}:
-        figures |= {f"consensus-{x}": run.plot.consensus(x) for x in axes_of([run])}
+        figures |= {f"consensus-{x}": plots.consensus(x) for x in axes_of([run])}
     if "staleness" in recorded:
-        figures["staleness"] = run.plot.staleness()
+        figures["staleness"] = plots.staleness()
     return figures
 
 
-def _header(run: Run, topology: Topology) -> str:
+def _header(run: RunFolder, topology: Topology) -> str:
     summary = run.summary
     failed = summary["status"] != "done"
     where = {"sim": "simulated", "sockets": "measured on sockets", "torch": "measured on torch.distributed"}
@@ -148,7 +157,7 @@ def _bill_cards(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     return cards
 
 
-def _convergence(figures: dict[str, go.Figure], run: Run) -> str:
+def _convergence(figures: dict[str, go.Figure], run: RunFolder) -> str:
     if words.timed_only(run.summary):
         return section(
             "Convergence", "Timed only (numerics: none): nothing was learnt, so there is no loss, accuracy or weight."
@@ -188,7 +197,7 @@ def _timeline(figures: dict[str, go.Figure]) -> str:
     )
 
 
-def _faults(run: Run) -> str:
+def _faults(run: RunFolder) -> str:
     table = faults_table(run)
     if not table:
         return ""
@@ -196,7 +205,7 @@ def _faults(run: Run) -> str:
     return section("Faults", note, table)
 
 
-def _regroups(run: Run) -> str:
+def _regroups(run: RunFolder) -> str:
     table = regroups_table(run)
     if not table:
         return ""
@@ -204,7 +213,7 @@ def _regroups(run: Run) -> str:
     return section("Groups", note, table)
 
 
-def _network(run: Run, topology: Topology) -> str:
+def _network(run: RunFolder, topology: Topology) -> str:
     from simcluster.topology.draw.draw import draw_svg
 
     use = {name: (link["busy_fraction"], link["bytes"]) for name, link in run.summary["links"].items()}
@@ -225,7 +234,7 @@ def _staleness(figures: dict[str, go.Figure]) -> str:
     )
 
 
-def _repeat(run: Run) -> str:
+def _repeat(run: RunFolder) -> str:
     summary = run.summary
     versions = ", ".join(
         [
@@ -243,6 +252,6 @@ def _repeat(run: Run) -> str:
     )
 
 
-def _folder_words(run: Run) -> str:
+def _folder_words(run: RunFolder) -> str:
     """The folder as it was given if that means something to others, else its own name."""
     return run.folder.name if run.folder.is_absolute() else run.folder.as_posix()

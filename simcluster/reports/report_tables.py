@@ -14,11 +14,11 @@ from simcluster.runs import regroups, words
 from simcluster.runs.faults import cells
 
 if TYPE_CHECKING:
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
     from simcluster.topology import Topology
 
 
-def nodes_table(run: Run, topology: Topology) -> str:
+def nodes_table(run: RunFolder, topology: Topology) -> str:
     elapsed_s, lost = run.summary["elapsed_s"], run.summary.get("lost", {})
     rows = []
     for name, node in run.summary["nodes"].items():
@@ -59,7 +59,7 @@ def nodes_table(run: Run, topology: Topology) -> str:
     return _table(heads, rows, text_columns={1, 2})
 
 
-def links_table(run: Run, topology: Topology) -> str:
+def links_table(run: RunFolder, topology: Topology) -> str:
     use = run.summary["links"]
     rows = [
         [
@@ -77,14 +77,14 @@ def links_table(run: Run, topology: Topology) -> str:
     return f'<div class="links">{_table(heads, rows, text_columns={0})}</div>'
 
 
-def faults_table(run: Run) -> str:
+def faults_table(run: RunFolder) -> str:
     """What the fault plan did, in order; nothing if there was none."""
     rows = [[escape(cell) for cell in cells(row)] for row in run.summary.get("faults", ())]
     heads = ["fault", "of", "settings", "when", "dropped"]
     return _table(heads, rows, text_columns={0, 1, 2, 3}) if rows else ""
 
 
-def regroups_table(run: Run) -> str:
+def regroups_table(run: RunFolder) -> str:
     """Which groups of ranks were formed anew, in order; nothing if none was."""
     rows = [[escape(cell) for cell in regroups.cells(row)] for row in run.summary.get("regroups", ())]
     heads = ["at", "from step", "lost", "joined", "who goes on"]

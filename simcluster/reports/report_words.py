@@ -12,11 +12,11 @@ from simcluster.runs import words
 from simcluster.runs.summary import label
 
 if TYPE_CHECKING:
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
     from simcluster.topology import Topology
 
 
-def headline(run: Run, topology: Topology) -> str:
+def headline(run: RunFolder, topology: Topology) -> str:
     """Who trained what on which cluster, and how far it got in what time."""
     summary, workload = run.summary, run.config.get("workload")
     did = "was timed at training" if words.timed_only(summary) else "trained"

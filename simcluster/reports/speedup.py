@@ -24,7 +24,7 @@ from simcluster.reports.swept_lines import SweptLine, first_of, groups, others_t
 from simcluster.reports.swept_scale import SweptScale
 
 if TYPE_CHECKING:
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
 
 By = Literal["time_to_target_s", "elapsed_s"]
 
@@ -42,7 +42,7 @@ class SpeedUps:
     cut: list[str]
 
 
-def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[Run | None], x: str, by: By) -> SpeedUps:
+def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder | None], x: str, by: By) -> SpeedUps:
     """Raises UsageError if a time says nothing of how fast a run was, as it was stopped by it."""
     rows = table.assign(
         nodes=_nodes(runs),
@@ -71,13 +71,13 @@ def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[Run | Non
     return SpeedUps(scale, lines, None if not all(ideal) else ideal, by, cut)
 
 
-def counts_nodes(table: pd.DataFrame, runs: Sequence[Run | None], x: str) -> bool:
+def counts_nodes(table: pd.DataFrame, runs: Sequence[RunFolder | None], x: str) -> bool:
     """Whether the key *x* changes how many nodes there are: each value has its number."""
     rows = table.assign(nodes=_nodes(runs))
     return bool((rows.groupby(x, sort=False)["nodes"].nunique() == 1).all() and rows["nodes"].nunique() > 1)
 
 
-def _nodes(runs: Sequence[Run | None]) -> list[float]:
+def _nodes(runs: Sequence[RunFolder | None]) -> list[float]:
     return [len(run.summary["nodes"]) if run is not None else np.nan for run in runs]
 
 
@@ -87,7 +87,7 @@ def _numbers(scale: SweptScale) -> pd.Series | None:
     return pd.Series(scale.places, index=scale.places, dtype=float)
 
 
-def _work(run: Run, by: By) -> float:
+def _work(run: RunFolder, by: By) -> float:
     """What *run* did, in units that compare within a sweep: samples of ranks that train, or 1 for reaching a target."""
     if by == "time_to_target_s":
         return 1.0

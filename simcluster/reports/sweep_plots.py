@@ -26,7 +26,7 @@ from simcluster.runs import words
 from simcluster.runs.summary import ACCURACY, LOSS
 
 if TYPE_CHECKING:
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
 
 MEASURES = {
     "time_to_target_s": "time to the target (s)",
@@ -47,7 +47,7 @@ CURVE_POINTS = 200
 class SweepPlots:
     """The figures of one sweep: its *table*, the *keys* that were swept, and for each row its run or None."""
 
-    def __init__(self, table: pd.DataFrame, keys: Sequence[str], runs: Sequence[Run | None]) -> None:
+    def __init__(self, table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder | None]) -> None:
         self._table, self._keys, self._runs = table, list(keys), list(runs)
 
     @property
@@ -222,7 +222,7 @@ class SweepPlots:
         return chosen
 
 
-def _curve(run: Run, scale: XScale, panel: str) -> tuple[np.ndarray, np.ndarray] | None:
+def _curve(run: RunFolder, scale: XScale, panel: str) -> tuple[np.ndarray, np.ndarray] | None:
     metrics = run.metrics
     rows = metrics[metrics["name"] == (ACCURACY if panel == "accuracy" else LOSS)]
     if len(rows) < 2:

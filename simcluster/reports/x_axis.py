@@ -20,7 +20,7 @@ from simcluster.runs.trace import nanoseconds
 if TYPE_CHECKING:
     import pandas as pd
 
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
 
 XAxis = Literal["time", "step", "bytes", "energy"]
 
@@ -32,7 +32,7 @@ def check_axis(x: str) -> None:
         raise UsageError(Problem("x", repr(x), f"{', '.join(known[:-1])} or {known[-1]}"))
 
 
-def axes_of(runs: Sequence[Run]) -> list[XAxis]:
+def axes_of(runs: Sequence[RunFolder]) -> list[XAxis]:
     """Those that all *runs* have: energy only where every device says what it draws."""
     known = all(run.summary.get("joules") is not None for run in runs)
     return [x for x in get_args(XAxis) if known or x != "energy"]
@@ -41,7 +41,7 @@ def axes_of(runs: Sequence[Run]) -> list[XAxis]:
 class XScale:
     """Turns rows of metrics into positions on the x axis, all runs on one scale."""
 
-    def __init__(self, runs: Sequence[Run], x: XAxis) -> None:
+    def __init__(self, runs: Sequence[RunFolder], x: XAxis) -> None:
         """Raises UsageError if *x* is energy, and a device does not say what it draws."""
         self.x = x
         self._by: dict[Path, _Sent | EnergyBy] = {}
@@ -64,7 +64,7 @@ class XScale:
         name = {"time": clock, "step": "step", "bytes": "bytes sent", "energy": "energy"}[x]
         self.title = f"{name} ({unit})" if unit else name
 
-    def of(self, run: Run, rows: pd.DataFrame) -> FloatArray:
+    def of(self, run: RunFolder, rows: pd.DataFrame) -> FloatArray:
         if self.x == "step":
             return rows["step"].to_numpy(dtype=float)
         times_s = rows["time_s"].to_numpy(dtype=float)
@@ -76,7 +76,7 @@ class XScale:
         return np.asarray(self._by[run.folder].by(times_s) / self._unit)
 
 
-def bytes_sent_by(run: Run, times_s: FloatArray) -> FloatArray:
+def bytes_sent_by(run: RunFolder, times_s: FloatArray) -> FloatArray:
     """How many bytes all nodes together had sent by each of *times_s*: those of sends that had ended."""
     return _Sent(run).by(times_s)
 
@@ -84,7 +84,7 @@ def bytes_sent_by(run: Run, times_s: FloatArray) -> FloatArray:
 class _Sent:
     """The ends of all sends of a run, in order, and the bytes sent by then."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunFolder) -> None:
         sends = [(nanoseconds(s.end_s), s.size_bytes) for _, s in run.spans if s.kind == "send"]
         # What is summed up counts at the end of its part.
         sends += [

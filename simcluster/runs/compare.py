@@ -20,7 +20,7 @@ from simcluster.runs.unlike import Judgement, unlike, weights_difference
 
 if TYPE_CHECKING:
     from simcluster.reports.compare_plots import ComparePlots
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
 
 COUNTS = ("steps", "messages_sent", "bytes_sent")
 RESULTS = ("loss", "accuracy")
@@ -71,8 +71,8 @@ class MetricsCompared:
 class Pair:
     """Two runs, and what is equal and different between them."""
 
-    a: Run
-    b: Run
+    a: RunFolder
+    b: RunFolder
 
     @cached_property
     def settings(self) -> list[Setting]:
@@ -107,7 +107,7 @@ class Pair:
         return bool(self.a.summary["trace_sha256"] == self.b.summary["trace_sha256"])
 
     @property
-    def predicted_and_measured(self) -> tuple[Run, Run] | None:
+    def predicted_and_measured(self) -> tuple[RunFolder, RunFolder] | None:
         """(simulated, real) if the one run is a simulation and the other is not."""
         simulated = [run.summary["backend"] == "sim" for run in (self.a, self.b)]
         if simulated == [True, False]:
@@ -237,7 +237,7 @@ class Comparison:
         return {"pairs": [pair.to_dict() for pair in self.pairs]}
 
 
-def compare(first: Run, *others: Run) -> Comparison:
+def compare(first: RunFolder, *others: RunFolder) -> Comparison:
     """Compares each of *others* with *first*. Raises UsageError if there are no others."""
     if not others:
         raise UsageError(Problem("runs", f"only {first.folder}", "two runs or more"))

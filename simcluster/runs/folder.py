@@ -1,8 +1,6 @@
 """Where a run folder may be, and what it says when read back: config, summary, metrics, trace, weights.
 
-This file knows files and their names. It must not know a backend, and leaves writing to write, and what is
-drawn to plots and report. pandas, plotly and torch are imported where they are used: each takes longer to
-import than most commands run.
+pandas and torch are imported where they are used: each takes longer to import than most commands run.
 """
 
 from __future__ import annotations
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from simcluster.checkpoints.store import Checkpoint
-    from simcluster.reports.plots import RunPlots
-    from simcluster.tracking import Exported
 
 CONFIG, SUMMARY, METRICS = "config.yaml", "summary.json", "metrics.parquet"
 TRACE, REPORT, CHECKPOINTS, LOGS = "trace.json", "report.html", "checkpoints", "logs"
@@ -57,10 +53,8 @@ OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK, ORDER}
 """What a run that was killed while its folder was written may have left beside its checkpoints."""
 
 
-class Run:
-    """A run as its folder tells it. The summary is read at once, everything else when it is first asked
-    for.
-    """
+class RunFolder:
+    """A run as its folder tells it. The summary is read at once, everything else when it is first asked for."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Raises UsageError, naming everything that is missing, if *folder* is not a complete run folder."""
@@ -121,22 +115,6 @@ class Run:
         """By rank, the sum of what is not in `spans`: of most runs, nothing."""
         return rests_of(self.trace)
 
-    @cached_property
-    def plot(self) -> RunPlots:
-        """Plotly figures: convergence, timeline, busy, links, topology, staleness, consensus."""
-        from simcluster.reports.plots import RunPlots
-
-        return RunPlots(self)
-
-    def track(self, to: str, into: str | None = None) -> Exported:
-        """Writes this run to the tracker *to* (mlflow, wandb, tensorboard), below *into*, as `simcluster export` does.
-
-        Raises UsageError if that is not installed, TrackingFailed if it fails.
-        """
-        from simcluster.tracking import export
-
-        return export(self, to, into)
-
     def weights(self) -> dict[str, Tensor]:
         """The final weights of rank 0, parameter by parameter in the model's order; they hash to
         `summary["weights_sha256"]`.
@@ -169,11 +147,6 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}: {self.label}, {self.summary['status']})"
-
-
-def load_run(path: str | os.PathLike[str]) -> Run:
-    """The run in folder *path*. Raises UsageError for what is not a complete run folder."""
-    return Run(path)
 
 
 def default_folder(name: str, algorithm: str, backend: str, seed: int, root: str = "runs") -> Path:

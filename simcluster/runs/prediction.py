@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from simcluster.runs.record import Span
 
 if TYPE_CHECKING:
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
     from simcluster.topology import Topology
 
 PHASES = ("compute", "send", "recv", "wait")
@@ -40,7 +40,7 @@ class Predicted(NamedTuple):
         return self.measured_s / self.predicted_s if self.predicted_s else None
 
 
-def phases(predicted: Run, measured: Run) -> dict[str, dict[str, Predicted]]:
+def phases(predicted: RunFolder, measured: RunFolder) -> dict[str, dict[str, Predicted]]:
     """Node -> phase -> times, of the nodes that both runs have."""
     a, b = _phases_by_node(predicted), _phases_by_node(measured)
     return {
@@ -55,19 +55,19 @@ def _settled(time_s: float) -> float:
     return round(time_s, 12)
 
 
-def links(predicted: Run, measured: Run, topology: Topology) -> dict[str, Predicted]:
+def links(predicted: RunFolder, measured: RunFolder, topology: Topology) -> dict[str, Predicted]:
     """Link -> seconds from send to receipt of all messages that crossed it in either run; *topology* is of both."""
     a, b = _seconds_by_link(predicted, topology), _seconds_by_link(measured, topology)
     return {link.name: Predicted(a[link.name], b[link.name]) for link in topology.links if a[link.name] or b[link.name]}
 
 
-def steps(predicted: Run, measured: Run) -> dict[int, Predicted]:
+def steps(predicted: RunFolder, measured: RunFolder) -> dict[int, Predicted]:
     """Step -> the time it took, the mean over nodes, from one record to the next; of the steps that both runs have."""
     a, b = _seconds_by_step(predicted), _seconds_by_step(measured)
     return {step: Predicted(a[step], b[step]) for step in sorted(a) if step in b}
 
 
-def _seconds_by_step(run: Run) -> dict[int, float]:
+def _seconds_by_step(run: RunFolder) -> dict[int, float]:
     first = run.metrics.groupby(["node", "step"], sort=True)["time_s"].min()
     taken: dict[int, list[float]] = defaultdict(list)
     before: tuple[str, int, float] = ("", 0, 0.0)
@@ -79,7 +79,7 @@ def _seconds_by_step(run: Run) -> dict[int, float]:
     return {step: fmean(seconds) for step, seconds in taken.items()}
 
 
-def _phases_by_node(run: Run) -> dict[str, dict[str, float]]:
+def _phases_by_node(run: RunFolder) -> dict[str, dict[str, float]]:
     spans: dict[int, dict[str, list[Interval]]] = defaultdict(lambda: defaultdict(list))
     for rank, span in run.spans:
         spans[rank][span.kind].append((span.start_s, span.end_s))
@@ -93,7 +93,7 @@ def _phases_by_node(run: Run) -> dict[str, dict[str, float]]:
     return found
 
 
-def _seconds_by_link(run: Run, topology: Topology) -> dict[str, float]:
+def _seconds_by_link(run: RunFolder, topology: Topology) -> dict[str, float]:
     seconds: dict[str, float] = defaultdict(float)
     found = transits(run.spans)
     late = lateness(found)

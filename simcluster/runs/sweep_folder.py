@@ -1,11 +1,7 @@
-"""A finished sweep as its folder tells it: what was swept, the table, the runs, and the pages made of them.
-
-This file knows the names of files. It must not know how a sweep is run, nor what its pages say.
-"""
+"""A finished sweep as its folder tells it: what was swept, the table, the runs."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from simcluster.documents.yaml import MAX_BYTES, loads
 from simcluster.errors import Problem, UsageError
-from simcluster.inside import read, write_whole
-from simcluster.runs.folder import REPORT, SUMMARY, Run, read_config
+from simcluster.inside import read
+from simcluster.runs.folder import SUMMARY, RunFolder, read_config
 from simcluster.runs.tables import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from simcluster.reports.sweep_plots import SweepPlots
-    from simcluster.tracking import Exported
 
 SWEEP, POINTS, LOGS, EXPLORER = "sweep.yaml", "points", "logs", "explorer.html"
 TABLE_CSV, TABLE_PARQUET = "table.csv", "table.parquet"
@@ -45,16 +38,9 @@ class SweepFolder:
         return [self.folder / POINTS / Path(run).name for run in self.table["run"]]
 
     @cached_property
-    def runs(self) -> list[Run | None]:
+    def runs(self) -> Sequence[RunFolder | None]:
         """The run of each point; None where there is none."""
-        return [Run(folder) if (folder / SUMMARY).is_file() else None for folder in self.folders]
-
-    @cached_property
-    def plot(self) -> SweepPlots:
-        """Plotly figures: against a swept key, a grid of two, convergence."""
-        from simcluster.reports.sweep_plots import SweepPlots
-
-        return SweepPlots(self.table, self.keys, self.runs)
+        return [RunFolder(folder) if (folder / SUMMARY).is_file() else None for folder in self.folders]
 
     @property
     def configs(self) -> list[Mapping[str, Any] | None]:
@@ -66,27 +52,8 @@ class SweepFolder:
         """Points whose run failed or was never had."""
         return int((self.table["status"] != "done").sum())
 
-    def write_pages(self) -> list[Path]:
-        """Writes (again) report.html and explorer.html, and returns their paths."""
-        from simcluster.reports import explorer, sweep_report
-
-        reported = [(folder / REPORT).is_file() for folder in self.folders]
-        pages = {
-            REPORT: sweep_report.render(self.name, self.table, self.keys, self.plot),
-            EXPLORER: explorer.render(self.name, self.table, self.keys, reported, self.configs),
-        }
-        for name, text in pages.items():
-            write_whole(self.folder, name, content=text.encode())
-        return [self.folder / name for name in pages]
-
-    def track(self, to: str, into: str | None = None) -> Exported:
-        """Writes every run to the tracker *to*, all under this folder's name: see `Run.track`."""
-        from simcluster.tracking import export
-
-        return export(self, to, into)
-
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.folder)!r}: {len(self.table)} points, {self.failed} failed)"
+        return f"Sweep({str(self.folder)!r}: {len(self.table)} points, {self.failed} failed)"
 
 
 def is_sweep(folder: Path) -> bool:
@@ -94,15 +61,13 @@ def is_sweep(folder: Path) -> bool:
     return (folder / SWEEP).is_file()
 
 
-def load_sweep(path: str | os.PathLike[str]) -> SweepFolder:
-    """The sweep in folder *path*. Raises UsageError for what is not the folder of a sweep that has ended."""
-    folder = Path(path)
+def read_sweep(folder: Path) -> tuple[str, list[str]]:
+    """Return the name and the swept keys of the sweep in *folder*. Raises UsageError if that is no ended sweep's."""
     missing = [name for name in (SWEEP, TABLE_PARQUET) if not (folder / name).is_file()]
     if missing:
         raise UsageError([Problem(name, f"nothing in {folder}", "this file of a sweep that ended") for name in missing])
     try:
         head = loads(read(folder, SWEEP, most_bytes=MAX_BYTES).decode(), str(folder / SWEEP)).data
-        name, keys = str(head["experiment"]), [str(key) for axis in head["axes"] for key in axis]
+        return str(head["experiment"]), [str(key) for axis in head["axes"] for key in axis]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(Problem(SWEEP, f"something else in {folder}", "what a sweep writes there")) from error
-    return SweepFolder(folder, name, keys)

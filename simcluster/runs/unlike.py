@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from simcluster.errors import UsageError
 
 if TYPE_CHECKING:
-    from simcluster.runs.folder import Run
+    from simcluster.runs.folder import RunFolder
 
 TOLERANCE: Final = 1e-3
 """Relative, in the Euclidean norm of all final weights. Rounding alone is near 1e-7 and grows with the steps."""
@@ -51,7 +51,7 @@ class Judgement:
         }
 
 
-def unlike(a: Run, b: Run) -> list[Unlike]:
+def unlike(a: RunFolder, b: RunFolder) -> list[Unlike]:
     """Return where nodes of one name had other kernels in the two runs; a run that does not say counts as like."""
     found = []
     for name, node in a.summary["nodes"].items():
@@ -61,7 +61,7 @@ def unlike(a: Run, b: Run) -> list[Unlike]:
     return [one for one in found if one.a != one.b]
 
 
-def weights_difference(a: Run, b: Run) -> float | None:
+def weights_difference(a: RunFolder, b: RunFolder) -> float | None:
     """Return the norm of the difference of the final weights over that of *a*'s; None if there is no such number."""
     try:
         ours, theirs = a.weights(), b.weights()

@@ -1,9 +1,7 @@
-"""Writes the run folder: config, summary, metrics, trace, checkpoints, report.
+"""Writes the run folder: config, summary, metrics, trace, checkpoints.
 
-This file knows the formats of the files. It must not know a backend, and leaves what is drawn to report. Everything
-is first written whole under a name of its own beside its place, and only then renamed, so a full disk leaves no half
-file under a final name and an earlier run as it was. pandas is imported where it is used: that takes longer than most
-commands run.
+Everything is first written whole under another name, and only then renamed, so a full disk leaves no half file under a
+final name and an earlier run as it was. pandas is imported where it is used: that takes longer than most commands run.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ from simcluster.runs.folder import (
     SUMMARY,
     TRACE,
     TRACEBACK,
-    Run,
     check_folder,
 )
 from simcluster.runs.record import RunRecord
@@ -64,14 +61,13 @@ def write_run(
     record: RunRecord,
     version: str,
     *,
-    report: bool = True,
     samples: Samples | None = None,
-) -> Run:
-    """Writes everything *record* says to *folder* and returns it as a Run.
+) -> Path:
+    """Write everything *record* says to *folder*, and return that.
 
     An earlier run in *folder* is replaced; files that are not ours stay, and so do checkpoints of steps, which are
-    another's affair. A report takes 5 MB: a sweep may do without. *samples* are what became of them, if known. Raises
-    UsageError if *folder* holds something else, FolderError if it cannot be written.
+    another's affair. *samples* are what became of them, if known. Raises UsageError if *folder* holds something else,
+    FolderError if it cannot be written.
     """
     folder = Path(folder)
     check_folder(folder)
@@ -88,29 +84,17 @@ def write_run(
     if isinstance(record.error, NodeFailed):
         details = record.error.details
         writers[TRACEBACK] = lambda file: file.write(details.encode())
-    _replace(folder, writers)
-    # What an earlier run has left must not stay beside the numbers of this one, even if the new report fails.
+    replace_files(folder, writers)
+    # What an earlier run has left must not stay beside the numbers of this one.
     for name in [REPORT, *(name for name in (TRACEBACK, SAMPLES, FINAL_PATH, ORDER) if name not in writers)]:
         inside.remove(folder, *name.split("/"))
     if config["backend"] == "sim":
         _remove_logs(folder)
-    run = Run(folder)
-    if report:
-        write_report(run, topology)
-    return run
+    return folder
 
 
-def write_report(run: Run, topology: Topology) -> Path:
-    """Writes (again) the report of *run* and returns its path. Raises FolderError if that fails."""
-    from simcluster.reports.report import render
-
-    page = render(run, topology)
-    _replace(run.folder, {REPORT: lambda file: file.write(page.encode())})
-    return run.folder / REPORT
-
-
-def _replace(folder: Path, writers: Mapping[str, Callable[[BinaryIO], object]]) -> None:
-    """Let each writer write under another name, then rename all of them; on an error, none.
+def replace_files(folder: Path, writers: Mapping[str, Callable[[BinaryIO], object]]) -> None:
+    """Let each writer write under another name, then rename all of them; on an error, none. Raises FolderError.
 
     Whatever ends the process between two renames leaves a folder without a summary, which reads as no run.
     """

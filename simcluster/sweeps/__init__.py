@@ -1,5 +1,5 @@
 """Many runs of one experiment: which, where, and the table of what came of them."""
 
-from simcluster.sweeps.run import Sweep, sweep
+from simcluster.sweeps.run import PlannedSweep, sweep
 
-__all__ = ["Sweep", "sweep"]
+__all__ = ["PlannedSweep", "sweep"]

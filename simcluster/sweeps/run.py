@@ -21,8 +21,9 @@ from simcluster.errors import Problem, UsageError
 from simcluster.given_path import given_path
 from simcluster.inside import opened, write_whole
 from simcluster.kernels import heed_portable
+from simcluster.results import Sweep
 from simcluster.runs.folder import SUMMARY, check_links, check_writable
-from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP, SweepFolder
+from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP
 from simcluster.sweeps.axes import Axis, read_axes
 from simcluster.sweeps.engines import check_jobs, default_jobs, engine
 from simcluster.sweeps.points import Point, Source, read_points
@@ -36,8 +37,8 @@ Progress = Callable[[int, int, int], None]
 """Called with (points done, points in all, points that had run before)."""
 
 
-class Sweep(SweepFolder):
-    """A sweep of which also the *points* are at hand, and whose table need not have been written."""
+class PlannedSweep(Sweep):
+    """A sweep whose *points* are known before they have run; its table need not have been written."""
 
     def __init__(self, folder: Path, points: Sequence[Point], target: Mapping[str, float] | None = None) -> None:
         super().__init__(folder, points[0].document["name"], list(points[0].values))
@@ -74,7 +75,7 @@ def sweep(
     report: bool = True,
     progress: Progress | None = None,
     **replaced: Any,
-) -> Sweep:
+) -> PlannedSweep:
     """Runs *experiment* at every combination of *values*: `sweep("quickstart", {"algorithm.pull_interval": [1, 4]})`.
 
     *values* map dotted keys to lists; *sets* and *pairs* are texts as the command line has them. *seeds*: so many at
@@ -93,7 +94,7 @@ def sweep(
     _check_target(target)
     folder = given_path(out, "--out") if out is not None else Path("runs") / f"{points[0].document['name']}-sweep"
     _check_folder(folder)
-    done = Sweep(folder, points, target)
+    done = PlannedSweep(folder, points, target)
     _write_head(folder, axes, fixed, points)
     run_missing(done, jobs or default_jobs(), engine_name, dict(options or {}), progress)
     write_table(done.table, folder)
@@ -102,7 +103,9 @@ def sweep(
     return done
 
 
-def run_missing(done: Sweep, jobs: int, engine_name: str, options: dict[str, Any], progress: Progress | None) -> None:
+def run_missing(
+    done: PlannedSweep, jobs: int, engine_name: str, options: dict[str, Any], progress: Progress | None
+) -> None:
     """Runs every point whose folder is not complete."""
     wanted = dict(zip([point.digest for point in done.points], done.points, strict=True))
     folders = {digest: done.folder / POINTS / digest for digest in wanted}

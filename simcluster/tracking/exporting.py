@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from simcluster.errors import Problem, RunError, UsageError, nearest
 from simcluster.given_path import given_path
-from simcluster.runs.folder import Run
+from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep_folder import SweepFolder
 from simcluster.tracking.handover import Handover, hand_over
 
@@ -85,7 +85,7 @@ def check(to: str, into: str | None = None, flag: str = "--to") -> None:
         raise UsageError(Problem("--into", f"{into}, but {above} is a file", "a folder, or a name that is free"))
 
 
-def export(source: Run | SweepFolder, to: str, into: str | None = None) -> Exported:
+def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) -> Exported:
     """Writes *source* to the tracker called *to*, below the folder *into*; by default runs/TRACKER.
 
     Raises UsageError as `check` does, TrackingFailed if the tracker fails.
@@ -113,9 +113,9 @@ def _open(to: str, into: str | None) -> Tracker:
     return tracker
 
 
-def _handed_over(source: Run | SweepFolder) -> Iterator[Handover]:
+def _handed_over(source: RunFolder | SweepFolder) -> Iterator[Handover]:
     """Each run once: points of a sweep that are equal share theirs."""
-    if isinstance(source, Run):
+    if isinstance(source, RunFolder):
         yield hand_over(source)
         return
     seen = set()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from simcluster.runs.flat_config import flat
-from simcluster.runs.folder import CONFIG, REPORT, SUMMARY, Run
+from simcluster.runs.folder import CONFIG, REPORT, SUMMARY, RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,7 @@ class Handover:
         return max((value.step for value in self.values), default=0)
 
 
-def hand_over(run: Run, group: str = "", swept: tuple[str, ...] = ()) -> Handover:
+def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> Handover:
     """What a tracker is to know of *run*, of the sweep *group* that changed the keys *swept*."""
     summary = run.summary
     params = _params(run.config)
@@ -141,7 +141,7 @@ def _numbers(summary: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _tags(run: Run) -> dict[str, str]:
+def _tags(run: RunFolder) -> dict[str, str]:
     """Words of the summary: what it ran, what it ran on, how it ended, and where it is."""
     words = ("backend", "algorithm", "topology", "numerics", "status", "weights_sha256", "trace_sha256", "version")
     found = {name: str(run.summary[name]) for name in words if run.summary.get(name) is not None}

@@ -20,13 +20,13 @@ from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.given_path import given_path
 from simcluster.inside import write_whole
-from simcluster.runs.folder import Run, check_links, check_writable
+from simcluster.runs.folder import RunFolder, check_links, check_writable
 from simcluster.runs.sweep_folder import POINTS
 from simcluster.sweeps.axes import read_axes
 from simcluster.sweeps.digest import digest_of
 from simcluster.sweeps.engines import check_jobs, default_jobs
 from simcluster.sweeps.points import Point, Source
-from simcluster.sweeps.run import Sweep, run_missing
+from simcluster.sweeps.run import PlannedSweep, run_missing
 from simcluster.what_if.critical_path import CriticalPath, critical_path
 from simcluster.what_if.effects import Effect, by_gain, effect
 from simcluster.what_if.goal import Goal, read_goal
@@ -124,7 +124,7 @@ class _Asked:
         base, staleness, first = self._baseline()
         tried = changes(self.plan, staleness)
         effects = self._effects(tried, base)
-        path = self._path(Run(first), base)
+        path = self._path(RunFolder(first), base)
         bought = self._effects(purchases(self.plan.topology, for_sale, _worth(effects, path)), base)
         return WhatIf(self.folder, self.plan, self.goal, base, staleness, effects, bought, path, exact=self.exact)
 
@@ -195,8 +195,8 @@ class _Asked:
                 points.append(Point(len(points), values, plan.seed, digest_of(plan.document), plan.document))
         return points
 
-    def _run(self, points: list[Point]) -> Sweep:
-        swept = Sweep(self.folder, points, self.goal.targets)
+    def _run(self, points: list[Point]) -> PlannedSweep:
+        swept = PlannedSweep(self.folder, points, self.goal.targets)
         run_missing(swept, self.jobs, self.engine, {}, self._on_progress if self.progress is not None else None)
         self.done += len({point.digest for point in points})
         return swept
@@ -205,7 +205,7 @@ class _Asked:
         assert self.progress is not None, "this is called only if there is one"
         self.progress(self.done + done, self.done + total, before)
 
-    def _path(self, run: Run, base: Mapping[int, float]) -> CriticalPath:
+    def _path(self, run: RunFolder, base: Mapping[int, float]) -> CriticalPath:
         """Of the first seed's run: to the target, if that is what is waited for, else to the end."""
         if run.rests:  # only the first spans of every node are told
             told_s = dict.fromkeys(run.rests, 0.0)
@@ -220,7 +220,7 @@ class _Asked:
         return critical_path(run.spans, self.plan.topology)
 
 
-def _replicas(swept: Sweep, *, by_row: bool = False) -> dict[int, list[float]]:
+def _replicas(swept: PlannedSweep, *, by_row: bool = False) -> dict[int, list[float]]:
     """The times of each run on the replicas of its topology, by seed or by row; runs without any are left out."""
     found = {}
     for row, (point, run) in enumerate(zip(swept.points, swept.runs, strict=True)):
@@ -256,7 +256,7 @@ def _check_goal(goal: Goal, plan: Experiment) -> None:
         raise UsageError(Problem(f"--goal {goal.name}", f"devices of {some} without it", goal.missing()))
 
 
-def _nearest(goal: Goal, swept: Sweep) -> str:
+def _nearest(goal: Goal, swept: PlannedSweep) -> str:
     """How near a run came to a target that it did not reach."""
     if not goal.learns:
         return ""

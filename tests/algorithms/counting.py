@@ -15,7 +15,7 @@ from unittest import mock
 
 import simcluster
 from simcluster.errors import RunError
-from simcluster.runs.folder import load_run
+from simcluster.results import load_run
 from simcluster.workloads.ledger import Ledger
 
 A_GRADIENT: Final = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp")

@@ -15,7 +15,7 @@ import pytest
 
 from backends.sockets.launcher.member import Member
 from simcluster.algorithms import ALGORITHMS
-from simcluster.runs.folder import load_run
+from simcluster.results import load_run
 from tests.support.socket_runs import GUARD_S, wait_for
 
 SHORT = ("--set", "stop.steps=6", "--no-report")
@@ -186,7 +186,7 @@ def test_version_and_help_need_no_torch() -> None:
 import sys
 sys.argv = ["simcluster", "--version"]
 from simcluster.cli import app
-from simcluster.runs.folder import load_run
+from simcluster.results import load_run
 try:
     app.main()
 except SystemExit:

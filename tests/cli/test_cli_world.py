@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from simcluster.runs.folder import load_run
+from simcluster.results import load_run
 from tests.runs.test_folder import no_file_above
 
 SHORT = ("--set", "stop.steps=3", "--no-report")

@@ -15,7 +15,7 @@ from simcluster.errors import NodeFailed
 from simcluster.experiment import read_experiment
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import LAST_STEP_S, prepare
-from simcluster.runs.folder import Run
+from simcluster.results import Run
 from simcluster.runs.record import Recorder
 from simcluster.topology import load
 from simcluster.workloads import mnist_mlp

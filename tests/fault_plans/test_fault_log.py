@@ -11,8 +11,8 @@ import pytest
 import simcluster
 from simcluster.fault_plans.kinds import Crash, Flap, Hang
 from simcluster.fault_plans.log import FaultLog
+from simcluster.results import Run
 from simcluster.runs.faults import bands, cells, trace_events
-from simcluster.runs.folder import Run
 from tests.runs.test_trace import broken_rules
 
 CRASH = Crash(spells=((1.0, inf),), rank=0, spec={"kind": "crash", "node": "a", "at": "1 s"})

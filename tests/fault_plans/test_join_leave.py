@@ -17,7 +17,7 @@ from backends.sim.faults import Faults
 from backends.sim.outcome import outcome
 from simcluster.errors import Left, NobodyLeft, PeerLost
 from simcluster.fault_plans.kinds import ABSENT
-from simcluster.runs.folder import load_run
+from simcluster.results import load_run
 from simcluster.transport import ANY, FREE, Cost, Transport
 from simcluster.workloads.progress import Progress
 from tests.sim.test_sim_faults import Body, idle_for, links, now

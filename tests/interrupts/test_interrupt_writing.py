@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from simcluster import inside
-from simcluster.runs.folder import load_run
+from simcluster.results import load_run
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from tests.support.made_up_runs import made_up_config, made_up_run, topology_document
@@ -27,7 +27,7 @@ def default_sigint() -> Iterator[None]:
 
 
 def write(folder: Path, seed: int) -> None:
-    write_run(folder, made_up_config(seed=seed), TOPOLOGY, made_up_run(), "0.1.0", report=False)
+    write_run(folder, made_up_config(seed=seed), TOPOLOGY, made_up_run(), "0.1.0")
 
 
 def pressed_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,8 @@ from simcluster.checkpoints.store import checkpoints, latest
 from simcluster.errors import UsageError
 from simcluster.exits import INTERRUPTED
 from simcluster.inside import PARTIAL
-from simcluster.runs.folder import SUMMARY, load_run
+from simcluster.results import load_run
+from simcluster.runs.folder import SUMMARY
 from simcluster.runs.sweep_folder import POINTS
 from simcluster.workloads.replica import weights_sha256
 from tests.interrupts.case import ENDLESS, IMPORT_S, START_S, Case, arguments, draw, experiment, own_code

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 import simcluster
-from simcluster.runs.folder import Run, load_run
+from simcluster.results import Run, load_run
 from simcluster.topology import load
 from tests.netns.hosts import Hosts, hosts_of
 from tests.netns.load import cpu_shares, cpu_times

@@ -18,7 +18,7 @@ from typing import Any
 
 import simcluster
 from simcluster.errors import RunError
-from simcluster.runs.folder import load_run
+from simcluster.results import load_run
 from tests.outcomes.cases import COLUMNS, DEAD, LAYERED, experiment, fault, table
 from tests.outcomes.held import wrong
 

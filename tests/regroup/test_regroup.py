@@ -13,7 +13,7 @@ import torch
 import simcluster
 from simcluster.errors import NodeFailed, PeerLost
 from simcluster.reports.report_tables import regroups_table
-from simcluster.runs.folder import Run, load_run
+from simcluster.results import Run, load_run
 from simcluster.workloads.models.quadratic import quadratic
 
 STEPS = 24

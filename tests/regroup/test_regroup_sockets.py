@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import simcluster
-from simcluster.runs.folder import Run
+from simcluster.results import Run
 from tests.regroup.test_regroup import star, weights_of
 
 STEPS = 400

@@ -19,7 +19,8 @@ from simcluster.replays.order import Kind, Order, pack
 from simcluster.replays.reader import read_orders
 from simcluster.replays.run import replay
 from simcluster.replays.whatif import what_if
-from simcluster.runs.folder import ORDER, Run
+from simcluster.results import Run
+from simcluster.runs.folder import ORDER
 from tests.replays.__main__ import ALGORITHMS, experiment
 
 STEPS = 8

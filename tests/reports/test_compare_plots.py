@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
+from simcluster.results import Run
 from simcluster.runs.compare import compare
-from simcluster.runs.folder import Run
 from simcluster.runs.prediction import steps
 from simcluster.runs.write import write_run
 from simcluster.topology import load
@@ -18,9 +18,8 @@ from tests.support.made_up_runs import compute_s, made_up_config, made_up_run, t
 
 def write(folder: Path, backend: str, stretch: float) -> Run:
     topology = load(topology_document())
-    return write_run(
-        folder, made_up_config(backend=backend), topology, made_up_run(5, stretch=stretch), "0.1.0", report=False
-    )
+    record = made_up_run(5, stretch=stretch)
+    return Run(write_run(folder, made_up_config(backend=backend), topology, record, "0.1.0"))
 
 
 @pytest.fixture(scope="module")
@@ -52,5 +51,5 @@ def test_a_step_that_is_not_recorded_shares_the_time_until_the_next(tmp_path: Pa
     record = made_up_run(4)  # of 38 ms each
     for node in record.nodes:
         node.metrics = [metric for metric in node.metrics if metric.step in (1, 3)]
-    run = write_run(tmp_path, made_up_config(), load(topology_document()), record, "0.1.0", report=False)
+    run = Run(write_run(tmp_path, made_up_config(), load(topology_document()), record, "0.1.0"))
     assert {step: times.predicted_s for step, times in steps(run, run).items()} == pytest.approx({1: 0.038, 3: 0.038})

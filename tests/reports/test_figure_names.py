@@ -25,7 +25,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for backend in ("sim", "sockets"):
         record = made_up_run(10, stretch=1.0 if backend == "sim" else 1.5)
         config = made_up_config(backend=backend)
-        write_run(folder / backend, config, topology, record, "0.1.0", report=False)
+        write_run(folder / backend, config, topology, record, "0.1.0")
     return [folder / "sim", folder / "sockets"]
 
 

@@ -15,7 +15,7 @@ from simcluster.reports import timeline
 from simcluster.reports.figure_style import size_scale, time_scale
 from simcluster.reports.plots import convergence
 from simcluster.reports.x_axis import bytes_sent_by
-from simcluster.runs.folder import Run
+from simcluster.results import Run
 from simcluster.runs.record import NodeRecord, Recorder, RunRecord, Span
 from simcluster.runs.write import write_run
 from simcluster.topology import Topology, load
@@ -35,11 +35,11 @@ STEP_S = 0.03 + 2 * 0.004
 
 def write(folder: Path, record: RunRecord, topology: Topology | None = None, **config: Any) -> Run:
     topology = topology or load(topology_document())
-    return write_run(folder, made_up_config(**config), topology, record, "0.1.0", report=False)
+    return Run(write_run(folder, made_up_config(**config), topology, record, "0.1.0"))
 
 
 def write_on(document: dict[str, Any], folder: Path, record: RunRecord) -> Run:
-    return write_run(folder, made_up_config(topology=document), load(document), record, "0.1.0", report=False)
+    return Run(write_run(folder, made_up_config(topology=document), load(document), record, "0.1.0"))
 
 
 @pytest.fixture(scope="module")

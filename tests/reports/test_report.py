@@ -12,7 +12,7 @@ import pytest
 
 from simcluster.reports.report import render
 from simcluster.reports.report_words import dominated, headline
-from simcluster.runs.folder import Run
+from simcluster.results import Run
 from simcluster.runs.record import NodeRecord, RunRecord, Span
 from simcluster.runs.write import write_run
 from simcluster.topology import Topology, load
@@ -23,7 +23,7 @@ TOPOLOGY = load(topology_document())
 
 
 def write(folder: Path, record: RunRecord, topology: Topology = TOPOLOGY, **config: Any) -> Run:
-    return write_run(folder, made_up_config(**config), topology, record, "0.1.0", report=False)
+    return Run(write_run(folder, made_up_config(**config), topology, record, "0.1.0"))
 
 
 def without_plotly(page: str) -> str:

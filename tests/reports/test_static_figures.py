@@ -17,7 +17,7 @@ import simcluster
 from simcluster.errors import UsageError
 from simcluster.reports.figure_style import styled
 from simcluster.reports.static.words import colour, plain, readable_on
-from simcluster.runs.folder import Run
+from simcluster.results import Run
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from tests.support.made_up_runs import made_up_config, made_up_run, topology_document
@@ -39,7 +39,7 @@ def drawn(figure: go.Figure, height_in: float | None = None) -> Any:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder, topology = tmp_path_factory.mktemp("run"), load(topology_document())
-    return write_run(folder, made_up_config(), topology, made_up_run(20, staleness=True), "0.1.0", report=False)
+    return Run(write_run(folder, made_up_config(), topology, made_up_run(20, staleness=True), "0.1.0"))
 
 
 def test_lines_have_the_same_points_colours_names_and_axes() -> None:

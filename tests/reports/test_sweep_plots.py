@@ -13,7 +13,7 @@ from simcluster.errors import UsageError
 from simcluster.reports.sweep_report import answers, render
 from simcluster.reports.swept_lines import scale_of
 from simcluster.reports.swept_scale import swept_scale
-from simcluster.sweeps import Sweep
+from simcluster.results import Sweep
 from tests.support.browser import assert_drawn, chromium, needs_browser
 
 BANDWIDTH, INTERVAL = "topology.links.pi5-mini1.bandwidth", "algorithm.pull_interval"

@@ -13,8 +13,8 @@ import torch
 
 from simcluster.errors import UsageError
 from simcluster.reports.compare_words import columns
+from simcluster.results import Run
 from simcluster.runs.compare import ABSENT, Pair, Setting, compare
-from simcluster.runs.folder import Run
 from simcluster.runs.record import Metric, RunRecord
 from simcluster.runs.weights import to_safetensors
 from simcluster.runs.write import write_run
@@ -25,7 +25,7 @@ TOPOLOGY = load(topology_document())
 
 
 def write(folder: Path, record: RunRecord | None = None, **config: Any) -> Run:
-    return write_run(folder, made_up_config(**config), TOPOLOGY, record or made_up_run(), "0.1.0", report=False)
+    return Run(write_run(folder, made_up_config(**config), TOPOLOGY, record or made_up_run(), "0.1.0"))
 
 
 @pytest.fixture(scope="module")

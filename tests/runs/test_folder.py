@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from simcluster.errors import NodeFailed, UsageError
-from simcluster.runs.folder import check_folder, default_folder, load_run
+from simcluster.reports.report import write_report
+from simcluster.results import load_run
+from simcluster.runs.folder import check_folder, default_folder
 from simcluster.runs.record import Recorder, RunRecord
-from simcluster.runs.write import FolderError, write_report, write_run
+from simcluster.runs.write import FolderError, write_run
 from simcluster.topology import load
 from tests.support.made_up_runs import made_up_config, made_up_run, record_of, topology_document, two_nodes
 
@@ -28,9 +30,10 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def write(folder: Path, record: RunRecord | None = None, **options: object) -> None:
-    options = {"report": False, **options}
-    write_run(folder, made_up_config(), TOPOLOGY, record or made_up_run(), "0.1.0", **options)  # type: ignore[arg-type]
+def write(folder: Path, record: RunRecord | None = None, *, report: bool = False) -> None:
+    write_run(folder, made_up_config(), TOPOLOGY, record or made_up_run(), "0.1.0")
+    if report:
+        write_report(load_run(folder), TOPOLOGY)
 
 
 @contextmanager
@@ -71,9 +74,10 @@ def test_metrics_come_by_time_and_then_by_rank(tmp_path: Path) -> None:
 
 def test_a_run_without_metrics_can_be_written_and_read(tmp_path: Path) -> None:
     a, b = Recorder(0, "a", lambda: 0.0), Recorder(1, "b", lambda: 0.0)
-    run = write_run(tmp_path, made_up_config(), load(two_nodes()), record_of(a, b, elapsed_s=0.0), "0.1.0", report=True)
+    topology = load(two_nodes())
+    run = load_run(write_run(tmp_path, made_up_config(), topology, record_of(a, b, elapsed_s=0.0), "0.1.0"))
     assert len(run.metrics) == 0
-    assert "neither loss nor accuracy" in (tmp_path / "report.html").read_text()
+    assert "neither loss nor accuracy" in write_report(run, topology).read_text()
 
 
 def test_floats_keep_every_bit_and_what_json_lacks_becomes_null(tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ def test_floats_keep_every_bit_and_what_json_lacks_becomes_null(tmp_path: Path) 
     a.metric_at(0.1, 1, "eval_loss", float("nan"))
     a.metric_at(0.1, 1, "eval_accuracy", 0.1 + 0.2)
     record = record_of(a, b, elapsed_s=1 / 3)
-    write_run(tmp_path, made_up_config(), load(two_nodes()), record, "0.1.0", report=False)
+    write_run(tmp_path, made_up_config(), load(two_nodes()), record, "0.1.0")
 
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is no JSON")
@@ -236,7 +240,7 @@ def test_the_default_folder_tells_runs_apart_and_stays_below_runs(algorithm: str
 def test_reading_a_summary_imports_neither_pandas_nor_plotly(tmp_path: Path) -> None:
     write(tmp_path)
     code = (
-        "import sys; from simcluster.runs.folder import load_run; load_run(sys.argv[1]).summary;"
+        "import sys; from simcluster.results import load_run; load_run(sys.argv[1]).summary;"
         "print([name for name in ('pandas', 'plotly', 'pyarrow') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.reports.prediction_words import MAX_LINKS, MAX_NODES, describe_links, describe_phases
+from simcluster.results import Run
 from simcluster.runs.compare import compare
-from simcluster.runs.folder import Run
 from simcluster.runs.prediction import Predicted, lateness, length, merged, transits
 from simcluster.runs.record import Recorder, Span
 from simcluster.runs.write import write_run
@@ -30,7 +30,7 @@ def run(folder: Path, backend: str, computed_s: float, sent_s: float, received_s
     b.received(1_000_000)
     record = record_of(a, b, elapsed_s=received_s)
     config = made_up_config(backend=backend, topology=two_nodes())
-    return write_run(folder, config, load(two_nodes()), record, "0.1.0", report=False)
+    return Run(write_run(folder, config, load(two_nodes()), record, "0.1.0"))
 
 
 @pytest.fixture

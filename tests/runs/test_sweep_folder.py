@@ -11,7 +11,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.sweeps import Sweep
+from simcluster.results import Sweep
 
 KEY = "topology.links.pi5-mini1.bandwidth"
 PAGES = ("report.html", "explorer.html")

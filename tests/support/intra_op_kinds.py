@@ -22,7 +22,7 @@ from backends.sockets import generate_key, write_key
 from simcluster.experiment.job import ClusterJob
 from simcluster.intra_op import one_thread, use_one_thread
 from simcluster.replays.run import replay
-from simcluster.runs.folder import Run
+from simcluster.results import Run
 from simcluster.topology import star
 from simcluster.verify import suite
 from simcluster.verify.verdict import Check

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from simcluster.checkpoints.store import SHARDS, checkpoints
 from simcluster.errors import SimclusterError
-from simcluster.runs.folder import CHECKPOINTS, NEEDED, PARTIAL, load_run
+from simcluster.results import load_run
+from simcluster.runs.folder import CHECKPOINTS, NEEDED, PARTIAL
 from tests.swarm.checks_outcome import Found
 from tests.swarm.play import Played
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from simcluster.fault_plans.kinds import Crash, Hang, Join, Restart
-from simcluster.runs.folder import load_run
+from simcluster.results import load_run
 from tests.swarm.checks_folder import check_folder
 from tests.swarm.checks_outcome import Found, check_outcome
 from tests.swarm.checks_samples import COUNTED

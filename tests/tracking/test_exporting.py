@@ -9,7 +9,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.runs.sweep_folder import load_sweep
+from simcluster.results import load_sweep
 from simcluster.tracking import check, export
 from simcluster.tracking.exporting import KINDS, Kind, TrackingFailed
 from simcluster.tracking.handover import Handover

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 from simcluster.errors import PeerLost
-from simcluster.runs.folder import Run
+from simcluster.results import Run
 from simcluster.runs.record import Recorder
 from simcluster.runs.write import write_run
 from simcluster.topology import load
@@ -29,7 +29,7 @@ def small_run(folder: Path, *, seed: int = 7, failed: bool = False) -> Run:
         record.error = PeerLost(1, "b", "no heartbeat for 5 s")
     topology = two_nodes()
     config = made_up_config(topology=topology, seed=seed)
-    return write_run(folder, config, load(topology), record, "0.1.0", report=False)
+    return Run(write_run(folder, config, load(topology), record, "0.1.0"))
 
 
 def run_of_500(folder: Path, *, seed: int = 7) -> Run:
@@ -41,6 +41,5 @@ def run_of_500(folder: Path, *, seed: int = 7) -> Run:
         a.metrics(step, {f"m{number}": float(step + number) for number in range(5)})
     topology = two_nodes()
     record = record_of(a, b, elapsed_s=1.0)
-    return write_run(
-        folder, made_up_config(topology=topology, seed=seed), load(topology), record, "0.1.0", report=False
-    )
+    config = made_up_config(topology=topology, seed=seed)
+    return Run(write_run(folder, config, load(topology), record, "0.1.0"))

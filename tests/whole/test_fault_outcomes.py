@@ -13,7 +13,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import PeerLost
-from simcluster.runs.folder import load_run
+from simcluster.results import load_run
 from tests.support.root import ROOT
 
 ALGORITHMS = ("sync_ps", "edp", "all_reduce_dp")

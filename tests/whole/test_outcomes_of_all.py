@@ -19,7 +19,7 @@ import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.resuming import RESUMING
 from simcluster.errors import PeerLost, RunError
-from simcluster.runs.folder import load_run
+from simcluster.results import load_run
 from tests.algorithms.counting import counted
 from tests.outcomes.cases import BOWL, COLUMNS, DEAD, SETTINGS, STEPS, experiment, fault, size_of, table
 from tests.outcomes.held import WORDS, wrong, wrong_failure

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import simcluster
-from simcluster.runs.folder import Run
+from simcluster.results import Run
 
 SETTINGS: list[dict[str, Any]] = [
     {"name": "sync_ps", "wait_for": 2, "cancel_late": True},

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import simcluster
 from simcluster import Run
-from simcluster.sweeps import Sweep
+from simcluster.results import Sweep
 
 Setting = TypeVar("Setting")
 

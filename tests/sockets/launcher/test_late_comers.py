@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import simcluster
-from simcluster.runs.folder import Run
+from simcluster.results import Run
 
 
 def experiment(
