@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from simcluster.payload import Message, Payload, pack
     from simcluster.replays.run import replay
     from simcluster.reports.static.save import save_figure
-    from simcluster.results import Run, load_run, load_sweep
-    from simcluster.runs.compare import compare
+    from simcluster.results import Run, compare, load_run, load_sweep
     from simcluster.sweeps import sweep
     from simcluster.transport import ANY, FREE, Cost, Transport
     from simcluster.verify import verify
@@ -52,7 +51,7 @@ _HOME = {
     "Transport": "transport",
     "UsageError": "errors",
     "Workload": "workloads",
-    "compare": "runs.compare",
+    "compare": "results",
     "faults": "fault_plans.plan",
     "load_run": "results",
     "load_sweep": "results",

@@ -1,20 +1,24 @@
-"""Runs and sweeps as `import simcluster` hands them out: what their folders tell, figures, and a way into trackers.
+"""The results that a user gets: a run, a sweep, a comparison of runs, each with its figures.
 
-What draws and what tracks is imported when first asked for: each takes longer than most commands run.
+Drawing and tracking are imported at their first use: each takes longer than most commands run.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from simcluster.errors import Problem, UsageError
 from simcluster.inside import write_whole
+from simcluster.runs.compare import Pair
 from simcluster.runs.folder import REPORT, SUMMARY, RunFolder
 from simcluster.runs.sweep_folder import EXPLORER, SweepFolder, read_sweep
 
 if TYPE_CHECKING:
+    from simcluster.reports.compare_plots import ComparePlots
     from simcluster.reports.plots import RunPlots
     from simcluster.reports.sweep_plots import SweepPlots
     from simcluster.tracking import Exported
@@ -31,7 +35,7 @@ class Run(RunFolder):
         return RunPlots(self)
 
     def track(self, to: str, into: str | None = None) -> Exported:
-        """Writes this run to the tracker *to* (mlflow, wandb, tensorboard), below *into*, as `simcluster export` does.
+        """Write this run to the tracker *to* (mlflow, wandb, tensorboard), below *into*, as `simcluster export` does.
 
         Raises UsageError if that is not installed, TrackingFailed if it fails.
         """
@@ -41,7 +45,7 @@ class Run(RunFolder):
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
-    """The run in folder *path*. Raises UsageError for what is not a complete run folder."""
+    """Return the run in folder *path*. Raises UsageError for what is not a complete run folder."""
     return Run(path)
 
 
@@ -61,7 +65,7 @@ class Sweep(SweepFolder):
         return SweepPlots(self.table, self.keys, self.runs)
 
     def write_pages(self) -> list[Path]:
-        """Writes (again) report.html and explorer.html, and returns their paths."""
+        """Write report.html and explorer.html (again), and return their paths."""
         from simcluster.reports import explorer, sweep_report
 
         reported = [(folder / REPORT).is_file() for folder in self.folders]
@@ -74,13 +78,44 @@ class Sweep(SweepFolder):
         return [self.folder / name for name in pages]
 
     def track(self, to: str, into: str | None = None) -> Exported:
-        """Writes every run to the tracker *to*, all under this folder's name: see `Run.track`."""
+        """Write every run to the tracker *to*, all under this folder's name: see `Run.track`."""
         from simcluster.tracking import export
 
         return export(self, to, into)
 
 
 def load_sweep(path: str | os.PathLike[str]) -> Sweep:
-    """The sweep in folder *path*. Raises UsageError for what is not the folder of a sweep that has ended."""
+    """Return the sweep in folder *path*. Raises UsageError for what is not the folder of a sweep that has ended."""
     folder = Path(path)
     return Sweep(folder, *read_sweep(folder))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs compared: each pair is the first run and one of the others."""
+
+    pairs: tuple[Pair, ...]
+
+    def describe(self) -> str:
+        """Return the comparison in words and numbers, plain text of up to about 110 columns."""
+        from simcluster.reports.compare_words import describe
+
+        return "\n\n".join(describe(pair) for pair in self.pairs)
+
+    @property
+    def plot(self) -> ComparePlots:
+        """Plotly figures: predicted_measured."""
+        from simcluster.reports.compare_plots import ComparePlots
+
+        return ComparePlots(self.pairs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return {"pairs": [...]}, as JSON can hold it."""
+        return {"pairs": [pair.to_dict() for pair in self.pairs]}
+
+
+def compare(first: Run, *others: Run) -> Comparison:
+    """Compare each of *others* with *first*. Raises UsageError if there are no others."""
+    if not others:
+        raise UsageError(Problem("runs", f"only {first.folder}", "two runs or more"))
+    return Comparison(tuple(Pair(first, other) for other in others))

@@ -127,8 +127,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Say in words and numbers where runs differ."""
+    from simcluster.results import compare as compare_runs
     from simcluster.results import load_run
-    from simcluster.runs.compare import compare as compare_runs
 
     if len(runs) < 2:
         raise UsageError(Problem("runs", str(len(runs)), "at least two run folders"))

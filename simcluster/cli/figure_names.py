@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.results import Run, load_run, load_sweep
+from simcluster.results import Run, compare, load_run, load_sweep
 from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep_folder import is_sweep
 from simcluster.what_if.folder import is_whatif, load_whatif
@@ -97,7 +97,6 @@ def _of_runs(runs: list[Run]) -> dict[str, Draw]:
     """Figures that several runs have together."""
     from simcluster.reports.consensus import consensus
     from simcluster.reports.plots import convergence
-    from simcluster.runs.compare import compare
 
     alike = _figures(compare(runs[0], *runs[1:]).plot)
     return {"convergence": partial(convergence, runs), "consensus": partial(consensus, runs), **alike}

@@ -1,7 +1,5 @@
 """Says where runs differ, each against the first: settings, weights, counts, times, metrics, nodes, links.
 
-This file knows run folders. It must not print, and leaves sentences to compare_words.
-
 Counts, weights and metrics are compared exactly: on two backends, or twice on one, they are meant to be the
 same to the last bit. Times are given as a ratio.
 """
@@ -14,12 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simcluster.errors import Problem, UsageError
 from simcluster.runs.prediction import Predicted, links, phases
 from simcluster.runs.unlike import Judgement, unlike, weights_difference
 
 if TYPE_CHECKING:
-    from simcluster.reports.compare_plots import ComparePlots
     from simcluster.runs.folder import RunFolder
 
 COUNTS = ("steps", "messages_sent", "bytes_sent")
@@ -211,37 +207,6 @@ class Pair:
             },
             "transits": {link: pair._asdict() for link, pair in self.transits.items()},
         }
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Runs compared: each pair is the first run and one of the others."""
-
-    pairs: tuple[Pair, ...]
-
-    def describe(self) -> str:
-        """The comparison in words and numbers, plain text of up to about 110 columns."""
-        from simcluster.reports.compare_words import describe
-
-        return "\n\n".join(describe(pair) for pair in self.pairs)
-
-    @property
-    def plot(self) -> ComparePlots:
-        """Plotly figures: predicted_measured."""
-        from simcluster.reports.compare_plots import ComparePlots
-
-        return ComparePlots(self.pairs)
-
-    def to_dict(self) -> dict[str, Any]:
-        """{"pairs": [...]}, as JSON can hold it."""
-        return {"pairs": [pair.to_dict() for pair in self.pairs]}
-
-
-def compare(first: RunFolder, *others: RunFolder) -> Comparison:
-    """Compares each of *others* with *first*. Raises UsageError if there are no others."""
-    if not others:
-        raise UsageError(Problem("runs", f"only {first.folder}", "two runs or more"))
-    return Comparison(tuple(Pair(first, other) for other in others))
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

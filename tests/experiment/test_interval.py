@@ -16,8 +16,7 @@ from simcluster.calibrate import calibrate
 from simcluster.calibrate.write import calibrated_document
 from simcluster.errors import UsageError
 from simcluster.experiment.interval import interval
-from simcluster.results import load_run
-from simcluster.runs.compare import compare
+from simcluster.results import compare, load_run
 from simcluster.topology import load
 from simcluster.topology.replicas import replica, rounds_of
 

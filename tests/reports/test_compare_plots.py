@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.results import Run
-from simcluster.runs.compare import compare
+from simcluster.results import Run, compare
 from simcluster.runs.prediction import steps
 from simcluster.runs.write import write_run
 from simcluster.topology import load

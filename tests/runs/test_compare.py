@@ -13,8 +13,8 @@ import torch
 
 from simcluster.errors import UsageError
 from simcluster.reports.compare_words import columns
-from simcluster.results import Run
-from simcluster.runs.compare import ABSENT, Pair, Setting, compare
+from simcluster.results import Run, compare
+from simcluster.runs.compare import ABSENT, Pair, Setting
 from simcluster.runs.record import Metric, RunRecord
 from simcluster.runs.weights import to_safetensors
 from simcluster.runs.write import write_run

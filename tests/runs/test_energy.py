@@ -8,8 +8,7 @@ import pytest
 
 import simcluster
 from simcluster.reports.report import render
-from simcluster.results import load_run
-from simcluster.runs.compare import compare
+from simcluster.results import compare, load_run
 from simcluster.runs.energy import Bill, bill, bills, total
 from simcluster.runs.record import NodeRecord, RunRecord, Span
 from simcluster.runs.summary import summarize

@@ -24,8 +24,7 @@ from simcluster.errors import CheckpointWarning, UsageError
 from simcluster.experiment.checkpointing import begin_with, last_complete
 from simcluster.experiment.read import read_experiment
 from simcluster.reports.report import render
-from simcluster.results import load_run
-from simcluster.runs.compare import compare
+from simcluster.results import compare, load_run
 from simcluster.runs.folder import check_folder
 from tests.checkpoints.test_restored import SLOW_STAR
 

@@ -44,6 +44,7 @@ def test_a_sweep_is_read_back_whole(swept: Sweep) -> None:
     assert again.folders == swept.folders
     assert [run and run.summary["seed"] for run in again.runs] == [0, 1, 0, 1]
     assert again.plot.measures == swept.plot.measures
+    assert repr(again) == repr(swept) == f"Sweep({str(swept.folder)!r}: 4 points, 0 failed)"
 
 
 def test_report_writes_the_pages_of_a_sweep_again_to_the_byte(swept: Sweep, command: Any) -> None:

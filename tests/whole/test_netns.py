@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from simcluster.runs.compare import compare
+from simcluster.results import compare
 from simcluster.topology import load
 from tests.netns.fidelity import compare_all
 from tests.netns.hosts import LAUNCHER, LAUNCHER_ADDRESS, hosts_of, missing

@@ -12,8 +12,7 @@ import simcluster
 from simcluster.errors import NeedsValues, NodeFailed, UsageError
 from simcluster.experiment.read import read_experiment
 from simcluster.reports.report import write_report
-from simcluster.results import Run
-from simcluster.runs.compare import compare
+from simcluster.results import Run, compare
 from tests.support.root import ROOT
 
 SETTINGS: list[dict[str, Any]] = [
