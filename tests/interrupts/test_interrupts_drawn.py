@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interrupts.case import draw
-from tests.interrupts.trial import BEFORE_OURS, run_trial
+from tests.interrupts.trial import BEFORE_OURS, IN_SITE, run_trial
 
 SEEDS = [
     (7, "sim", "run", "start"),
@@ -22,6 +22,12 @@ def test_a_traceback_is_pythons_own_only_before_our_first_line(file: str, is_ear
     frames = f'  File "/bin/simcluster", line 5, in <module>\n    x\n  File "/a/simcluster/{file}.py", line 7\n    y\n'
     said = f"Traceback (most recent call last):\n{frames}KeyboardInterrupt\n"
     assert bool(BEFORE_OURS.search(said)) == is_early
+
+
+def test_so_is_the_end_of_one_that_still_sets_up_its_path() -> None:
+    said = "Fatal Python error: init_import_site: Failed to import the site module\n  File\nKeyboardInterrupt\n"
+    assert IN_SITE.fullmatch(said)
+    assert not IN_SITE.fullmatch(said + "more")
 
 
 @pytest.mark.parametrize(("seed", "backend", "command", "moment"), SEEDS)

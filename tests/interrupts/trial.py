@@ -39,6 +39,8 @@ BEFORE_OURS = re.compile(
     r'Traceback .*\n(?:  (?!File ".*/simcluster/(?!__init__|__main__)).*\n)*KeyboardInterrupt\s*\Z'
 )
 """Python's answer before our first line. A shell shows 130 for the process then, which SIGINT itself has ended."""
+IN_SITE = re.compile(r"Fatal Python error: init_import_site.*\nKeyboardInterrupt\s*", re.DOTALL)
+"""Said by Python, with exit code 1, if the Ctrl-C comes while it sets up its own path."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,9 @@ def _ending(command: Command, code: int | None) -> list[str]:
         return [f"did not end within {END_S:g} s of the Ctrl-C"]
     problems = []
     said = command.said()
-    if code == -signal.SIGINT and ("Traceback" not in said or BEFORE_OURS.search(said)):
+    if (code == -signal.SIGINT and ("Traceback" not in said or BEFORE_OURS.search(said))) or (
+        code == 1 and IN_SITE.fullmatch(said)
+    ):
         code, said = INTERRUPTED, ""
     if code != INTERRUPTED:
         problems.append(f"exit code {code}: {_tail(command)}")
