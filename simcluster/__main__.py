@@ -1,7 +1,4 @@
-"""`python -m simcluster` is the command `simcluster`, and this is where both begin and end.
-
-This file knows nothing but how to get to the command, and what a Ctrl-C means on the way there and back.
-"""
+"""`python -m simcluster` is the command `simcluster`, and this is where both begin and end."""
 
 import os
 import signal

@@ -1,7 +1,4 @@
-"""What there is to name in files and commands, each with a few words: for `simcluster list` and shell completion.
-
-This file knows the tables of names. It must not know what any of them does.
-"""
+"""What there is to name in files and commands, each with a few words: for `simcluster list` and shell completion."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every error that a user can meet, in two families: the caller's fault and the world's fault.
 
-This file knows nothing of files, nodes or clocks. A bug of ours is an assert or a plain Python error, never one of
-these. Exit codes: 2 for the caller's fault (nothing was written), 1 for a run that failed.
+A bug of ours is an assert or a plain Python error, never one of these. Exit codes: 2 for the caller's fault (nothing
+was written), 1 for a run that failed.
 """
 
 from __future__ import annotations

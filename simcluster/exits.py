@@ -1,7 +1,7 @@
 """How the process ends: in order if it can, and without Python's own ending where that would abort.
 
 Python's ending destroys objects while daemon threads and half-run coroutines still hold tensors, and torch answers that
-with an abort. This file knows threads and signals. It must not know commands or runs.
+with an abort.
 """
 
 from __future__ import annotations

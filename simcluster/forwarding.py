@@ -1,7 +1,7 @@
 """A transport that is another one, seen through: for whoever changes some of its verbs and leaves the rest.
 
-This file knows the interface. It must not know why anybody wraps it. What a transport has beyond the interface (a
-quicker exchange) is not passed on: it would go round the verbs that are changed.
+What a transport has beyond the interface (a quicker exchange) is not passed on: it would go round the verbs that are
+changed.
 """
 
 from __future__ import annotations

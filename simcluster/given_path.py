@@ -1,7 +1,4 @@
-"""Where a user asks for something to be written: one reading of that path for every command and function.
-
-This file knows paths. It must not know what is written there.
-"""
+"""Where a user asks for something to be written: one reading of that path for every command and function."""
 
 from __future__ import annotations
 

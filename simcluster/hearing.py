@@ -1,7 +1,4 @@
-"""A node's news so far: a message, or the loss of a peer, without a wait for either.
-
-This file knows a transport's recv. It must not know a backend, or what is said.
-"""
+"""A node's news so far: a message, or the loss of a peer, without a wait for either."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Files in a folder that may come from somewhere else: no symbolic link in it is followed, nothing outside is touched.
 
 Every function takes the folder as its user named it, which may be a link, and the names below it, none of which may be:
-they are opened one by one relative to the one before, so a link that appears later is refused as well. This file knows
-the operating system's calls. It must not know what is in a file.
+they are opened one by one relative to the one before, so a link that appears later is refused as well.
 """
 
 from __future__ import annotations

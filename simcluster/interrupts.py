@@ -1,8 +1,7 @@
 """Ctrl-C: work that runs is asked to stop where it can, and is torn out of where it is only if it does not listen.
 
 Python raises KeyboardInterrupt between any two instructions. Inside an event loop that loses a callback, and with it a
-task that never ends; inside a destructor it is printed and forgotten. This file knows signals. It must not know what
-runs.
+task that never ends; inside a destructor it is printed and forgotten.
 """
 
 from __future__ import annotations

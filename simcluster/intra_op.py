@@ -1,7 +1,5 @@
 """One thread for each kernel, so that no bit depends on how many cores a machine has.
 
-This file knows torch's number of intra-op threads. It must not know what is computed, nor which threads compute.
-
 OpenMP and MKL keep that number per thread; a new thread begins with the machine's. torch replaces it when the thread
 first asks torch for the number, which a matrix product does not do. Hence every thread that computes calls one of these
 functions before its first kernel.

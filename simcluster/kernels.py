@@ -1,7 +1,4 @@
-"""The kernels that torch chooses on this machine: what they are called, and how to take the same ones everywhere.
-
-This file knows torch's libraries and the environment variables that limit them. It must not know what is computed.
-"""
+"""The kernels that torch chooses on this machine: what they are called, and how to take the same ones everywhere."""
 
 from __future__ import annotations
 

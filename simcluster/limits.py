@@ -1,7 +1,4 @@
-"""The largest counts that a request may state: more could not be counted on the wire, or would never end.
-
-This file knows numbers. It must not know what is counted.
-"""
+"""The largest counts that a request may state: more could not be counted on the wire, or would never end."""
 
 MOST_STEPS = 10**9
 """Steps of a run, and intervals in steps."""

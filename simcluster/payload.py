@@ -1,7 +1,5 @@
 """What a message carries, and how many bytes that is. Both backends count with `sizes_of`, so their counts agree.
 
-This file knows torch and the header's layout. It must not know who sends, to whom, or over what.
-
 A message on the wire is a fixed preamble, a MessagePack header (tag, values, dtype and shape of every tensor) and the
 tensors' raw bytes, one after another. Preamble plus header is the *header*, the tensors are the *body*.
 """

@@ -1,7 +1,4 @@
-"""Streams of randomness keyed by seed and names, so that a new node, metric or plot changes nobody else's draws.
-
-This file knows numpy and torch generators. It must not know who uses them.
-"""
+"""Streams of randomness keyed by seed and names, so that a new node, metric or plot changes nobody else's draws."""
 
 from __future__ import annotations
 

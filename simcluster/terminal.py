@@ -1,7 +1,7 @@
 """Text on its way to a terminal: control characters are shown, never obeyed.
 
-This file knows streams and characters. It must not know what is said. Names, reasons and exceptions come from files,
-own code and other machines, so the command wraps its standard streams in `Visible` once, before anything is said.
+Names, reasons and exceptions come from files, own code and other machines, so the command wraps its standard streams in
+`Visible` once, before anything is said.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Quantities with units, read exactly: "1 Gbps" is 125e6 bytes a second, "0.1 us" the float nearest to 1e-7.
 
-This file knows numbers and units, and no file or key. A unit is never assumed: b and B differ by 8, M and Mi
-by 5 %, and a bare 1000 by whatever its author was thinking of.
+A unit is never assumed: b and B differ by 8, M and Mi by 5 %, and a bare 1000 by whatever its author was thinking of.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A number that a timing-only run does not know: it may be computed with and sent, but nothing may depend on it.
-
-This file knows floats. It must not know who does not compute what.
-"""
+"""A number that a timing-only run does not know: it may be computed with and sent, but nothing may depend on it."""
 
 from __future__ import annotations
 

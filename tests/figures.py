@@ -1,7 +1,4 @@
-"""Makes the figures of docs/figures.md: runs the commands that stand under them. `make figures`, which takes minutes.
-
-This file knows the page and how to start commands. It must not know what they do.
-"""
+"""Makes the figures of docs/figures.md by the commands that stand under them: `make figures`, which takes minutes."""
 
 from __future__ import annotations
 

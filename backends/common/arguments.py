@@ -1,7 +1,4 @@
-"""What an algorithm's author may get wrong in a call, said the same way by every backend.
-
-This file knows the arguments of the transport's verbs. It must not know a backend.
-"""
+"""What an algorithm's author may get wrong in a call, said the same way by every backend."""
 
 from __future__ import annotations
 

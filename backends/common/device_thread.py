@@ -1,7 +1,6 @@
 """A real node's device: one thread that does one piece of work at a time, in the order asked for.
 
-This file must not know what the work is. The thread is a daemon: work without an end does not keep a process from
-ending, which an executor's would.
+The thread is a daemon: work without an end does not keep a process from ending, which an executor's would.
 """
 
 from __future__ import annotations

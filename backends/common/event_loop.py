@@ -1,7 +1,7 @@
 """How a loop is run until a node's own task is done, on every backend where time is real.
 
 asyncio stops the whole loop at a sys.exit() in some task, and a node would end without a word about what happened. This
-file knows asyncio's tasks, and what a Ctrl-C does to them. It must not know what runs.
+file knows asyncio's tasks, and what a Ctrl-C does to them.
 """
 
 from __future__ import annotations

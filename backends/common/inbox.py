@@ -1,8 +1,4 @@
-"""The receiving half of a node, on both backends: who waits for what, and what they are told when a peer goes.
-
-This file knows asyncio's futures, the mailbox and losses. It must not know how messages travel, sockets or the
-simulator: a backend puts in what arrives and says who is gone.
-"""
+"""The receiving half of a node, on both backends: who waits for what, and what they are told when a peer goes."""
 
 from __future__ import annotations
 

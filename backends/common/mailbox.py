@@ -1,8 +1,4 @@
-"""Matches messages that arrived to receivers that wait. Pure: both backends put the same one under their `recv`.
-
-This file knows order and matching. It must not know a clock, a socket or a loop; a receiver is any object, and the
-caller wakes it.
-"""
+"""Matches messages that arrived to receivers that wait. Pure: both backends put the same one under their `recv`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which of all the things that went wrong is a run's error, and who was lost on the way.
-
-This file knows reports and their order. It must not know processes, loops or when patience is lost: everything in it is
-plain.
-"""
+"""Which of all the things that went wrong is a run's error, and who was lost on the way."""
 
 from __future__ import annotations
 

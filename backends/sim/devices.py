@@ -1,8 +1,4 @@
-"""How long a piece of work takes on a node's device: measured, or roofline and overhead; then what slows it down.
-
-This file knows costs and device numbers. It must not know clocks or messages, nor how slowness is drawn: that is
-`stragglers`.
-"""
+"""How long a piece of work takes on a node's device: measured, or roofline and overhead; then what slows it down."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What came of a simulated run: the error that it died of, if it did, and who was lost on the way.
-
-This file knows failures of nodes and what a fault plan explains of them. It must not know records or files.
-"""
+"""What came of a simulated run: the error that it died of, if it did, and who was lost on the way."""
 
 from __future__ import annotations
 

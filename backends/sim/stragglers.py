@@ -1,7 +1,5 @@
 """What slows a device down, in virtual time: factors drawn for every piece of work, or a state that lives on.
 
-This file knows straggler models, one stream of randomness per node, and times. It must not know costs or messages.
-
 Where the factor changes in the middle of a piece of work, its time is that after which the speed 1/factor, summed up
 over time, comes to the work: exact, with no time step.
 """

@@ -1,7 +1,4 @@
-"""Real TCP between processes: `run_cluster` is what `--backend sockets` calls.
-
-This file knows how to get from a plain call into a loop. It must not know what happens in there.
-"""
+"""Real TCP between processes: `run_cluster` is what `--backend sockets` calls."""
 
 from __future__ import annotations
 

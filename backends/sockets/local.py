@@ -1,7 +1,6 @@
 """A whole cluster in one process and one loop, over real loopback connections with real handshakes.
 
-For tests of the transport's promises, which then take milliseconds a cluster. This file knows meshes and
-bodies. It must not know processes or launchers.
+For tests of the transport's promises, which then take milliseconds a cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The transport over torch.distributed: `run_cluster` is what `--backend torch` calls, in each of a run's processes.
-
-This file knows how a process finds its rank, or starts the others. It must not know what happens in a run.
-"""
+"""The transport over torch.distributed: `run_cluster` is what `--backend torch` calls, in each of a run's processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What ranks tell each other beside their messages, in the store where they met: who is here, ready, alive, waiting.
-
-This file knows keys, heartbeats and patience. It must not know messages, nor what is done about a rank that is silent.
-"""
+"""What ranks tell each other beside their messages, in the store where they met: who is here, ready, alive, waiting."""
 
 from __future__ import annotations
 

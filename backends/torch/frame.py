@@ -1,7 +1,5 @@
 """How a message becomes two tensors on its way, and a message again: pure, and nothing here is ever unpickled.
 
-This file knows the layout only. It must not know groups, threads or loops.
-
 A *lead* of four numbers (kind, bytes of the header, bytes of the buffer, number of the message on its stream) goes
 first, so that the receiver can make room. Then one buffer: the MessagePack header and the tensors' raw bytes, each part
 on a boundary of 64 bytes, as torch aligns its own: kernels then take the same way, and sums the same bits.

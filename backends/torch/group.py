@@ -1,8 +1,7 @@
 """A gloo group of one run: who is in it, where they meet, and how it is ended.
 
-This file knows torch.distributed. It must not know messages, algorithms or the order of a run. The group is the run's
-own, beside whatever group a process may have already, NCCL's or MPI's: what travels here are bytes of the host's memory
-and several streams at once, of which gloo alone takes care.
+The group is the run's own, beside whatever group a process may have already, NCCL's or MPI's: what travels here are
+bytes of the host's memory and several streams at once, of which gloo alone takes care.
 """
 
 from __future__ import annotations

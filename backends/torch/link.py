@@ -2,9 +2,6 @@
 
 A peer that dies in the middle of a buffer leaves gloo waiting for the rest of it for ever. The control lane, which
 waits for news all the time, is told; threads that gloo has forgotten are daemons.
-
-This file knows frames, threads and a group. It must not know mailboxes or algorithms: what happens is told to its
-owner, always in the owner's loop.
 """
 
 from __future__ import annotations

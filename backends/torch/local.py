@@ -1,7 +1,4 @@
-"""A whole cluster in one process and one loop, over real gloo connections on loopback: for tests of the promises.
-
-This file knows groups and bodies. It must not know processes or how a run begins.
-"""
+"""A whole cluster in one process and one loop, over real gloo connections on loopback: for tests of the promises."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A process's part in a run: meets the others, runs the program, hands in what came of it; rank 0 puts all together.
-
-This file knows the order in which a rank lives. It must not know who started its process.
-"""
+"""A process's part in a run: meets the others, runs the program, hands in what came of it; rank 0 puts all together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a rank hands in when its part is over, and what a run's record is made of: the work of rank 0.
-
-This file knows records and failures. It must not know groups, loops or processes.
-"""
+"""What a rank hands in when its part is over, and what a run's record is made of: the work of rank 0."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The backend's own options, and what it does not do: all checked at once, before anything is started.
-
-This file knows what may be asked for. It must not know how it is done.
-"""
+"""The backend's own options, and what it does not do: all checked at once, before anything is started."""
 
 from __future__ import annotations
 

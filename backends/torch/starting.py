@@ -1,7 +1,7 @@
 """A run whose processes nobody has started: this one is rank 0, the others are started here, on loopback.
 
-This file knows processes and pipes. It must not know what they compute. A started process reads what it is to do from
-its standard input, and ends when that does: with this process, however that ends.
+A started process reads what it is to do from its standard input, and ends when that does: with this process, however
+that ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One node's view of its cluster over torch.distributed: simcluster.transport.Transport, promise by promise.
-
-This file knows ranks, messages and loss. It must not know how a process came to its rank, nor who watches.
-"""
+"""One node's view of its cluster over torch.distributed: simcluster.transport.Transport, promise by promise."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Which algorithms cut a model up between ranks, so that it can be found out before a run whether they can.
 
-This file knows names and who cuts. It must not know experiments, files or devices. The algorithms raise the same when
-they are called all the same.
+The algorithms raise the same when they are called all the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which algorithms may go on in a group that is formed anew: they say so themselves.
-
-This file knows functions. It must not know what becomes of a loss.
-"""
+"""Which algorithms may go on in a group that is formed anew: they say so themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the algorithms hold beside a replica, in copies of the trainable parameters: the same size as gradients.
 
-This file knows how many messages an algorithm keeps at once. It must not know sizes, devices or backends. Messages are
-counted where they are held: a send holds a frozen copy until it has left, a message that arrived is held until used.
+Messages are counted where they are held: a send holds a frozen copy until it has left, a message that arrived is held
+until used.
 """
 
 from __future__ import annotations

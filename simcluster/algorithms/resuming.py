@@ -1,7 +1,4 @@
-"""What becomes of each algorithm whose run is resumed: the bits of one that never stopped, or going on from there.
-
-This file knows names and settings of algorithms. It must not know checkpoints or files.
-"""
+"""What becomes of each algorithm whose run is resumed: the bits of one that never stopped, or going on from there."""
 
 from __future__ import annotations
 

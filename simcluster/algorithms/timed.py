@@ -1,7 +1,4 @@
-"""An algorithm's own arithmetic on the device's clock: its cost is counted once for each kind of work and shapes.
-
-This file knows tensors and costs. It must not know messages, or what the arithmetic is for.
-"""
+"""An algorithm's own arithmetic on the device's clock: its cost is counted once for each kind of work and shapes."""
 
 from __future__ import annotations
 

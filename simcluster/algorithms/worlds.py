@@ -1,7 +1,6 @@
 """What an algorithm cannot be run with: settings that do not fit the world, or each other. Asked before a run.
 
-This file knows world sizes and settings. It must not know files, devices or backends. The algorithms raise the same
-when they are called all the same.
+The algorithms raise the same when they are called all the same.
 """
 
 from __future__ import annotations

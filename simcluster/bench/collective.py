@@ -1,8 +1,4 @@
-"""How long one collective operation takes on a topology, and what it sends: simulated, without values.
-
-This file knows operations, schedules and what they must be told of a topology. It must not know how a schedule works,
-nor how the simulator does.
-"""
+"""How long one collective operation takes on a topology, and what it sends: simulated, without values."""
 
 from __future__ import annotations
 

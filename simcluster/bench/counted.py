@@ -1,7 +1,4 @@
-"""A node that counts the bytes of tensors it sends, without headers.
-
-This file knows the transport's verbs and sizes. It must not know who sends what, or why.
-"""
+"""A node that counts the bytes of tensors it sends, without headers."""
 
 from __future__ import annotations
 

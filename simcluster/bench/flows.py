@@ -1,7 +1,4 @@
-"""Reads plain flows: who sends how many bytes to whom, from when on, with no algorithm behind it.
-
-This file knows the file's format and a topology's names. It must not know how a flow is timed.
-"""
+"""Reads plain flows: who sends how many bytes to whom, from when on, with no algorithm behind it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """What a schedule should know of a network: who is near whom, who stands together, whose links are slow.
 
 An algorithm cannot see the topology, so orders, sites and shares are worked out here and handed to it.
-
-This file knows topologies, ranks and shares of bytes. It must not know how anything is simulated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the simulator itself costs, on a case that anyone can repeat: one all-reduce on a star.
-
-This file knows a topology, a collective and the clock on the wall. It must not know how the simulator works.
-"""
+"""What the simulator itself costs, on a case that anyone can repeat: one all-reduce on a star."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """From samples to numbers: what the way between two nodes is like, then what each link must be like. Arithmetic only.
 
-This file knows samples, routes and least squares. It must not know clocks, transports or files.
-
 A message of m bytes takes o_s + L + m / B + o_r: the sender's and the receiver's overhead, the latency and the
 bandwidth of the way (LogGP; Alexandrov, Ionescu, Schauser and Scheiman 1995). Everything starts from medians, so a
 pause of the machine here and there changes nothing.

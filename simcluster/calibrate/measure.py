@@ -1,7 +1,5 @@
 """The measuring program: every node runs it, in place of an algorithm, on any backend.
 
-This file knows messages, work and the run's clock. It must not know topologies, nor what is concluded from samples.
-
 Everything is measured in rounds: one sample of each kind for each pair of nodes, then a rehearsed step of all nodes
 with the workload's work. So a disturbance of a second or two spoils a round, never all samples of one link. In a round
 the nodes take turns, by rank, and no measurement meets another one's traffic: the node whose turn it is measures with

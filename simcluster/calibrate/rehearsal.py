@@ -1,7 +1,5 @@
 """A rehearsed step: every node computes a gradient, all exchange it, every node applies it.
 
-This file knows two patterns of messages. It must not know how long anything takes, nor what is concluded from it.
-
 The measuring program rehearses on the real nodes, and the same coroutine runs in the simulator on what was fitted: by
 how much the two differ is what the fitted numbers do not say.
 """

@@ -1,7 +1,5 @@
 """Tells disturbed rounds from the others, and sets disturbed samples aside.
 
-This file knows rows of samples and robust statistics. It must not know what a sample measures, apart from witnesses.
-
 A pause of the machine only ever makes a sample longer. A round is disturbed if a witness says so: a loop that woke up
 late, or CPU time that the host of a virtual machine kept. A single sample is if it is far above the same sample of the
 other rounds. Where more than a third of the rounds look disturbed, that is how the machine is: none is set aside, and

@@ -1,7 +1,6 @@
 """Calibrates a cluster: runs the measuring program on a backend and fits what it noted.
 
-This file knows the order of a calibration. It imports no backend: the one line that turns a name into a module does so
-at run time, as for experiments.
+It imports no backend: the one line that turns a name into a module does so at run time, as for experiments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a measuring run notes, by name: exchanges between pairs of nodes, and pieces of work.
-
-This file knows how samples travel as metrics of a node's record. It must not know how they are taken or evaluated.
-"""
+"""What a measuring run notes, by name: exchanges between pairs of nodes, and pieces of work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How far the rounds of a calibration lie apart, as factors of its medians, and how far a rehearsed step lies off them.
-
-This file knows fits and the document that they make. It must not know how anything was measured.
-"""
+"""The spread of a calibration's rounds, as factors of its medians, and how far a rehearsed step lies off them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Witnesses of a disturbance: how late a node's event loop wakes up, and the CPU time that a host of virtual machines
 kept from this one.
-
-This file knows asyncio's clock and /proc/stat. It must not know what is measured meanwhile, nor judge anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Writes a calibration as a topology file: the cluster as it was given, with measured numbers, their spread, the date.
-
-This file knows the keys of a topology file and how numbers are written. It must not know how they were measured.
-"""
+"""Writes a calibration as a topology file: the given cluster with measured numbers, their spread, and the date."""
 
 from __future__ import annotations
 

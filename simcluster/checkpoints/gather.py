@@ -1,8 +1,4 @@
-"""Joins what ranks hand in to checkpoints: a step's when all are there, or rank 0's with what the others had last.
-
-This file knows ranks, steps and what a full disk means: a warning, and training goes on. It must not know a backend,
-nor in which thread it is called; one at a time.
-"""
+"""Joins what ranks hand in to checkpoints: a step's when all are there, or rank 0's with what the others had last."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A node's side of checkpoints: when one is due, what is copied for it, and who takes it.
-
-This file knows replicas and a channel. It must not know files, other ranks, or a backend.
-"""
+"""A node's side of checkpoints: when one is due, what is copied for it, and who takes it."""
 
 from __future__ import annotations
 

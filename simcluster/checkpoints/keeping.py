@@ -1,7 +1,4 @@
-"""What a backend is given to do with checkpoints: where shards go, and what ranks begin with.
-
-This file knows shards and ranks. It must not know a backend, nor folders.
-"""
+"""What a backend is given to do with checkpoints: where shards go, and what ranks begin with."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The one small file that makes a checkpoint complete: which step, whose run, which files with which digests.
-
-This file knows its fields. It must not know tensors or folders.
-"""
+"""The one small file that makes a checkpoint complete: which step, whose run, which files with which digests."""
 
 from __future__ import annotations
 

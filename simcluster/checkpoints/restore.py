@@ -1,7 +1,4 @@
-"""A checkpoint as the ranks of a new run get it back: the same ranks, or others to which it is dealt out anew.
-
-This file knows manifests, shards and how a whole is cut. It must not know backends or how training goes on.
-"""
+"""A checkpoint as the ranks of a new run get it back: the same ranks, or others to which it is dealt out anew."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What one rank hands in for a checkpoint, and what it is given back: bytes that any process can pass on.
-
-This file knows replicas, generators and formats. It must not know folders, other ranks or who carries it.
-"""
+"""What one rank hands in for a checkpoint, and what it is given back: bytes that any process can pass on."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@
 
 The manifest is renamed into place last, and what an older one needs goes after that; so whatever ends in between, the
 last complete checkpoint is there. A folder may come from somewhere else, so no link in it is followed, and of what is
-in it only files that a store could have written are removed. This file knows names and digests. It must not know
-tensors, ranks or experiments.
+in it only files that a store could have written are removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Nested values as plain JSON, their tensors apart, and the way back. No pickle.
-
-This file knows tensors, numbers, lists and dicts. It must not know what they are for.
-"""
+"""Nested values as plain JSON, their tensors apart, and the way back. No pickle."""
 
 from __future__ import annotations
 

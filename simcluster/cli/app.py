@@ -1,8 +1,4 @@
-"""The command `simcluster`: arguments in, exit codes out. 0 done, 1 the run failed, 2 the request was wrong.
-
-This file knows commands and what they print. It must not know how anything is done; heavy modules are imported inside
-the commands, so that `--help` and completion stay quick.
-"""
+"""The command `simcluster`: arguments in, exit codes out. 0 done, 1 the run failed, 2 the request was wrong."""
 
 from __future__ import annotations
 

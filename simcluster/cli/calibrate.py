@@ -1,7 +1,4 @@
-"""The command `simcluster calibrate`: arguments in, a topology file with measured numbers out.
-
-This file knows the command's options and what it prints. It must not know how anything is measured.
-"""
+"""The command `simcluster calibrate`: arguments in, a topology file with measured numbers out."""
 
 from __future__ import annotations
 

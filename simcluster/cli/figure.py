@@ -1,7 +1,4 @@
-"""The command `simcluster figure`: the folder of a run, a sweep or a what-if in, one figure as a file out.
-
-This file knows the command's options and what it prints. It must not know how anything is drawn.
-"""
+"""The command `simcluster figure`: the folder of a run, a sweep or a what-if in, one figure as a file out."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which figures a folder has, and each by its name: what `simcluster figure` draws.
-
-This file knows the folders of runs, sweeps and what-ifs, and their figures' names and settings. It must not draw, nor
-know files of figures.
-"""
+"""Which figures a folder has, and each by its name: what `simcluster figure` draws."""
 
 from __future__ import annotations
 

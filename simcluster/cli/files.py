@@ -1,7 +1,4 @@
-"""Files that a command writes for its user: whole or not at all, and a sentence if they cannot be.
-
-This file knows paths and how the operating system refuses them. It must not know what is written.
-"""
+"""Files that a command writes for its user: whole or not at all, and a sentence if they cannot be."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What ssh starts on a real node. On its own, so that it is there before anything large has been imported.
-
-This file knows the name of the backend that has real nodes, and imports it only when it is asked to serve.
-"""
+"""What ssh starts on a real node. On its own, so that it is there before anything large has been imported."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`--log-format`, `--log-level` and `--loki`, for every command that goes on for a while.
-
-This file knows options and exit codes. It must not know how a line is written or pushed.
-"""
+"""`--log-format`, `--log-level` and `--loki`, for every command that goes on for a while."""
 
 from __future__ import annotations
 

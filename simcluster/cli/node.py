@@ -1,7 +1,4 @@
-"""The commands `simcluster node` and `simcluster key`: what somebody types at a real node, or what ssh types there.
-
-This file knows the commands' options and what they print. It must not know how a node joins or lives.
-"""
+"""The commands `simcluster node` and `simcluster key`: what somebody types at a real node, or what ssh types there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What commands take: names that a shell completes, and the options of more than one command or of a long one.
-
-This file knows options. It must not know what a command does with them.
-"""
+"""What commands take: names that a shell completes, and the options of more than one command or of a long one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The options of `run` and `resume` that are for real nodes: where they meet, how they are started, who may join.
-
-This file knows options and what the sockets backend calls them. It must not know what a backend does with them.
-"""
+"""The options of `run` and `resume` that are for real nodes: where they meet, how they are started, who may join."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command `simcluster replay`: a real run once more, in its own order; or its work on another cluster.
-
-This file knows the command's options and what it prints. It must not know how anything is replayed.
-"""
+"""The command `simcluster replay`: a real run once more, in its own order; or its work on another cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command `simcluster resume`: a run's folder in, the rest of that run.
-
-This file knows the command's options and what it prints. It must not know checkpoints.
-"""
+"""The command `simcluster resume`: a run's folder in, the rest of that run."""
 
 from __future__ import annotations
 

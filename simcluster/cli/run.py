@@ -1,7 +1,4 @@
-"""The command `simcluster run`: an experiment in, a run folder out.
-
-This file knows the command's options and what it prints. It must not know how anything is run.
-"""
+"""The command `simcluster run`: an experiment in, a run folder out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What `--set KEY=VALUE` and `--option KEY=VALUE` mean on a command line.
-
-This file knows texts and YAML values. It must not know which keys there are.
-"""
+"""What `--set KEY=VALUE` and `--option KEY=VALUE` mean on a command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the command shows: the numbers of a run, tables, a bar while it takes long.
-
-This file knows terminals. It must not know how the numbers came about.
-"""
+"""What the command shows: the numbers of a run, tables, a bar while it takes long."""
 
 from __future__ import annotations
 

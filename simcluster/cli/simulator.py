@@ -1,7 +1,4 @@
-"""The commands without an experiment: `simcluster flows` and `simcluster bench`.
-
-This file knows options and what is printed. It must not know how anything is simulated or measured.
-"""
+"""The commands without an experiment: `simcluster flows` and `simcluster bench`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command `simcluster sweep`: an experiment and swept values in, a folder of runs and one table out.
-
-This file knows the command's options and what it prints. It must not know how anything is run.
-"""
+"""The command `simcluster sweep`: an experiment and swept values in, a folder of runs and one table out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The commands `simcluster topology check` and `draw`: a file in, words or a page out.
-
-This file knows options and what is printed. It must not know what a topology is.
-"""
+"""The commands `simcluster topology check` and `draw`: a file in, words or a page out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command `simcluster export`, and `--track` of `run` and `sweep`: to MLflow, Weights & Biases, TensorBoard.
-
-This file knows options. It must not know any tracker.
-"""
+"""The command `simcluster export`, and `--track` of `run` and `sweep`: to MLflow, Weights & Biases, TensorBoard."""
 
 from __future__ import annotations
 

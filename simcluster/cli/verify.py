@@ -1,7 +1,4 @@
-"""The command `simcluster verify`: an algorithm in, a table of what holds of it out.
-
-This file knows options and what is printed. It must not know how anything is checked.
-"""
+"""The command `simcluster verify`: an algorithm in, a table of what holds of it out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`--watch`: a live view of a run on standard error, in place of the bar.
 
-This file knows terminals. It must not know how a run is told of, nor what is drawn. Without a terminal there is none.
+Without a terminal there is none.
 """
 
 from __future__ import annotations

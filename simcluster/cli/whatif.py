@@ -1,7 +1,4 @@
-"""The command `simcluster whatif`: an experiment and a goal in; what holds it up and what to buy, in sentences, out.
-
-This file knows the command's options and what it prints. It must not know how an answer is found.
-"""
+"""The command `simcluster whatif`: an experiment and a goal in; what holds it up and what to buy, in sentences, out."""
 
 from __future__ import annotations
 

@@ -7,8 +7,6 @@ less than 0 (`shares`). In a ring everybody waits for the slowest: 2 (p-1)/p M/B
 sums are on their way while later pieces are still pushed; that costs about one piece more than the bound.
 
 With equal shares this is the ring, which is as good then, and takes fewer and larger messages.
-
-This file knows ranks, shares and one vector. It must not know a backend, a topology, nor what the vector is for.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ p; 2 c (a + M/B) up and down, which is the all-reduce; a barrier takes 2 c a. M 
 The place of a rank in the tree is a number of c bits; its parent's is the same without the highest of them. Every p
 takes c rounds, not only if the tree is full, since the last rank has the last place of all, at the end of the longest
 way: a send is eager, so who has fewer children is through earlier, and nobody has to wait for the end of a round.
-
-This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
 """
 
 from __future__ import annotations

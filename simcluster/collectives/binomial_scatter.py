@@ -2,8 +2,6 @@
 
 With p = 2^k ranks, M bytes, latency a and bandwidth B, on a full-duplex star: lg p a + (p-1)/p M/B. For other p it is
 at most ceil(lg p) a + (p-1)/p M/B, and a little less: no tree whose sends are eager takes the whole of that.
-
-This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
 """
 
 from __future__ import annotations

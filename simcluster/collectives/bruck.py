@@ -3,8 +3,6 @@
 With p ranks, M bytes, latency a, bandwidth B and c = ceil(lg p), on a full-duplex star: all-gather and, backwards,
 reduce-scatter take c a + (p-1)/p M/B; the all-to-all takes lg p (a + M/(2B)) for p = 2^k, in general c a + (n_0 + ... )
 M/(pB), where n_k of the numbers below p have bit k; the barrier (Hensgen, Finkel and Manber 1988) takes c a.
-
-This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 With p ranks, M bytes, latency a and bandwidth B: (p-1) (a + M/B) on a full-duplex star, and M bytes from all ranks but
 the last.
-
-This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The step that every ring is made of: send one way while receiving from the other.
-
-This file knows two peers and one tag. It must not know what is exchanged.
-"""
+"""The step that every ring is made of: send one way while receiving from the other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A list of tensors as one vector, and back: schedules cut vectors, models have lists.
-
-This file knows shapes. It must not know ranks.
-"""
+"""A list of tensors as one vector, and back: schedules cut vectors, models have lists."""
 
 from __future__ import annotations
 

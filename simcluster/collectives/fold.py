@@ -2,8 +2,6 @@
 
 p = 2^f + rest. The odd ones of the first 2 rest ranks are folded away into the even ones before them. The 2^f that are
 left have the places 0, 1, ... in the order of their ranks.
-
-This file knows ranks and one vector. It must not know what is done between folding and unfolding.
 """
 
 from __future__ import annotations

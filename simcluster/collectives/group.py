@@ -1,7 +1,4 @@
-"""The members of a group as if they were all there is: ranks 0, 1, ... in the order of their own, and nobody else.
-
-This file knows ranks and tags. It must not know how a group comes about, or what is sent.
-"""
+"""The members of a group as if they were all there is: ranks 0, 1, ... in the order of their own, and nobody else."""
 
 from __future__ import annotations
 

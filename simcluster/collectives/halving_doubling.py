@@ -5,8 +5,6 @@ takes 2 lg p a + 2 (p-1)/p M/B, the reduce-scatter half of that; for other p, wi
 takes (2+2f) a + 2 M/B + 2 (2^f - 1)/2^f M/B. As few bytes as a ring for p = 2^k, in far fewer rounds.
 
 The largest messages go to the first partners: near first, and they stay off the far, usually slower, links.
-
-This file knows ranks and one vector. It must not know a backend, nor what the vector is for.
 """
 
 from __future__ import annotations

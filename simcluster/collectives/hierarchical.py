@@ -3,8 +3,6 @@
 With two sites of m ranks, M bytes, latency a1 and bandwidth B inside, a2 and Bt across, the all-reduce takes
 2 (m-1) (a1 + M/(mB)) + 2 (a2 + max(M/(2 Bt), M/(2mB))): a ring inside, each part of M/m by its owners across, a ring
 inside. Of G sites the owners make a ring of G. Sites may differ in size: a part then ends where it ends in any of them.
-
-This file knows ranks, sites as lists of ranks, and tensors. It must not know a backend, nor a topology.
 """
 
 from __future__ import annotations

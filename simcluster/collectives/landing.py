@@ -1,7 +1,5 @@
 """Where what is still to come is to be put, so that a transport that can do so receives it there.
 
-This file knows a peer, tags and memory. It must not know what is received, nor a backend.
-
 A transport may have a method `land(source, tag, place)`: the tensor of the next message from *source* under *tag* is
 then received into *place*, if it is of that dtype and shape. It returns None if that message is here already, or on
 its way; else a function that gives *place* back: what has come there and has not been received is then moved.

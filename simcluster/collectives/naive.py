@@ -4,8 +4,7 @@ With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: a + (p-
 from everyone (broadcast, reduce, all-reduce); a + (p-1)/p M/B where parts of M/p do (the others). The direct all-reduce
 is a reduce-scatter and an all-gather of parts: 2 (a + (p-1)/p M/B).
 
-This file knows ranks and tensors. It must not know a backend, nor what the tensors are for. Sums are taken in rank
-order, whatever arrives first.
+Sums are taken in rank order, whatever arrives first.
 """
 
 from __future__ import annotations

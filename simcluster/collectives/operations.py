@@ -4,8 +4,6 @@ Tensors may have any shape and dtype that a message may carry; those of differen
 summed. What is summed is summed in an order that the schedule fixes, never in order of arrival. *settings* are those of
 the schedule: `first` ("near" or "far" partners first), `sites`, `weights`, `pieces`. On some of the ranks, or with
 other neighbours: `subgroup(node, ranks)` in place of the node.
-
-This file knows operations and shapes. It must not know how a schedule works, a backend, or a topology.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """In pairs: in round k each rank sends to the k-th rank behind it, so no link is ever shared.
 
 With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: (p-1) (a + M/(pB)).
-
-This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 With p ranks, M bytes, latency a, bandwidth B and f = floor(lg p), on a full-duplex star: the all-reduce takes
 lg p (a + M/B) for p = 2^k, else (2+f) (a + M/B), with ranks folded away; the all-gather lg p a + (p-1)/p M/B for
 p = 2^k; the barrier lg p a, else (2+f) a. The fewest latencies there can be: for what is small.
-
-This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
 """
 
 from __future__ import annotations

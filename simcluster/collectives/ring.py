@@ -3,8 +3,6 @@
 With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: reduce-scatter and all-gather take
 (p-1) (a + M/(pB)), the all-reduce twice that, and every rank sends (p-1)/p M bytes, or twice that. A broadcast as
 scatter and all-gather (van de Geijn 1994) takes (c+p-1) a + 2 (p-1)/p M/B with c = ceil(lg p). A barrier takes (p-1) a.
-
-This file knows ranks and tensors. It must not know a backend, nor what the tensors are for.
 """
 
 from __future__ import annotations

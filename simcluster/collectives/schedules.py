@@ -1,7 +1,4 @@
-"""Which schedules each collective operation has, and by which names: for the operations, the command line and tests.
-
-This file knows functions by name. It must not know what they do.
-"""
+"""Which schedules each collective operation has, and by which names: for the operations, the command line and tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Some ranks of a cluster, in an order of their own, as if they were all there is: any collective runs on them.
 
 The order of the list is the order of neighbours: in a ring each rank sends to the one behind it in the list.
-
-This file knows ranks. It must not know a backend, a schedule, or what is sent.
 """
 
 from __future__ import annotations

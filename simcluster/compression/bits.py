@@ -1,7 +1,4 @@
-"""Small whole numbers, several to a byte.
-
-This file knows uint8 tensors. It must not know what the numbers mean.
-"""
+"""Small whole numbers, several to a byte."""
 
 from __future__ import annotations
 

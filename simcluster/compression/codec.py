@@ -1,7 +1,4 @@
-"""One stream of compressed tensors at one node: encodes what it sends, decodes what others sent in the same layout.
-
-This file knows compressors, what they cost, and the residual of error feedback. It must not know ranks or tags.
-"""
+"""One stream of compressed tensors at one node: encodes what it sends, decodes what others sent in the same layout."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What every compressor is: settings that can be written in a file, and two functions of a vector.
-
-This file knows pydantic and tensors. It must not know a particular compressor, nor who sends to whom.
-"""
+"""What every compressor is: settings that can be written in a file, and two functions of a vector."""
 
 from __future__ import annotations
 

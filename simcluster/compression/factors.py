@@ -2,8 +2,6 @@
 
 Vogels, Karimireddy and Jaggi 2019, algorithm 1: P = mean of M_i Q, orthogonalised; Q = mean of M_i^T P; the mean of all
 M_i is taken for P Q^T. Each rank keeps what of its own M_i that leaves out: M_i - P (M_i^T P)^T.
-
-This file knows matrices and one all-reduce. It must not know a schedule.
 """
 
 from __future__ import annotations

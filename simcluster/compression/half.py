@@ -1,7 +1,4 @@
-"""Half as many bytes: floats of 16 bits.
-
-This file knows two formats of numbers. It must not know who sends them.
-"""
+"""Half as many bytes: floats of 16 bits."""
 
 from __future__ import annotations
 

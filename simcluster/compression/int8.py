@@ -2,8 +2,6 @@
 
 The least value travels itself, so a block may lie anywhere (weights of a normalisation, all near 1, included), and a
 block of one value is exact.
-
-This file knows numbers and blocks. It must not know who sends them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The kinds of compression by name, and the type of setting that names one.
-
-This file knows names and keys. It must not know what a compressor does.
-"""
+"""The kinds of compression by name, and the type of setting that names one."""
 
 from __future__ import annotations
 

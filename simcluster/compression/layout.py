@@ -1,7 +1,4 @@
-"""What a stream of compressed tensors is made of, and what its sender remembers from one to the next.
-
-This file knows shapes and generators. It must not know compressors, ranks or messages.
-"""
+"""What a stream of compressed tensors is made of, and what its sender remembers from one to the next."""
 
 from __future__ import annotations
 

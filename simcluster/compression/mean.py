@@ -4,8 +4,6 @@ What was quantised is summed chunk by chunk, and the mean of a chunk is compress
 2019, DoubleSqueeze; Tang et al. 2021, 1-bit Adam, section 4.2): 2 (p-1)/p small forms sent by every rank, where a ring
 sends as many whole ones. A few chosen numbers go to everybody as they are: p-1 small forms. Factors of matrices are
 averaged by any all-reduce. All sums are taken by rank.
-
-This file knows ranks and compressors by how they may be summed. It must not know what the tensors are for.
 """
 
 from __future__ import annotations

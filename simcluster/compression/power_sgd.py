@@ -3,8 +3,6 @@
 Vogels, Karimireddy and Jaggi 2019 (PowerSGD), algorithms 1 and 2: P = M Q, orthogonalised, Q = M^T P, and M is taken
 for P Q^T. Both are linear in M, so ranks can average them by all-reduce (simcluster.compression.mean). Vectors, and
 matrices that would not become smaller, travel as they are.
-
-This file knows matrices. It must not know who sends them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Alistarh et al. 2017 (QSGD), section 3.1 and the buckets of section 4: E[Q(v)] = v, and
 E|Q(v) - v|^2 <= min(d/s^2, sqrt(d)/s) |v|^2 for s levels and buckets of d numbers.
-
-This file knows vectors and bits. It must not know who sends them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Wangni et al. 2018 (unbiased, each number scaled by d/k), or with error feedback Stich, Cordonnier and Jaggi 2018,
 definition 2.1 (not scaled: a contraction by 1 - k/d on average).
-
-This file knows vectors and seeds. It must not know who sends them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Bernstein et al. 2018 (signSGD: signs alone; the sign of the sum of everybody's is their majority vote), Karimireddy et
 al. 2019, algorithm 1 (scaled by the mean amount, with error feedback, without which the method need not converge).
-
-This file knows vectors and bits. It must not know who sends them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Everybody sends something to everybody, at once, and has what everybody sent.
 
 With p ranks, m bytes to each, latency a and bandwidth B: a + (p-1) m/B on a full-duplex star.
-
-This file knows ranks and tags. It must not know what the tensors are for.
 """
 
 from __future__ import annotations

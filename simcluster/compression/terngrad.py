@@ -1,8 +1,6 @@
 """Two bits a number: -1, 0 or 1 times the largest amount in its tensor, drawn so that the mean is right.
 
 Wen et al. 2017 (TernGrad), equation 1: each number keeps its sign with the probability |v_i| / max |v|.
-
-This file knows vectors and bits. It must not know who sends them.
 """
 
 from __future__ import annotations

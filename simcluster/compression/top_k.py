@@ -2,8 +2,6 @@
 
 Stich, Cordonnier and Jaggi 2018, definition 2.1: |C(v) - v|^2 <= (1 - k/d) |v|^2, which with error feedback is enough
 to converge like the dense method.
-
-This file knows vectors. It must not know who sends them.
 """
 
 from __future__ import annotations

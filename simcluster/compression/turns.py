@@ -1,7 +1,4 @@
-"""A gate that tasks pass one at a time, in the order in which they took a number.
-
-This file knows asyncio. It must not know what is done behind the gate.
-"""
+"""A gate that tasks pass one at a time, in the order in which they took a number."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reads one mapping of a document, key by key, and notes every problem instead of stopping at the first.
-
-This file knows documents, units and spelling. It must not know what a topology is.
-"""
+"""Reads one mapping of a document, key by key, and notes every problem instead of stopping at the first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The files of people's own code: which of them a node on another machine needs, and where it finds them there.
-
-This file knows paths and loaded modules. It must not know what is in the files, nor how they travel.
-"""
+"""The files of people's own code: which of them a node on another machine needs, and where it finds them there."""
 
 from __future__ import annotations
 

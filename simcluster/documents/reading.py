@@ -1,7 +1,4 @@
-"""Collects what is wrong with a document while its parts are read, so that all of it is told at once.
-
-This file knows documents and problems. It must not know the keys of an experiment.
-"""
+"""Collects what is wrong with a document while its parts are read, so that all of it is told at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Settings of an algorithm or a workload: the keyword arguments of a function, validated from its signature.
-
-This file knows signatures and values. It must not know what a setting means.
-"""
+"""Settings of an algorithm or a workload: the keyword arguments of a function, validated from its signature."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Finds the topology and experiment files that come with simcluster, by name, from any folder.
-
-This file knows where they lie: beside the modules in an installed wheel, in the repository's own folders
-otherwise. It must not know what is in them.
-"""
+"""Finds the topology and experiment files that come with simcluster, by name, from any folder."""
 
 from __future__ import annotations
 

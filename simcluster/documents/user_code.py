@@ -1,7 +1,6 @@
 """People's own algorithms, models and data, named by path: `my_algo.py:my_algorithm`.
 
-This file knows Python files and what an algorithm may import. It must not know experiments or backends. The file is
-run as Python, as any script that its owner starts would be; nothing is fetched and nothing is guessed.
+The file is run as Python, as any script that its owner starts would be; nothing is fetched and nothing is guessed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Reads YAML so that everything in it can be pointed at: `document.problem(path, ...)` has file and line.
-
-This file knows key paths, marks and problems. It must not know what a document is about; `yaml_build` reads
-the text.
-"""
+"""Reads YAML so that everything in it can be pointed at: `document.problem(path, ...)` has file and line."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Turns YAML text into data and notes where every key and value stands. Scalars mean what YAML 1.2 says.
 
-This file knows libyaml's events and nothing of what a document is about; `yaml_lines` is what others use.
-PyYAML's own constructor is not used: it reads 1e12 as text and `on` as true, keeps the last of two equal keys
-in silence, and lets ten lines of aliases fill the memory. Here every event is checked, and nesting costs no
-stack.
+PyYAML's own constructor is not used: it reads 1e12 as text and `on` as true, keeps the last of two equal keys in
+silence, and lets ten lines of aliases fill the memory. Here every event is checked, and nesting costs no stack.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Which nodes that could not go on are only lost, and which of them fail the run: one rule for every backend.
 
-This file knows errors of nodes, and what happened to them before. Pure: it must not know a backend, nor in which order
-errors are told.
+The order in which errors come does not matter.
 """
 
 from __future__ import annotations

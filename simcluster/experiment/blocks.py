@@ -1,7 +1,4 @@
-"""The blocks of an experiment that name something: a topology, an algorithm, a workload.
-
-This file knows names, paths and settings. It must not know what an algorithm or a workload does.
-"""
+"""The blocks of an experiment that name something: a topology, an algorithm, a workload."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The block `checkpoint` of an experiment: how often the run is kept, and how much of that stays.
-
-This file knows its keys. It must not know files, or what is in a checkpoint.
-"""
+"""The block `checkpoint` of an experiment: how often the run is kept, and how much of that stays."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Checkpoints of one run: where they go, what it begins with, what is said of both when it is over.
-
-This file knows experiments and run folders. It must not know a backend, nor what is in a checkpoint.
-"""
+"""Checkpoints of one run: where they go, what it begins with, what is said of both when it is over."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Copies one node's weights every so many steps, off the clock: `evaluate_consensus: true`.
-
-This file knows replicas and recorders. It must not know what becomes of the copies: see simcluster.runs.copies.
-"""
+"""Copies one node's weights every so many steps, off the clock: `evaluate_consensus: true`."""
 
 from __future__ import annotations
 

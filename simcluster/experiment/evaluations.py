@@ -1,7 +1,4 @@
-"""Held-out loss and accuracy of one replica, off the clock: weights are kept at the time, and judged at the end.
-
-This file knows replicas and recorders. It must not know who is evaluated, or when anything is recorded.
-"""
+"""Held-out loss and accuracy of one replica, off the clock: weights are kept at the time, and judged at the end."""
 
 from __future__ import annotations
 

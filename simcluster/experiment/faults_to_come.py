@@ -1,7 +1,4 @@
-"""Which faults of a plan a run still meets that begins somewhere after its start, or begins again.
-
-This file knows spells of time. It must not know runs, checkpoints or backends.
-"""
+"""Which faults of a plan a run still meets that begins somewhere after its start, or begins again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Whether this machine can compute what is asked of it: told before it tries, since a system says no by ending the
 process.
-
-This file knows how much memory this machine has. It must not know devices: whether simulated nodes are large enough is
-`simcluster.experiment.preflight`'s affair.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """How sure a predicted time is: the run again, timing only, on replicas of its calibrated topology.
 
-This file knows plans, replicas and quantiles. It imports no backend, and must not know how a topology was measured.
-
 A calibration measured its cluster in n rounds. Replica i has the numbers of round i, all of them, so what was slow
 together is slow together. Each replica meets the same draws (jitter, stragglers): they are keyed by the run's seed. A
 run is taken for one more such round, whose place among n others is any of n + 1 alike: it lies between the least and

@@ -1,7 +1,4 @@
-"""What a backend is asked to run: the nodes in rank order, the program, the faults.
-
-This file knows plain values. It must not know a backend, nor how a program reads its configuration.
-"""
+"""What a backend is asked to run: the nodes in rank order, the program, the faults."""
 
 from __future__ import annotations
 

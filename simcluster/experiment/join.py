@@ -1,7 +1,4 @@
-"""What a person at a real node types: joining a run by hand, and making the key for it.
-
-This file knows the name of the backend that has real nodes, and imports it only when one is joined.
-"""
+"""What a person at a real node types: joining a run by hand, and making the key for it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whether what devices were measured with can mean a run's work, or is only spelt like it.
-
-This file knows profiles and the name of a workload. It must not know times: the topology reads those.
-"""
+"""Whether what devices were measured with can mean a run's work, or is only spelt like it."""
 
 from __future__ import annotations
 

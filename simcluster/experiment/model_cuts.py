@@ -1,7 +1,5 @@
 """What an algorithm that cuts a model up may ask of the rest of an experiment: the topology's numbers in place of the
 word `topology`, and whether the workload's model can be cut so at all.
-
-This file knows topologies, workloads and the names of settings. It must not know how a model is cut, nor backends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What one node does in a run, on any backend: take its part, note what came of it, say why it ended.
-
-This file knows experiments, replicas and records. It must not know which backend it runs on.
-"""
+"""What one node does in a run, on any backend: take its part, note what came of it, say why it ended."""
 
 from __future__ import annotations
 

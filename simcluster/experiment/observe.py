@@ -1,7 +1,4 @@
-"""The block `observe` of an experiment: what is looked at while nodes train, off the clock.
-
-This file knows its keys, and which algorithms have what is asked for. It must not know how anything is looked at.
-"""
+"""The block `observe` of an experiment: what is looked at while nodes train, off the clock."""
 
 from __future__ import annotations
 

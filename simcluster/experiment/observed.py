@@ -1,7 +1,7 @@
 """A node whose gradients are looked at: their norms become metrics, and nothing else changes.
 
-This file knows replicas and transports. It must not know a backend. Whatever the node can do it can do here, in its own
-quicker ways, too; the norm is taken when the gradient is there, which takes no virtual time.
+Whatever the node can do it can do here, in its own quicker ways, too; the norm is taken when the gradient is there,
+which takes no virtual time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Puts what comes from outside into an experiment's document: options, and dotted keys as `--set` has them.
-
-This file knows keys and who set them. It must not know what a value means; the inside of a topology is left to its
-own reader.
-"""
+"""Puts what comes from outside into an experiment's document: options, and dotted keys as `--set` has them."""
 
 from __future__ import annotations
 

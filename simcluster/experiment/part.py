@@ -1,7 +1,4 @@
-"""A node's part in a run: its replica, whoever looks at that, and the algorithm; in one group of ranks or several.
-
-This file knows experiments, replicas and recorders. It must not know a backend, nor how groups come about.
-"""
+"""A node's part in a run: its replica, whoever looks at that, and the algorithm; in one group of ranks or several."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where the nodes of a run are to be: here, on a machine that ssh reaches, or wherever somebody starts them by hand.
-
-This file knows topologies and the few options that decide this. It must not know how anything is started.
-"""
+"""Where the nodes of a run are to be: here, on a machine that ssh reaches, or wherever somebody starts them by hand."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Whether what is to be trained fits into the nodes that are to train it: asked before a run, answered by how much not.
-
-This file knows experiments and how much memory devices say they have. It must not know how any of it is counted: that
-is `simcluster.workloads.costs.memory` and `simcluster.algorithms.facts`.
-"""
+"""Checks before a run whether what is to be trained fits into the nodes that train it, or how far it does not."""
 
 from __future__ import annotations
 

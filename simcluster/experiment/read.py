@@ -1,8 +1,4 @@
-"""The experiment file: what runs where, on what, for how long. All of its errors at once.
-
-This file knows the keys of an experiment and turns them into an `Experiment`. It must not know backends, run folders or
-command lines; a value that a command line sets comes in as an override.
-"""
+"""The experiment file: what runs where, on what, for how long. All of its errors at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whether a run that was lost begins again, and where: what torchrun calls max_restarts, on any backend.
-
-This file knows jobs, records and which errors are worth another try. It must not know how a run is run.
-"""
+"""Whether a run that was lost begins again, and where: what torchrun calls max_restarts, on any backend."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Goes on with a run from its last complete checkpoint.
-
-This file knows checkpoints and experiments. It must not know backends.
-"""
+"""Goes on with a run from its last complete checkpoint."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Runs an experiment on a backend and writes its folder.
 
-This file knows experiments, run folders and the names of backends. It imports no backend: the one line that turns
-`--backend NAME` into a module does so at run time.
+It imports no backend: the one line that turns `--backend NAME` into a module does so at run time.
 """
 
 from __future__ import annotations

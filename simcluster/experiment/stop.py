@@ -1,7 +1,4 @@
-"""When a run stops: after steps or epochs of every rank, or at a time.
-
-This file knows the keys of `stop` and what an epoch is. It must not know backends or algorithms.
-"""
+"""When a run stops: after steps or epochs of every rank, or at a time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which ranks may come to stand for a run: all that may be the lowest one left.
-
-This file knows fault plans, peers and losses. It must not know what is made of a rank that stands for the run.
-"""
+"""Which ranks may come to stand for a run: all that may be the lowest one left."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a timing-only run cannot do, in words: somebody asked for the value of a tensor that has none.
-
-This file knows what torch says then. It must not know nodes, algorithms or backends.
-"""
+"""What a timing-only run cannot do, in words: somebody asked for the value of a tensor that has none."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The faults that a run may have, as plain values: what is hit, how, and from when to when.
 
-This file knows ranks, links and spells of time. It must not know files or spelling, nor how a backend makes a fault
-happen. The same spells hold on both backends, in virtual seconds or in measured ones.
+The same spells hold on both backends, in virtual seconds or in measured ones.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A record of the faults that happened in a run, and when.
 
-This file knows faults and losses. It must not know how a backend makes a fault happen. Both backends keep one.
+Both backends keep one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Faults planned from Python: every run made inside `with simcluster.faults() as plan:` has those of the plan.
 
-This file knows the keys of faults and how to spell seconds. What is wrong with a plan is found when a run reads it.
+What is wrong with a plan is found when a run reads it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Reads the faults of an experiment: what breaks, where and when. All of what is wrong with them at once.
-
-This file knows the kinds of faults, their keys and their spelling. It must not know how a backend makes one happen.
-"""
+"""Reads the faults of an experiment: what breaks, where and when. All of what is wrong with them at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Pushes log lines to Loki, from a thread of its own: it never waits for Loki where something is logged.
 
-This file knows Loki's push API and patience. It must not know what lines say. What does not fit into the queue, or is
-refused for good, is dropped and counted, and in the end it is said how much that was. Batches go out in order, but a
-line may arrive twice: an answer that is lost looks like a push that failed.
+What does not fit into the queue, or is refused for good, is dropped and counted, and in the end it is said how much
+that was. Batches go out in order, but a line may arrive twice: an answer that is lost looks like a push that failed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What processes of a run say, line by line: as text, as JSON that machines collect, and pushed to Loki if asked for.
 
-This file knows logging and streams. It must not know who says what, nor a backend. Every JSON line has job, component,
-host, rank, level, time and message; what raised has exception, too.
+Every JSON line has job, component, host, rank, level, time and message; what raised has exception, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Overlays: who talks with whom in a decentralized algorithm, whatever the network below looks like.
 
 A name, a mapping, a file or a networkx graph (setting.py) becomes an `Overlay` of neighbours and weights, which every
-rank works out for itself. This package knows graphs and one round of messages. It must not know algorithms or backends.
+rank works out for itself.
 """
 
 from simcluster.overlays.consensus import everybodys_mean, squared_distance

@@ -1,7 +1,7 @@
 """The model that is everybody's mean, and how far a rank's own is from it.
 
 Gossip has two models that must not be confused: a rank's own, which the run evaluates while it trains, and the mean of
-all, which the papers' theorems are about. This file knows vectors and ranks. It must not know graphs or algorithms.
+all, which the papers' theorems are about.
 """
 
 from __future__ import annotations

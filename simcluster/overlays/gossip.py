@@ -1,7 +1,7 @@
 """One round with the neighbours: everything to all of them, everything from all of them, and the mean by weights.
 
 With M bytes, latency a and bandwidth B, deg neighbours: a + deg M/B where a node has one link, a + M/B where it has one
-for each neighbour. This file knows ranks, tags and weights. It must not know graphs, nor what is averaged.
+for each neighbour.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """An overlay from a file, or from a networkx graph, as the mapping that lists its edges.
 
-This file knows GraphML, node-link JSON and labels. It must not know what the edges are for. Nodes of a graph are ranks
-or the names of workers.
+Nodes of a graph are ranks or the names of workers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who talks with whom in each round, and with which weights: what every rank works out for itself, alike.
 
-This file knows graphs of ranks and weights. It must not know messages, settings or files. The order of ranks in all
-that it returns is theirs, so whatever is summed over neighbours is summed in one order everywhere.
+The order of ranks in all that it returns is theirs, so whatever is summed over neighbours is summed in one order
+everywhere.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@
     overlay: {kind: file, path: friends.graphml}                           # or node-link JSON
     overlay: {kind: cycle, of: [ring, {kind: edges, edges: [[0, 2]]}]}     # one after the other
 
-This file knows names and settings, and which world they are for. It must not know weights or messages. What is drawn
-depends on the run's seed, or on the overlay's own, and on nothing else: every rank draws the same.
+What is drawn depends on the run's seed, or on the overlay's own, and on nothing else: every rank draws the same.
 """
 
 from __future__ import annotations

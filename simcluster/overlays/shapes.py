@@ -1,7 +1,6 @@
 """The graphs that an overlay may have, by name: who is joined to whom, as edges between ranks.
 
-This file knows networkx and arithmetic. It must not know weights, messages or files. A shape is a function of the world
-size and, if it is drawn, of a generator; its keyword arguments are its settings.
+A shape is a function of the world size and, if it is drawn, of a generator; its keyword arguments are its settings.
 """
 
 from __future__ import annotations

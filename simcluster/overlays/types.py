@@ -1,7 +1,6 @@
 """The types of an algorithm's setting `overlay`: checked with the experiment, before anything moves.
 
-This file knows pydantic and what a reader of experiments tells of the world. It must not know algorithms. Without a
-world, only names and types are checked; the algorithm meets the rest at its first line.
+Without a world, only names and types are checked; the algorithm meets the rest at its first line.
 """
 
 from __future__ import annotations

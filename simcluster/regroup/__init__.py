@@ -5,7 +5,7 @@ goes on (both pure); memory: the last steps, in memory; words: what ranks say to
 that reaches the right life of a rank; council: they agree; group: the transport seen by the members alone; handing: the
 state for who has none; supervisor: an algorithm, group after group.
 
-From `send` and `recv` alone, so that it is the same on every backend. This package must not know a backend.
+From `send` and `recv` alone, so that it is the same on every backend.
 """
 
 from simcluster.algorithms.declared import in_step

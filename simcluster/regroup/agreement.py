@@ -1,7 +1,7 @@
 """How ranks agree on the next group: all stop, and say to the lowest of them what they hold and whom they have lost.
 
 Who leads calls, hears every member that it knows to live, and decides; another loss meanwhile, its own included, only
-means another round. This file knows words and facts, and in which order they come. It must not know what is trained.
+means another round.
 """
 
 from __future__ import annotations

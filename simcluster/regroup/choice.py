@@ -1,6 +1,6 @@
 """Who belongs to the next group, and from which step it goes on.
 
-This file knows facts and names of captures. Pure: whoever has the same of both makes the same choice.
+Pure: whoever has the same of both makes the same choice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One rank's ear for the others: their words, the marks between two groups in their streams, and their losses.
-
-This file knows messages, and which lives are past. It must not know what the words mean.
-"""
+"""One rank's ear for the others: their words, the marks between two groups in their streams, and their losses."""
 
 from __future__ import annotations
 

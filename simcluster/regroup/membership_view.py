@@ -1,7 +1,4 @@
-"""Who is there, as far as one rank knows: who died, who is cut off from whom, who has ended, who asks to be let in.
-
-This file knows ranks and lives. Pure: it must not know messages, or what is made of the facts.
-"""
+"""Who is there, as far as one rank knows: who died, who is cut off from whom, who has ended, who asks to be let in."""
 
 from __future__ import annotations
 

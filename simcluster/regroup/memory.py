@@ -1,7 +1,7 @@
 """The last steps of one rank, in memory: copies of its replica, its generators and what the algorithm remembers.
 
-This file knows replicas and names of captures. It must not know other ranks, messages or files. Copies go into the
-buffers of those that are not needed any more, so that a step costs copying and no memory is asked for.
+Copies go into the buffers of those that are not needed any more, so that a step costs copying and no memory is asked
+for.
 """
 
 from __future__ import annotations

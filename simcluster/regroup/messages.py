@@ -1,7 +1,4 @@
-"""What ranks say to each other to form a group anew: a few words, as JSON in a message's one value.
-
-This file knows ranks, lives and names of captures. It must not know who says what when.
-"""
+"""What ranks say to each other to form a group anew: a few words, as JSON in a message's one value."""
 
 from __future__ import annotations
 

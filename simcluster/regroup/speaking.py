@@ -1,7 +1,4 @@
-"""One rank's words to the others: each to one life of its receiver, said again if it went to the life before.
-
-This file knows messages, and which lives are past. It must not know what the words mean.
-"""
+"""One rank's words to the others: each to one life of its receiver, said again if it went to the life before."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A capture from one rank to another that holds none: its values as JSON, its tensors as bytes in pieces.
-
-This file knows captures and messages. It must not know who is to be given what.
-"""
+"""A capture from one rank to another that holds none: its values as JSON, its tensors as bytes in pieces."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Runs an algorithm in one group after the other: stops it when a rank is lost, leaves or joins, and begins again.
 
-As long as nothing happens the algorithm has the node itself, and nothing is sent. This file knows the order in which a
-rank lives through groups. It must not know how ranks agree, or what is trained.
+As long as nothing happens the algorithm has the node itself, and nothing is sent.
 """
 
 from __future__ import annotations

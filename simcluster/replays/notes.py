@@ -1,7 +1,6 @@
 """Keeps a node's order while it runs, and hands it over in chunks.
 
-This file knows what is noted and when a chunk is full. It must not know loops, sockets, or who takes the chunks. All
-but `take` is called in the node's own thread.
+All but `take` is called in the node's own thread.
 """
 
 from __future__ import annotations

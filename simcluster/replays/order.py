@@ -1,7 +1,5 @@
 """In which order the world reached one node: the record of it, packed small, and read back.
 
-This file knows kinds of events and columns of numbers. It must not know loops, sockets or files.
-
 What a node's code does is decided by what reaches it from outside, in which order, and after how many of its own
 callbacks. Callbacks wait in one queue, first in, first out, on every loop; so that count says where an event stood
 among them. An event is one entry in five columns: its kind, the callbacks since the event before it, a number, the

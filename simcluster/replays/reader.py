@@ -1,7 +1,4 @@
-"""The orders of a run, from its folder: all of them there and whole, or why it cannot be replayed.
-
-This file knows a run folder and who must have handed in what. It must not know what an order is used for.
-"""
+"""The orders of a run, from its folder: all of them there and whole, or why it cannot be replayed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Replays a real run: the same code again, in the order that was recorded, and whether it comes to the same weights.
 
-This file knows run folders, orders and hashes. It imports no backend: the one that plays is found by name at run time.
+It imports no backend: the one that plays is found by name at run time.
 """
 
 from __future__ import annotations

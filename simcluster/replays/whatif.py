@@ -1,7 +1,7 @@
 """The work of a real run on another cluster: as long as recorded, over links that are changed.
 
-This file knows recorded durations and topologies. It imports no backend: the one that simulates is found by name at run
-time. Order is free here: who comes first is what the changed cluster makes of it.
+It imports no backend: the one that simulates is found by name at run time. Order is free here: who comes first is what
+the changed cluster makes of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Plotly figures of compared runs: `compare(sim, real).plot.predicted_measured()`.
-
-This file knows predicted and measured times, and plotly. It must not work any out.
-"""
+"""Plotly figures of compared runs: `compare(sim, real).plot.predicted_measured()`."""
 
 from __future__ import annotations
 

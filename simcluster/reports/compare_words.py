@@ -1,7 +1,4 @@
-"""Puts a comparison of two runs into sentences and columns of plain text.
-
-This file knows the compared pair and how to write numbers. It must not compare anything itself.
-"""
+"""Puts a comparison of two runs into sentences and columns of plain text."""
 
 from __future__ import annotations
 

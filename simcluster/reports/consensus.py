@@ -1,7 +1,4 @@
-"""Draws how far the replicas of a run were from their mean.
-
-This file knows metrics and plotly. It must not know how distances were had: see `copies`.
-"""
+"""Draws how far the replicas of a run were from their mean."""
 
 from __future__ import annotations
 

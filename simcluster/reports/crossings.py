@@ -1,8 +1,7 @@
 """Where drawn lines cross, and who is lower on which side.
 
-This file knows lines through points, on straight and on logarithmic axes. It must not know what they are of, nor how
-they are drawn. A crossing is where the drawn lines meet: between two points a line is straight on the axes that it is
-drawn on, so on logarithmic axes it is interpolated in the logarithm.
+A crossing is where the drawn lines meet: between two points a line is straight on the axes that it is drawn on, so on
+logarithmic axes it is interpolated in the logarithm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a run had drawn from the wall by some moment: the bill of `energy`, as it grows.
 
-This file knows the watts of devices and the spans of a run. It must not draw. At the end of the run it is the summary's
-joules, to what the trace rounds.
+At the end of the run it is the summary's joules, to what the trace rounds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Writes the explorer.html of a sweep: a page in which a reader chooses axes, filters points, and opens a run.
 
-This file knows what the page's scripts are given, and its frame in HTML. It must not know how they draw, nor how a
-sweep is run. Names and values of the sweep travel as JSON only; the scripts put them into the page as text.
+Names and values of the sweep travel as JSON only; the scripts put them into the page as text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The one look of all figures: colours, template, scales of axes.
-
-This file knows plotly and units. It must not know runs.
-"""
+"""The one look of all figures: colours, template, scales of axes."""
 
 from __future__ import annotations
 

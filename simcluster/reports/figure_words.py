@@ -1,7 +1,4 @@
-"""Words around a figure, in lines that fit a phone: a caption below, names of lines above or, if long, below.
-
-This file knows text and plotly's markup. It must not know what it says.
-"""
+"""Words around a figure, in lines that fit a phone: a caption below, names of lines above or, if long, below."""
 
 from __future__ import annotations
 

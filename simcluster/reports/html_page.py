@@ -1,7 +1,7 @@
 """One self-contained page: a body, figures, our look. For the reports of runs and of sweeps.
 
-This file knows HTML and plotly's script. It must not know what a page tells. Figures travel as JSON that cannot end its
-script element, and a content security policy forbids the page to fetch anything.
+Figures travel as JSON that cannot end its script element, and a content security policy forbids the page to fetch
+anything.
 """
 
 from __future__ import annotations

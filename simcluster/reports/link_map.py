@@ -1,7 +1,4 @@
-"""Draws how busy links were on the topology itself.
-
-This file knows a topology's layout, link use and plotly. It must not know runs.
-"""
+"""Draws how busy links were on the topology itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One thin line for each node, behind the one that is of all of them.
-
-This file knows metrics and plotly. It must not know what was measured.
-"""
+"""One thin line for each node, behind the one that is of all of them."""
 
 from __future__ import annotations
 

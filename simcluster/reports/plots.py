@@ -1,7 +1,5 @@
 """Plotly figures of runs: `run.plot.convergence()`, or `convergence([a, b, c], x="bytes")` to compare
 several.
-
-This file knows runs and plotly. It must not know files or HTML; the report shows the same figures.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Puts predicted and measured times side by side as plain text.
-
-This file knows the times and how to write them. It must not work any out.
-"""
+"""Puts predicted and measured times side by side as plain text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The tables of report.html: nodes, links, faults, groups, a row each.
 
-This file knows the summary, the topology and HTML. It must not know the rest of the page. A column in which nothing is
-known of anybody is left out.
+A column in which nothing is known of anybody is left out.
 """
 
 from __future__ import annotations

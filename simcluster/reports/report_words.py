@@ -1,7 +1,4 @@
-"""Says in sentences what a run was and how it went.
-
-This file knows the summary and the topology. It must not know HTML or figures.
-"""
+"""Says in sentences what a run was and how it went."""
 
 from __future__ import annotations
 

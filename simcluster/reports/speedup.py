@@ -1,7 +1,5 @@
 """Speed-up and efficiency against a swept key: how much sooner than at its smallest value, and for how much more.
 
-This file knows a sweep's table and what its runs worked. It must not know how anything is drawn beyond lines and bands.
-
 Work for time: a run of as many steps on every rank does more on more ranks, and is to be compared by what it does in a
 second. A time to the target is for the same achievement, so there the times alone are compared. Both seed by seed.
 """

@@ -1,7 +1,4 @@
-"""Plotly figures of sweeps: `sweep.plot.against("algorithm.staleness")`, `grid(...)`, `convergence()`.
-
-This file knows tables, runs and plotly. It must not know how a sweep was run, nor HTML.
-"""
+"""Plotly figures of sweeps: `sweep.plot.against("algorithm.staleness")`, `grid(...)`, `convergence()`."""
 
 from __future__ import annotations
 

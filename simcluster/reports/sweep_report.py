@@ -1,7 +1,6 @@
 """Writes the report.html of a sweep: what was asked, the answer in a sentence, figures, the table.
 
-This file knows what the report says, in HTML. It must not know how figures are made or how a sweep is run. Every text
-that comes from the sweep passes through `escape`.
+Every text that comes from the sweep passes through `escape`.
 """
 
 from __future__ import annotations

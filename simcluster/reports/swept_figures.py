@@ -1,7 +1,4 @@
-"""Lines against a swept key that answer a question: time to the target and where lines cross, speed-up, efficiency.
-
-This file knows lines, crossings and plotly. It must not know runs or how a sweep was run.
-"""
+"""Lines against a swept key that answer a question: time to the target and where lines cross, speed-up, efficiency."""
 
 from __future__ import annotations
 

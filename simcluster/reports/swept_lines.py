@@ -1,7 +1,4 @@
-"""A sweep's table as lines: a measure against one swept key, a line for each combination of the others.
-
-This file knows tables and scales. It must not know how anything is drawn.
-"""
+"""A sweep's table as lines: a measure against one swept key, a line for each combination of the others."""
 
 from __future__ import annotations
 

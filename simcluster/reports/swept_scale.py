@@ -1,7 +1,4 @@
-"""How a swept setting is drawn: numbers on a straight or logarithmic axis, quantities in one unit, words side by side.
-
-This file knows values, units and axes. It must not know figures or sweeps.
-"""
+"""The axis of a swept setting: numbers on a straight or logarithmic one, quantities in one unit, words side by side."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Draws what the nodes did when: single spans of a short window, and how busy the devices were all along.
 
-This file knows spans and plotly. It must not know files, or how the spans came about.
-
 A window is drawn span by span or not at all: spans merged to fit would show a device as busy that was not.
 What does not fit into the limits is cut off in time, and the figure says so.
 """

@@ -1,7 +1,5 @@
 """Who wins where: a grid of two swept keys, each cell in the colour of the value of a third that does best there.
 
-This file knows a sweep's table and plotly. It must not know runs.
-
 Each contender comes at its best of whatever else was swept, by its mean over seeds, and only if every seed got there.
 A cell in which seeds disagree who is first is told as undecided.
 """

@@ -1,7 +1,4 @@
-"""Places recorded numbers on an x axis: time, steps, or what was sent or drawn from the wall by then.
-
-This file knows runs and units. It must not draw.
-"""
+"""Places recorded numbers on an x axis: time, steps, or what was sent or drawn from the wall by then."""
 
 from __future__ import annotations
 

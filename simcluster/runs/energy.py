@@ -1,8 +1,4 @@
-"""What a run took out of the wall and out of the purse: energy and the price of its devices.
-
-This file knows devices' watts and hourly prices and how long they worked. It must not know files or figures, and never
-guesses: where a device has no number, there is none.
-"""
+"""What a run took out of the wall and out of the purse: energy and the price of its devices."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Says what the faults of a run were: as events of its trace, as bands of time, as cells of a table.
-
-This file knows the rows of summary.json's `faults`, which simcluster.fault_plans.log makes. It must not know what
-a fault does, nor a backend, figures or HTML.
-"""
+"""Says what the faults of a run were: as events of its trace, as bands of time, as cells of a table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A resolved experiment as one level of dotted keys, called as `--set` calls them: for whoever lists or compares them.
-
-This file knows nested documents. It must not know what a key means; that links are called by their ends it knows.
-"""
+"""A resolved experiment as one level of dotted keys, named as `--set` names them."""
 
 from __future__ import annotations
 

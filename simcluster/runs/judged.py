@@ -1,7 +1,4 @@
-"""Held-out metrics of a run in which several nodes were evaluated, since any of them might have come to stand for it.
-
-This file knows records and names of metrics. It must not know how weights are evaluated, or when.
-"""
+"""Held-out metrics of a run in which several nodes were evaluated, since any of them might have stood for it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Predicted against measured: where a simulated run and a real one of the same experiment spend their time.
 
-This file knows spans, routes and sums. It must not know files, backends or how anything is printed.
-
 Phases of a node: `compute`, `send` and `recv` are the times in which it did so at least once; `wait` is that in which
 it sent or received and did not compute: what communication costs it. A send is over when the last byte has left
 the node: in the simulator when the network has it, on sockets when the operating system does, which may be sooner. So

@@ -1,7 +1,4 @@
-"""What one node notes while it runs, and what a whole run leaves behind. Both backends fill these in.
-
-This file knows names and numbers. It must not know a backend, a file or a plot.
-"""
+"""What one node notes while it runs, and what a whole run leaves behind. Both backends fill these in."""
 
 from __future__ import annotations
 

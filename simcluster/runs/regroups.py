@@ -1,7 +1,4 @@
-"""Says how groups of ranks were formed anew: as instants of a run's trace, as cells of a table.
-
-This file knows the rows of summary.json's `regroups`. It must not know how ranks agree, nor figures or HTML.
-"""
+"""Says how groups of ranks were formed anew: as instants of a run's trace, as cells of a table."""
 
 from __future__ import annotations
 

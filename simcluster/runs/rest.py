@@ -1,6 +1,6 @@
 """What a node did once its record was full: no longer span by span, but summed up in equal parts of time.
 
-This file knows spans. It must not know who records them, files or figures. Memory does not grow with what is added.
+Memory does not grow with what is added.
 """
 
 from __future__ import annotations

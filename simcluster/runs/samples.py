@@ -1,7 +1,4 @@
-"""Which samples a run used, lost and repeated: counted from what every rank said of its batches.
-
-This file knows shards of a data set and ledgers (simcluster.workloads.ledger). It must not know algorithms or files.
-"""
+"""Which samples a run used, lost and repeated: counted from what every rank said of its batches."""
 
 from __future__ import annotations
 

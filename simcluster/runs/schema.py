@@ -1,7 +1,6 @@
 """The types and bounds of what a run folder says, checked once when it is read: a folder may come from somewhere else.
 
-This file knows the fields of summary.json and trace.json. It must not know what is made of them. Keys that it does not
-name may be there.
+Keys that it does not name may be there.
 """
 
 from __future__ import annotations

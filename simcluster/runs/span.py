@@ -1,4 +1,4 @@
-"""One thing that a node did for a while. This file must not know who records it, or what for."""
+"""A span: one thing that a node did for a while."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Boils a run down to the numbers of summary.json: totals, nodes, links.
-
-This file knows records and routes. It must not know files, figures or the backend that filled the records.
-"""
+"""Boils a run down to the numbers of summary.json: totals, nodes, links."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The tables of a run folder, read back: bounded before memory is taken, with the columns that their readers need.
 
-This file knows Parquet. It must not know what the numbers mean. pandas is imported where it is used.
+pandas is imported where it is used.
 """
 
 from __future__ import annotations

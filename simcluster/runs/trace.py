@@ -1,7 +1,5 @@
 """Writes a run as a Chrome trace, which Perfetto opens; reads back from one what plots need.
 
-This file knows spans and the trace format. It must not know files, figures or backends.
-
 One process per node (pid = rank), one thread per lane: "compute", "send", "recv"; behind them, if there were any, one
 for faults and one for groups of ranks that were formed anew. A device works on one thing at a time, but sends and
 receives of one node may overlap, and spans of one thread must nest; so what overlaps goes to the first lane that is

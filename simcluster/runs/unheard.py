@@ -1,7 +1,4 @@
-"""What ranks did before they were lost and did not live to say: in a group that goes in step the others know.
-
-This file knows ledgers and rows of regroups. It must not know samples, algorithms or backends.
-"""
+"""What ranks did before they were lost and did not live to say: in a group that goes in step the others know."""
 
 from __future__ import annotations
 

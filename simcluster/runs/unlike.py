@@ -1,7 +1,5 @@
 """Two runs that were computed by unlike kernels: in what these differ, and whether the results agree all the same.
 
-This file knows run folders. It must not print, and leaves sentences to compare_words.
-
 Unlike kernels round differently, and training carries that on: such runs are judged by a tolerance, not by bits.
 """
 

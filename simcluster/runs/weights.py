@@ -1,7 +1,7 @@
 """Weights as a file without pickle: safetensors, which other programs read too.
 
-This file knows names, tensors and that format. It must not know runs, nodes or folders. The format sorts tensors in a
-way of its own; the order of the model, which their hash depends on, is kept in the file's metadata.
+The format sorts tensors in a way of its own; the order of the model, which their hash depends on, is kept in the file's
+metadata.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Turns numbers into words for people: times, sizes, shares. The one place that rounds.
-
-This file knows units. It must not know runs or figures; nothing computes with what it returns.
-"""
+"""Turns numbers into words for people: times, sizes, shares. The one place that rounds."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
 """What `--set KEY=VALUES` means in a sweep: which keys take which values, in which combinations.
 
-This file knows texts, numbers with units and products. It must not know which keys there are, nor what runs.
-
-    algorithm.staleness=0,1,4,16                       a list
-    algorithm.staleness=range(1,9,2)                   1, 3, 5, 7, as Python counts
-    workload.learning_rate=lin(0.1,0.5,5)              equal steps, both ends included
-    topology.links.pi5-mini1.bandwidth=log(10Mbps,2.5Gbps,6)   equal ratios
-    workload.learning_rate=uniform(0.01,0.1,8)         8 draws; loguniform(...) likewise
-    algorithm.polyak=0.5                               one value: fixed, not swept
+algorithm.staleness=0,1,4,16                       a list
+algorithm.staleness=range(1,9,2)                   1, 3, 5, 7, as Python counts
+workload.learning_rate=lin(0.1,0.5,5)              equal steps, both ends included
+topology.links.pi5-mini1.bandwidth=log(10Mbps,2.5Gbps,6)   equal ratios
+workload.learning_rate=uniform(0.01,0.1,8)         8 draws; loguniform(...) likewise
+algorithm.polyak=0.5                               one value: fixed, not swept
 """
 
 from __future__ import annotations

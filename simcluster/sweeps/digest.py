@@ -1,7 +1,4 @@
-"""What a point's run depends on, as one hash: the resolved experiment, the code, the versions of what computes.
-
-This file knows documents and files. It must not know sweeps or folders.
-"""
+"""What a point's run depends on, as one hash: the resolved experiment, the code, the versions of what computes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Where the points of a sweep run: processes of this machine, Dask, Slurm. Existing engines, one small function each.
 
-This file knows calls and how to hand them out. It must not know what a point is.
-
 Each engine is a context manager that yields a function from calls to (number, error or None), as they end: in any
 order, each once. A call that ends without an error has done its work; a worker that dies is an error of its call alone.
 """

@@ -1,7 +1,4 @@
-"""The points of a sweep: an experiment with one combination of values and one seed each, all of them valid.
-
-This file knows experiments and combinations. It must not know where or in which order they run.
-"""
+"""The points of a sweep: an experiment with one combination of values and one seed each, all of them valid."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Runs what has not run yet of a sweep, and makes its table.
 
-This file knows points, folders and engines. It must not know what an experiment means. Points are kept by what they
-depend on (their digest), so a finished run is never run twice, whoever asks for it: an interrupted sweep goes on, and a
-larger one has the smaller one's runs already.
+Points are kept by what they depend on (their digest), so a finished run is never run twice, whoever asks for it: an
+interrupted sweep goes on, and a larger one has the smaller one's runs already.
 """
 
 from __future__ import annotations

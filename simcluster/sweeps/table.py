@@ -1,8 +1,4 @@
-"""One tidy table of a sweep: a row per point, what was swept first, then what came of it.
-
-This file knows points and run folders. It must not know who ran them, nor when: of one sweep the table is the same to
-the byte, however it was computed, so nothing in it is of the clock on the wall (but where a run itself is measured).
-"""
+"""One tidy table of a sweep: a row per point, what was swept first, then what came of it."""
 
 from __future__ import annotations
 

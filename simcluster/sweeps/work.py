@@ -1,7 +1,6 @@
 """Runs one point, in whatever process an engine has for it, and leaves its run folder behind.
 
-This file knows one resolved experiment and its folder. It must not know the sweep around it. The folder is all that
-comes of it: a point whose folder is complete is never run again.
+The folder is all that comes of it: a point whose folder is complete is never run again.
 """
 
 from __future__ import annotations

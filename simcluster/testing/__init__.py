@@ -7,8 +7,7 @@ peers must see a PeerLost. Every peer stays in the cluster until its own body en
 A backend on which nodes can come back has more promises to keep: its body may raise `ComesBack`, and is then run again
 from its beginning, in the place of the node that died. `check_transport(run_bodies, comes_back=True)` checks those.
 
-This package knows the interface only. It must not know a backend, and it uses no pytest, since users' own backends are
-checked with it too. Tests of order use messages and events, never durations.
+Tests of order use messages and events, never durations.
 """
 
 from __future__ import annotations

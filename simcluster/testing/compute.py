@@ -1,7 +1,4 @@
-"""Checks of compute: results, order, messages meanwhile, cancelling.
-
-This file knows the interface only. It must not know a backend, nor pytest.
-"""
+"""Checks of compute: results, order, messages meanwhile, cancelling."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Checks of bodies that fail: their exception is theirs alone, and every peer that waits is told.
-
-This file knows the interface only. It must not know a backend, nor pytest.
-"""
+"""Checks of bodies that fail: their exception is theirs alone, and every peer that waits is told."""
 
 from __future__ import annotations
 

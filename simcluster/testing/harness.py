@@ -1,7 +1,4 @@
-"""What every check needs: bodies, a way to run them, a way to die.
-
-This file knows the interface only. It must not know a backend, nor pytest.
-"""
+"""What every check needs: bodies, a way to run them, a way to die."""
 
 from __future__ import annotations
 

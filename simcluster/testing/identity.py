@@ -1,7 +1,4 @@
-"""Checks that a node knows who it is, and that its generators are its own.
-
-This file knows the interface only. It must not know a backend, nor pytest.
-"""
+"""Checks that a node knows who it is, and that its generators are its own."""
 
 from __future__ import annotations
 

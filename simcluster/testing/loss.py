@@ -1,7 +1,4 @@
-"""Checks of loss: a crashed or ended peer is told to whoever waits for it, and only there.
-
-This file knows the interface only. It must not know a backend, nor pytest.
-"""
+"""Checks of loss: a crashed or ended peer is told to whoever waits for it, and only there."""
 
 from __future__ import annotations
 

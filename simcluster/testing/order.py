@@ -1,7 +1,4 @@
-"""Checks of order and matching: first come, first served, one ordered stream per pair.
-
-This file knows the interface only. It must not know a backend, nor pytest.
-"""
+"""Checks of order and matching: first come, first served, one ordered stream per pair."""
 
 from __future__ import annotations
 

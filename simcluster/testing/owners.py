@@ -1,7 +1,4 @@
-"""Which rank a task belongs to, where all ranks of a test share one loop: what a rank leaves running ends with it.
-
-This file knows tasks. It must not know a backend or what runs.
-"""
+"""Which rank a task belongs to, where all ranks of a test share one loop: what a rank leaves running ends with it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Checks that what is sent arrives as it was, and that what cannot travel is refused.
-
-This file knows the interface only. It must not know a backend, nor pytest.
-"""
+"""Checks that what is sent arrives as it was, and that what cannot travel is refused."""
 
 from __future__ import annotations
 

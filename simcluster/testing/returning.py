@@ -1,7 +1,6 @@
 """Checks of coming back: a node that dies and begins again is another incarnation, told apart from the one before.
 
-This file knows the interface only. It must not know a backend, nor pytest. The bodies of one check run in one process:
-that is how one of them knows which of its lives it is in.
+The bodies of one check run in one process: that is how one of them knows which of its lives it is in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Checks of waiting: yielding, cancelling, pushing back.
-
-This file knows the interface only. It must not know a backend, nor pytest.
-"""
+"""Checks of waiting: yielding, cancelling, pushing back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Writes a finished run or sweep to a tracker, by the tracker's name.
 
-This file knows which trackers there are, what they need installed, and how their failures are told. It must not know
-their formats. Whatever a tracker has already stays as it is: each run is there once.
+Whatever a tracker has already stays as it is: each run is there once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a tracker is handed of a run: a name, parameters, numbers over step and time, a summary, files.
 
-This file knows run folders. It must not know any tracker. Everything is read from the folder, after the run, so no node
-ever waits for a tracker, and whatever is written comes from one process.
+Everything is read from the folder, after the run, so no node ever waits for a tracker, and whatever is written comes
+from one process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Names that trackers and file systems take.
-
-This file knows characters. It must not know what is named.
-"""
+"""Names that trackers and file systems take."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Runs as MLflow runs, by default in a SQLite file: INTO/mlflow.db, artifacts beside it.
 
-This file knows MLflow's client. It must not know run folders. Numbers go in batches: one call each would take seconds
-for what takes a tenth of one. A run carries its id as a tag, and another one when it is complete: one that is complete
-is not written again, one that is not is deleted and written anew.
+Numbers go in batches: one call each would take seconds for what takes a tenth of one. A run carries its id as a tag,
+and another one when it is complete: one that is complete is not written again, one that is not is deleted and written
+anew.
 """
 
 from __future__ import annotations

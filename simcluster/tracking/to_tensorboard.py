@@ -1,7 +1,7 @@
 """Runs as TensorBoard event files: a folder each, INTO/EXPERIMENT/NAME/ID.
 
-This file knows tensorboardX. It must not know run folders. A run is written under another name and then renamed, so a
-folder that is there is complete, and a run that is written twice is there once.
+A run is written under another name and then renamed, so a folder that is there is complete, and a run that is written
+twice is there once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Runs as offline runs of Weights & Biases: INTO/wandb/offline-run-TIME-ID, which `wandb sync` uploads.
 
-This file knows the package wandb. It must not know run folders. It is always offline: no account is asked for and
-nothing is sent. A run is written elsewhere and then moved, so a folder that is there is complete, and a run that is
-written twice is there once.
+It is always offline: no account is asked for and nothing is sent. A run is written elsewhere and then moved, so a
+folder that is there is complete, and a run that is written twice is there once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Runs the experiment on standard input once more, in the simulator, and prints its digests: for determinism.
-
-This file knows one experiment. It must not know what it is compared with.
-"""
+"""Runs the experiment on standard input once more, in the simulator, and prints its digests: for determinism."""
 
 from __future__ import annotations
 

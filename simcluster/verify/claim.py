@@ -1,7 +1,6 @@
 """What is claimed of an algorithm, as data: `simcluster verify` runs the algorithm and holds it to this.
 
-This file knows names, formulas and ranks. It must not know how anything is checked. A user's own algorithm may have a
-`CLAIM` in its module; without one it is held to what every algorithm promises.
+A user's own algorithm may have a `CLAIM` in its module; without one it is held to what every algorithm promises.
 
 What is checked runs on a star of equal devices that take 1 ms for any piece of work, and whose links have 1 Gbps and
 50 us each; on an uneven one the last node takes 4 ms. The workload, if none is claimed, is `quadratic` of 84 float64

@@ -1,7 +1,4 @@
-"""The clusters that checks run on: equal devices, a piece of work takes each of them 1 ms; or the last one 4 ms.
-
-This file knows shapes and times. It must not know what runs there.
-"""
+"""The clusters that checks run on: equal devices, a piece of work takes each of them 1 ms; or the last one 4 ms."""
 
 from __future__ import annotations
 

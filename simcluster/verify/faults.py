@@ -1,7 +1,7 @@
 """The faults that an algorithm may declare an outcome for, as plans of an experiment have them.
 
 Three nodes n0, n1 and n2 around a switch. n0 is the server, where there is one; n2 is hit, or its link, or n0 or its
-link. This file knows names and plans. It must not know how anything is run or judged.
+link.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A matrix times everybody's tensors, in one process: what the references of gossip are made of.
-
-This file knows matrices and lists of tensors. It must not know overlays, messages or algorithms.
-"""
+"""A matrix times everybody's tensors, in one process: what the references of gossip are made of."""
 
 from __future__ import annotations
 

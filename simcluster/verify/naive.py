@@ -1,8 +1,4 @@
-"""Parts of naive references: many replicas in one process, their weights as vectors, rounds of steps on their own.
-
-This file knows replicas. It must not know algorithms, nor use their arithmetic: what is checked against it owes nothing
-to it.
-"""
+"""Parts of naive references: many replicas in one process, their weights as vectors, rounds of steps on their own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What becomes of a run by each fault, for the kinds of algorithms that most are of.
-
-This file knows names of faults. It must not know algorithms.
-"""
+"""What becomes of a run by each fault, for the kinds of algorithms that most are of."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a node does in a checked run: what it does in any run, and it counts what passes between it and its algorithm.
-
-This file knows transports and records. It must not know a backend, nor what the counts are held against.
-"""
+"""A node of a checked run: it does what it does in any run, and counts what passes between it and its algorithm."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Runs what is to be checked, each different run once, and never for ever.
 
-This file knows experiments and records. It imports no backend: the one line that turns a name into a module does so at
-run time, as for experiments. It must not know what is checked.
+It imports no backend: the one line that turns a name into a module does so at run time, as for experiments.
 """
 
 from __future__ import annotations

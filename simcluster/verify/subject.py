@@ -1,7 +1,4 @@
-"""What is verified: an algorithm, what is claimed of it, and what every check needs to know of the request.
-
-This file knows names, paths and modules of claims. It must not know any check.
-"""
+"""What is verified: an algorithm, what is claimed of it, and what every check needs to know of the request."""
 
 from __future__ import annotations
 

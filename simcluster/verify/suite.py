@@ -1,7 +1,4 @@
-"""All checks, in the order of the table.
-
-This file knows what there is to check. It must not know how.
-"""
+"""All checks, in the order of the table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Lines of the table, in few words.
-
-This file knows words. It must not know checks.
-"""
+"""Lines of the table, in few words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a check found, and all of them as a table.
-
-This file knows words. It must not know how anything is checked.
-"""
+"""What a check found, and all of them as a table."""
 
 from __future__ import annotations
 

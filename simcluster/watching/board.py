@@ -1,7 +1,4 @@
-"""What is known of a run while it goes on: the last word of every node, rates, a bounded history, and when it will end.
-
-This file knows telemetry and arithmetic. It must not know clocks, HTTP or who sends it: time is in the telemetry.
-"""
+"""The state of a run while it goes on: the last word of every node, rates, a bounded history, and the expected end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Draws the state of a run for a terminal: how far it is, its nodes, its links, and who holds it up.
 
-This file knows rich and what `run_status` returns. It must not know runs, nor where it is drawn. Text of others (names,
-reasons, what nodes wait for) is put in as text: nothing in it is markup, and no escape of it reaches the terminal.
+Text of others (names, reasons, what nodes wait for) is put in as text: nothing in it is markup, and no escape of it
+reaches the terminal.
 """
 
 from __future__ import annotations

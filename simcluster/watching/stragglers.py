@@ -1,7 +1,4 @@
-"""Who or what holds a run up, in sentences that say by how much.
-
-This file knows a board and medians. It must not know clocks, terminals or pages.
-"""
+"""Who or what holds a run up, in sentences that say by how much."""
 
 from __future__ import annotations
 

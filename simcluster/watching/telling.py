@@ -1,7 +1,4 @@
-"""Puts what backends note of their nodes into telemetry: each looks only at what has come since it was asked last.
-
-This file knows records, links and routes. It must not know who asks, nor when.
-"""
+"""Puts what backends note of their nodes into telemetry: each looks only at what has come since it was asked last."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Takes the telemetry of a run as often as it may, and hands its state on: to a screen, or to whoever wants it.
 
-This file knows boards and patience. It must not know terminals or backends. Looking costs time, so the more a look
-costs, the rarer it is; and whatever goes wrong here ends the watching, never the run.
+Looking costs time, so the more a look costs, the rarer it is; and whatever goes wrong here ends the watching, never the
+run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The answer in plain sentences: how much it is, what holds it up, where the time went, what to set, what to buy.
-
-This file knows effects and paths and puts them into words. It must not know how either was found.
-"""
+"""The answer in plain sentences: how much it is, what holds it up, where the time went, what to set, what to buy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """How busy everything on the way was while a message travelled: links, the air they share, and nodes' own bandwidth.
 
-This file knows routes and when messages travelled. It must not know what waited for them. What was sent is taken to
-have flowed evenly while it was under way, which is what a trace can tell.
+What was sent is taken to have flowed evenly while it was under way, which is what a trace can tell.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Where the time of a run went: backwards from its end, each moment to what was waited for.
 
-This file knows spans and routes. It must not know goals, nor what to change.
-
 Whatever a node does begins when something else of it ended: work of its own, a message that came, one that left. A
 message that somebody waited for leads to its sender at the time when that began to send. So the way back never
 branches, and its legs fill the time from the end to the start without a gap.

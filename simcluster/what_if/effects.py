@@ -1,8 +1,8 @@
 """What each change came to: the goal with it against the goal without, seed by seed.
 
-This file knows measured numbers. It must not know how they were measured. Both are of the same seed, so they meet the
-same stragglers and batches; what differs between seeds is the uncertainty. On a calibrated topology there is a second
-one, that of its numbers: both ran on the same replicas, and an effect has an interval.
+Both are of the same seed, so they meet the same stragglers and batches; what differs between seeds is the uncertainty.
+On a calibrated topology there is a second one, that of its numbers: both ran on the same replicas, and an effect has an
+interval.
 """
 
 from __future__ import annotations

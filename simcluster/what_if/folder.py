@@ -1,7 +1,4 @@
-"""An answered what-if as its folder tells it: enough to draw its figures again.
-
-This file knows whatif.json. It must not know how an answer is found.
-"""
+"""An answered what-if as its folder tells it: enough to draw its figures again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is to become less: a time, an energy or a price, as a goal that can be read off a sweep's table.
-
-This file knows goals' names and the columns they come from. It must not know what is changed, nor how anything is run.
-"""
+"""What is to become less: a time, an energy or a price, as a goal that can be read off a sweep's table."""
 
 from __future__ import annotations
 

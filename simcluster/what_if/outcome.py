@@ -1,7 +1,4 @@
-"""What came of asking what-if: the answer, its tables, the critical path, figures.
-
-This file knows effects and a path and how they are handed on. It must not know how they were found.
-"""
+"""What came of asking what-if: the answer, its tables, the critical path, figures."""
 
 from __future__ import annotations
 

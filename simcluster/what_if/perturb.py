@@ -1,7 +1,6 @@
 """What could be otherwise: every link, device and setting of an experiment, one at a time, twice as good or half.
 
-This file knows experiments and their keys. It must not know goals or runs. Many parts that are alike are changed
-together.
+Many parts that are alike are changed together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Plotly figures of an answered what-if: `found.plot.tornado()` and `found.plot.path()`.
-
-This file knows effects, paths and plotly. It must not know how they were found, nor HTML.
-"""
+"""Plotly figures of an answered what-if: `found.plot.tornado()` and `found.plot.path()`."""
 
 from __future__ import annotations
 

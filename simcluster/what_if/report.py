@@ -1,7 +1,6 @@
 """Writes the report.html of an answered what-if: the answer, the tornado, the critical path, what to buy, every number.
 
-This file knows what the report says, in HTML. It must not know how figures are made or how anything was found. Every
-text that comes from the experiment passes through `escape`.
+Every text that comes from the experiment passes through `escape`.
 """
 
 from __future__ import annotations

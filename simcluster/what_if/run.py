@@ -1,6 +1,5 @@
 """Asks what-if of an experiment: runs it as it is, then with every change, through a sweep's machinery, and answers.
 
-This file knows the order of things and the folder. It must not know what a change is, nor how the answer is worded.
 Like a sweep's, its runs are kept by what they depend on: asked again, or for another goal, what has run is not run
 again.
 """

@@ -1,7 +1,6 @@
 """What could be bought: of a list of parts with prices, those that are faster than what a cluster has in their place.
 
-This file knows parts, prices and topologies. It must not know goals or runs. The list is a YAML file, checked as all of
-ours are: every error at once, with its line.
+The list is a YAML file, checked as all of ours are: every error at once, with its line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What one node trains: models, losses, data and how it is dealt out, optimizers.
 
-workload.py shows how to bring your own. This package knows torch. It must not know nodes, messages or time.
+workload.py shows how to bring your own.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,4 @@
-"""The ledgers of all ranks, read together: what a rank handed in to a server is used or lost, as the server noted.
-
-This file knows notes of ledgers. It must not know samples, runs or files.
-"""
+"""The ledgers of all ranks, read together: what a rank handed in to a server is used or lost, as the server noted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a model makes of samples that it was not trained on.
-
-This file knows torch, models and losses. It must not know nodes, shards or when anybody asks.
-"""
+"""What a model makes of samples that it was not trained on."""
 
 from __future__ import annotations
 

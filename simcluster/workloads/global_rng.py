@@ -1,7 +1,4 @@
-"""Borrows torch's global generator and gives it back untouched; modules initialise and drop out with it.
-
-This file knows that generator. It must not know who borrows it, or why.
-"""
+"""Borrows torch's global generator and gives it back untouched; modules initialise and drop out with it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fates of the batches that one rank has drawn, noted where they are decided: in the weights, lost, with a server.
 
-This file knows numbers of batches. It must not know samples, messages or time. Which samples a batch has follows from
-its number: see `simcluster.runs.samples`. What the ledgers of all ranks say together: `simcluster.workloads.books`.
+Which samples a batch has follows from its number: see `simcluster.runs.samples`. What the ledgers of all ranks say
+together: `simcluster.workloads.books`.
 """
 
 from __future__ import annotations

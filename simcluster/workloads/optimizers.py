@@ -1,7 +1,6 @@
 """The usual optimizers, as a workload takes them: a function from parameters to a torch optimizer.
 
-This file knows torch.optim. It must not know models, data or nodes. `lambda parameters:
-torch.optim.RMSprop(...)`, or anything else that returns a torch optimizer, does as well.
+`lambda parameters: torch.optim.RMSprop(...)`, or anything else that returns a torch optimizer, does as well.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Who trains on what: cuts the samples into shards that are disjoint, complete and never empty.
 
-This file knows labels and numpy generators. It must not know models, tensors or time.
-
 Both functions return one sorted array of sample numbers per shard; every sample is in exactly one of them.
 """
 

@@ -1,7 +1,4 @@
-"""How far a replica is: where its batches go on, what an algorithm wants kept, and what it had kept before.
-
-This file knows numbers of batches and whoever keeps checkpoints, by one method. It must not know files or messages.
-"""
+"""How far a replica is: where its batches go on, what an algorithm wants kept, and what it had kept before."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One process that does what a cluster should: the yardstick for every synchronous algorithm.
-
-This file knows replicas. It must not know algorithms or messages: what it computes owes nothing to either.
-"""
+"""One process that does what a cluster should: the yardstick for every synchronous algorithm."""
 
 from __future__ import annotations
 

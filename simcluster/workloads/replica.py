@@ -1,8 +1,5 @@
 """What one node trains: its model, its optimizer, its shard of the data and its generators.
 
-This file knows torch. It must not know nodes, messages or time; a rank is only the name of a stream of
-randomness here.
-
 Work on a replica changes its weights (`apply`, `load`) or reads them (the rest), and needs them left alone
 meanwhile. `evaluate`, `state` and `snapshot` change nothing: neither weights, nor optimizer, nor any
 generator.

@@ -1,7 +1,4 @@
-"""What a workload trains on: inputs and targets as two tensors, and the batches cut from them.
-
-This file knows tensors and map-style datasets. It must not know shards, ranks or models.
-"""
+"""What a workload trains on: inputs and targets as two tensors, and the batches cut from them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What training has made of a model and an optimizer, by name, and the way back.
-
-This file knows torch's modules and optimizers. It must not know files, ranks or formats.
-"""
+"""What training has made of a model and an optimizer, by name, and the way back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The two halves of a training step: gradients of a batch, and what the optimizer makes of them.
 
-This file knows torch. Neither half depends on a value, so both work on fake tensors, too. It must not know replicas,
-shards or randomness.
+Neither half depends on a value, so both work on fake tensors, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The batches that a rank draws from its shard, and those of all ranks as one.
-
-This file knows samples, shards and their streams of randomness. It must not know models, messages or time.
-"""
+"""The batches that a rank draws from its shard, and those of all ranks as one."""
 
 from __future__ import annotations
 

@@ -1,16 +1,14 @@
 """What is trained: a model, a loss, data, how it is dealt out, and an optimizer. Makes one Replica per node.
 
-This file knows seeds and shards. It must not know algorithms, messages or time.
-
-    def make_workload(*, learning_rate: float = 0.1) -> Workload:
-        return Workload(
-            model=lambda: nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 2)),
-            loss=nn.functional.cross_entropy,
-            train=TensorDataset(inputs, labels),
-            test=(held_out_inputs, held_out_labels),
-            optimizer=sgd(learning_rate),
-            batch_size=32,
-        )
+def make_workload(*, learning_rate: float = 0.1) -> Workload:
+    return Workload(
+        model=lambda: nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 2)),
+        loss=nn.functional.cross_entropy,
+        train=TensorDataset(inputs, labels),
+        test=(held_out_inputs, held_out_labels),
+        optimizer=sgd(learning_rate),
+        batch_size=32,
+    )
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""An account of every batch, independent of the ledgers: draws as they happen, and updates that servers report.
-
-This file knows simulated runs and algorithms with a server. It must not know notes of ledgers, nor how they are read.
-"""
+"""An account of every batch, independent of the ledgers: draws as they happen, and updates that servers report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Many flows at once: how long the network takes to share itself out anew at every end.
-
-This file knows flows and topologies. It must not know how rates are found.
-"""
+"""Many flows at once: how long the network takes to share itself out anew at every end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What one simulated message costs, and where the time goes.
-
-This file knows bodies that send and receive. It must not know how the simulator works, beside the names of its files.
-"""
+"""What one simulated message costs, and where the time goes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """What a simulated run costs beside its numerics: its time over that of the same gradients in a plain torch loop, on
 one core; and how long both take on two.
-
-This file knows experiments and torch. It must not know how the simulator works.
 """
 
 from __future__ import annotations

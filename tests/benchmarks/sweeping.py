@@ -1,6 +1,6 @@
 """What a sweep takes over its bare runs, made one after the other in one process, at about a second each.
 
-This file knows the public functions. The sweep has its table, its report and its explorer to write as well.
+The sweep has its table, its report and its explorer to write as well.
 """
 
 from __future__ import annotations

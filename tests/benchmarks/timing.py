@@ -1,7 +1,4 @@
-"""Timing two things against each other in one process: interleaved, medians, CPU time.
-
-This file knows clocks, which nothing under test may. It must not know what it times.
-"""
+"""Timing two things against each other in one process: interleaved, medians, CPU time."""
 
 from __future__ import annotations
 

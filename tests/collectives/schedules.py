@@ -1,7 +1,5 @@
 """Communication without values, each in a few lines, for tests of how long it takes: the library's schedules by name,
 and what is no collective.
-
-This file knows ranks and sizes. It must not know the simulator, nor how long anything should take.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The clients themselves: each visits a port in its own bad manner and says how it was turned away.
-
-This file knows sockets and the manners. It must not know whose ports these are.
-"""
+"""The clients themselves: each visits a port in its own bad manner and says how it was turned away."""
 
 from __future__ import annotations
 

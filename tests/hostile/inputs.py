@@ -1,7 +1,4 @@
-"""What hostile clients say, by kind and seed, and the corpus of it that is kept; no socket anywhere.
-
-This file knows frames and handshakes as bytes. It must not know ports or runs.
-"""
+"""What hostile clients say, by kind and seed, and the corpus of it that is kept; no socket anywhere."""
 
 from __future__ import annotations
 

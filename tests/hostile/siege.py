@@ -1,7 +1,4 @@
-"""A run in processes of its own, clients at all of its doors, and what its processes take meanwhile.
-
-This file knows processes, ports and memory. It must not know what the clients do.
-"""
+"""A run in processes of its own, clients at all of its doors, and what its processes take meanwhile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One trial as its seed draws it: a command, its experiment, and the moment of the Ctrl-C.
-
-This file knows what can be drawn. It must not know processes.
-"""
+"""One trial as its seed draws it: a command, its experiment, and the moment of the Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command as a shell starts it: the leader of a process group, on a terminal or not, and all that it starts.
-
-This file knows processes, terminals and signals. It must not know what is run.
-"""
+"""The command as a shell starts it: the leader of a process group, on a terminal or not, and all that it starts."""
 
 from __future__ import annotations
 

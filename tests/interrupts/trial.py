@@ -1,7 +1,4 @@
-"""One trial: runs what a seed draws until its moment, interrupts it, and lists what is not as promised.
-
-This file knows cases, commands and run folders. It must not know which trials there are.
-"""
+"""One trial: runs what a seed draws until its moment, interrupts it, and lists what is not as promised."""
 
 from __future__ import annotations
 

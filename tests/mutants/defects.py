@@ -1,7 +1,6 @@
 """The defects, as mutants: wrong arithmetic, knobs that do nothing, barriers, ranks and data, and more.
 
-This file knows texts of the library. It must not know how a mutant is tried. A text that is found no more, or more than
-once, is an error: then the library has changed, and the mutant must follow.
+A text that is found no more, or more than once, is an error: then the library has changed, and the mutant must follow.
 """
 
 from __future__ import annotations

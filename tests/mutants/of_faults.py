@@ -1,7 +1,6 @@
 """Defects of fault handling: lost wake-ups, double counts, stale incarnations, wrong divisors, and more.
 
-This file knows texts of the library. It must not know how a defect is found. A text that is found no more, or more than
-once, is an error: then the library has changed, and the defect must follow.
+A text that is found no more, or more than once, is an error: then the library has changed, and the defect must follow.
 """
 
 from __future__ import annotations

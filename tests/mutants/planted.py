@@ -1,7 +1,4 @@
-"""A defect of fault handling that is planted into a copy of the library, for the swarm of tests/swarm to find.
-
-This file knows texts, and names of algorithms and faults. It must not know how seeds are drawn or judged.
-"""
+"""A defect of fault handling that is planted into a copy of the library, for the swarm of tests/swarm to find."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The table of mutants as docs/mutants.md has it.
-
-This file knows Markdown. It must not know how a mutant is tried.
-"""
+"""The table of mutants as docs/mutants.md has it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tries mutants: each in a process of its own, with a copy of the library in which one text is another.
 
-This file knows files and processes. It must not know any defect. It imports nothing of the library: what a process
-imports is to be the copy. The processes are forks of one that has imported the heavy packages.
+It imports nothing of the library: what a process imports is to be the copy. The processes are forks of one that has
+imported the heavy packages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`python -m tests.netns`: every scenario on a real network and in the simulator, and the page that compares them.
-
-This file knows a command line and signals. It must not know what is compared.
-"""
+"""`python -m tests.netns`: every scenario on a real network and in the simulator, and the page that compares them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """A workload whose gradients take an accelerator's time: its host waits for it, and computes next to nothing itself.
 
-This file knows one model and how long its device takes. It must not know ranks, nodes or links.
-
 All hosts share the cores of one machine. Were each of them to compute on those, they would slow each other down, and
 that is no property of a cluster. So the device is one that works beside its host, as a GPU does: a pause, as long as
 the environment of the node's process says. Nobody tells the simulator; the calibration measures it. For the same reason

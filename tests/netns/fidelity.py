@@ -1,8 +1,5 @@
 """Predicted against measured: every scenario on a real network and, after a calibration of it, in the simulator.
 
-This file knows the order of the comparison and what is kept of it. It must not know how hosts are made, nor how a
-report is written.
-
 Everything is kept in a directory: calibrations, run folders, notes. What is there is not made again, so a comparison
 that was interrupted resumes, and more repeats can be added.
 """

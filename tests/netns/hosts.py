@@ -1,7 +1,5 @@
 """Hosts of a topology as network namespaces of this machine, joined by veth pairs that `tc tbf` shapes.
 
-This file knows Linux: namespaces, routes, queues, capabilities. It must not know simcluster's nodes or experiments.
-
 A namespace lives as long as the process that holds it, and holders are killed by the kernel when this process ends,
 however it ends: nothing is left behind, not even after SIGKILL. No namespace has a name, so runs beside each other do
 not meet. Every link is a veth pair with a network of its own; every host has one address for all, and routes to all

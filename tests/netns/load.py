@@ -1,7 +1,4 @@
-"""A defined background load: busy loops at normal priority, two for each core of the reference machine.
-
-This file knows processes. It must not know what is measured meanwhile.
-"""
+"""A defined background load: busy loops at normal priority, two for each core of the reference machine."""
 
 from __future__ import annotations
 

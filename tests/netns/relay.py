@@ -1,7 +1,6 @@
 """A link's latency: packets of a TUN device in one namespace come out of one in another, each so much later.
 
-This file knows packets and when they are due. It must not know what is in them, nor how fast a link is: a queue in
-front of each device sees to that. Kernels have netem for this; not all are built with it.
+Kernels have netem for this; not all are built with it.
 
 As a program it is `python -m tests.netns.relay PID_A PID_B DEVICE LATENCY_S`: it makes both devices, says "ready", and
 relays until it is killed.

@@ -1,7 +1,4 @@
-"""Puts outcomes into docs/fidelity.md: a row for each scenario, how far off the simulator was, how sure it said it was.
-
-This file knows numbers and Markdown. It must not measure anything.
-"""
+"""Writes docs/fidelity.md: a row for each scenario, how far off the simulator was, and how sure it said it was."""
 
 from __future__ import annotations
 

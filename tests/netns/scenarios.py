@@ -1,7 +1,4 @@
-"""Which clusters, algorithms and sizes the simulator is held against.
-
-This file knows names and numbers. It must not know namespaces, processes or results.
-"""
+"""Which clusters, algorithms and sizes the simulator is held against."""
 
 from __future__ import annotations
 

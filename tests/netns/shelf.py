@@ -1,7 +1,4 @@
-"""Hosts that can be reached by ssh: an sshd on each of them, with a host key of its own, and who is on a host.
-
-This file knows servers, keys and namespaces. It must not know what is started over ssh.
-"""
+"""Hosts that can be reached by ssh: an sshd on each of them, with a host key of its own, and who is on a host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Runs commands of simcluster on hosts of a network: one process a node, started by hand, and what they come to.
-
-This file knows the commands and how they find each other. It must not know scenarios, nor judge any number.
-"""
+"""Runs commands of simcluster on hosts of a network: one process a node, started by hand, and what they come to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The rows and columns of the table: small runs of every algorithm, and what happens to one node of each.
 
-Nodes n0, n1, ... around a switch; n2 is hit, or n0. This file knows experiments and plans. It must not know what
-becomes of them.
+Nodes n0, n1, ... around a switch; n2 is hit, or n0.
 """
 
 from __future__ import annotations

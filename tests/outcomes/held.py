@@ -1,7 +1,4 @@
-"""What the words of the table promise, and what is wrong with a run of which that is said.
-
-This file knows summaries of runs. It must not know how they came about.
-"""
+"""What the words of the table promise, and what is wrong with a run of which that is said."""
 
 from __future__ import annotations
 

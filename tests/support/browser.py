@@ -1,7 +1,4 @@
-"""A real browser, headless, for tests that open pages; they are skipped where there is none.
-
-This file knows Chromium's command line. It must not know what a page tells.
-"""
+"""A real browser, headless, for tests that open pages; they are skipped where there is none."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Drives headless Chromium by its DevTools protocol over a pipe: a page is opened, typed into and asked.
-
-This file knows the protocol. It must not know what a page tells.
-"""
+"""Drives headless Chromium by its DevTools protocol over a pipe: a page is opened, typed into and asked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One case of the swarm: an experiment, the options of its backend, and the file that repeats both.
-
-This file knows experiments as data. It must not know how they are drawn or judged.
-"""
+"""One case of the swarm: an experiment, the options of its backend, and the file that repeats both."""
 
 from __future__ import annotations
 

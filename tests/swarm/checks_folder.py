@@ -1,7 +1,4 @@
-"""Invariants of what a run leaves: a whole folder, nothing half-written, checkpoints that can be read.
-
-This file knows run folders. It must not know what a run was promised.
-"""
+"""Invariants of what a run leaves: a whole folder, nothing half-written, checkpoints that can be read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Invariants of how a run ends: as promised, with a typed error, without a node that is lost unplanned.
-
-This file knows promises and how runs ended. It must not know weights or samples.
-"""
+"""Invariants of how a run ends: as promised, with a typed error, without a node that is lost unplanned."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Invariants of what is counted: samples against counts of the swarm's own, bytes against each other.
-
-This file knows counts. It must not know weights or promises.
-"""
+"""Invariants of what is counted: samples against counts of the swarm's own, bytes against each other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Invariants of what was trained: survivors agree, bits are those promised, losses are finite, staleness is bounded.
-
-This file knows weights and metrics of a disturbed and an undisturbed run. It must not know samples or files.
-"""
+"""Invariants of what was trained: survivors agree, bits are those promised, losses are finite, staleness is bounded."""
 
 from __future__ import annotations
 

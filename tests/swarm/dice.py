@@ -1,7 +1,4 @@
-"""Draws of one seed: a stream per name, so that one more draw changes no other.
-
-This file knows generators. It must not know what is drawn.
-"""
+"""Draws of one seed: a stream per name, so that one more draw changes no other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The order in which checkpoints get to the disk: content before its name, and both before a manifest names them.
 
-A simulated run loses no power, so what a power cut would spoil is found by the order of calls. This file knows the
-system's calls and names of files. It must not know runs.
+A simulated run loses no power, so what a power cut would spoil is found by the order of calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Draws a case from a seed, without its faults: what runs where, on what, for how long.
-
-This file knows the parts of an experiment. It must not know what becomes of a run.
-"""
+"""Draws a case from a seed, without its faults: what runs where, on what, for how long."""
 
 from __future__ import annotations
 

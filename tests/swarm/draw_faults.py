@@ -1,7 +1,4 @@
-"""Draws a fault plan for a case whose undisturbed run is known: random moments and nasty ones, random kinds.
-
-This file knows fault plans as data. It must not know what becomes of a fault.
-"""
+"""Draws a fault plan for a case whose undisturbed run is known: random moments and nasty ones, random kinds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Draws settings of an algorithm from its signature: small rounds, bounded numbers, every choice.
-
-This file knows types and names of settings. It must not know what an algorithm does with them.
-"""
+"""Draws settings of an algorithm from its signature: small rounds, bounded numbers, every choice."""
 
 from __future__ import annotations
 

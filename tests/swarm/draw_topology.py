@@ -1,7 +1,4 @@
-"""Draws a topology: shipped or made here, unequal nodes, stragglers, unequal links, jitter, losses, small inboxes.
-
-This file knows topology files as data. It must not know algorithms or faults.
-"""
+"""Draws a topology: shipped or made here, unequal nodes, stragglers, unequal links, jitter, losses, small inboxes."""
 
 from __future__ import annotations
 

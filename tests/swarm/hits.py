@@ -1,7 +1,4 @@
-"""Which nodes a fault plan may have cost a run, and which it has not touched.
-
-This file knows fault plans. It must not know algorithms, nor how a run ended.
-"""
+"""Which nodes a fault plan may have cost a run, and which it has not touched."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Marks of what a soak has reached: each kind of fault, each way of getting over it, each algorithm.
-
-This file knows the table of docs/faults.md and verdicts. It must not know how seeds are drawn.
-"""
+"""Marks of what a soak has reached: each kind of fault, each way of getting over it, each algorithm."""
 
 from __future__ import annotations
 

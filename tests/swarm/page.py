@@ -1,7 +1,4 @@
-"""The table of planted defects in docs/swarm.md.
-
-This file knows Markdown. It must not know how a defect is found.
-"""
+"""The table of planted defects in docs/swarm.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Plays a case in the simulator and keeps what came of it, with counts of its own of what was drawn.
-
-This file knows runs and where to listen. It must not know what is promised of them.
-"""
+"""Plays a case in the simulator and keeps what came of it, with counts of its own of what was drawn."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The promise of docs/faults.md for a case whose faults are known: a word of its table, and its consequences.
-
-This file knows the table, the pages of algorithms, and graphs. It must not know how a run ended.
-"""
+"""The promise of docs/faults.md for a case whose faults are known: a word of its table, and its consequences."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 python -m tests.swarm.prove [NUMBER...] [--seeds 2000] [--json FILE]
 
 If all are tried, the table in docs/swarm.md is written. A seed in which a defect cannot show is passed over, and keeps
-its number. This file knows processes and seeds. It must not know what a defect is. It imports the library in its
-children only: there it is the copy.
+its number. It imports the library in its children only: there it is the copy.
 """
 
 from __future__ import annotations

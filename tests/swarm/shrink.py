@@ -1,7 +1,4 @@
-"""Makes a failing case as small as it gets, and finds where it parts from the nearest case that passes.
-
-This file knows verdicts. It must not know what a smaller case is, nor what is promised.
-"""
+"""Makes a failing case as small as it gets, and finds where it parts from the nearest case that passes."""
 
 from __future__ import annotations
 

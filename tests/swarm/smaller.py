@@ -1,7 +1,4 @@
-"""Cases that are a little smaller than a given one: without a fault, a setting, a node or some steps.
-
-This file knows experiments as data. It must not know which of them break anything.
-"""
+"""Cases that are a little smaller than a given one: without a fault, a setting, a node or some steps."""
 
 from __future__ import annotations
 

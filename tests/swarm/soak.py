@@ -1,7 +1,4 @@
-"""Many seeds, one after the other: what they break, what they reach, how fast; a soak resumes where it was stopped.
-
-This file knows verdicts and a file of totals. It must not know what is promised.
-"""
+"""Many seeds, one after the other: what they break, what they reach, how fast; a soak resumes where it was stopped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A verdict in words: what is broken, on which case, and the line that plays it again.
-
-This file knows verdicts. It must not know how they came about.
-"""
+"""A verdict in words: what is broken, on which case, and the line that plays it again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One seed from its draw to its verdict: the undisturbed run, the disturbed one, and what is broken.
-
-This file knows the parts of the swarm. It must not know how verdicts are printed or kept.
-"""
+"""One seed from its draw to its verdict: the undisturbed run, the disturbed one, and what is broken."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Plays seeds again in another process with another hash seed, and says where they come out otherwise.
 
 python -m tests.swarm.twice SEED...    prints what identifies the runs of each seed, as JSON
-
-This file knows verdicts and processes. It must not know what is promised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Bounds a run in callbacks, processor time and real time, so that a livelock is found rather than waited for.
-
-This file knows signals and the limit of the simulated loop. It must not know runs.
-"""
+"""Bounds a run in callbacks, processor time and real time, so that a livelock is found rather than waited for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Invariants of every run on real processes: how it ends, what it leaves, what its weights and samples are.
-
-This file knows promises, as tests.swarm computes them, and what a run has left. It must not know how it came about.
-"""
+"""Invariants of every run on real processes: how it ends, what it leaves, what its weights and samples are."""
 
 from __future__ import annotations
 
@@ -77,7 +74,7 @@ def _check_leaves(lived: Lived, played: Played, pace_s: float) -> Found:
     """A node that is asked to leave does so at its next step: it does not train for long after that."""
     for act in lived.done:
         after = max((count for life, count in lived.taken.items() if life.split(".")[0] == act.node), default=0)
-        late_s = (after - act.gradients) * pace_s
+        late_s = (after - lived.before.get(act, act.gradients)) * pace_s
         if act.kind in ("post", "term") and act.node not in played.lost and late_s > LEAVES_S + 3 * lived.held_up_s:
             yield "a node that is asked to leave leaves", f"{act}, and it trained for {late_s:.1f} s more"
 

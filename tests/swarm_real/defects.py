@@ -1,7 +1,4 @@
-"""Defects of the sockets backend that the real swarm must find: silence about a loss, processes and ports left behind.
-
-This file knows texts of the library. It must not know how a defect is found.
-"""
+"""Defects of the sockets backend that the real swarm must find: silence about a loss, processes and ports left over."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Draws a seed of the real swarm: a small run, the faults of its plan, and what is done to its processes from outside.
-
-This file knows experiments and fault plans as data. It must not know processes, nor what becomes of a run.
-"""
+"""Draws a seed of the real swarm: a small run, its fault plan, and what is done to its processes from outside."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The events of a real run: the faults of its plan that began, and the acts from outside that met a living node.
 
-All of it becomes faults of one plan, whose promise tests.swarm computes. This file knows plans and summaries. It must
-not know promises.
+All of it becomes faults of one plan, whose promise tests.swarm computes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Commands of simcluster as processes: one of its own for each, or one that stays and runs them one after the other.
 
-python -m tests.swarm_real.launcher is the one that stays: it keeps the process that forks nodes, so that a run costs
-no imports. This file knows processes. It must not know experiments.
+python -m tests.swarm_real.launcher is the one that stays: it keeps the process that forks nodes, so that a run costs no
+imports.
 """
 
 from __future__ import annotations

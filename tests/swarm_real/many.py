@@ -1,7 +1,4 @@
-"""Many seeds, some at once, each in a process that keeps its launcher.
-
-This file knows processes and folders. It must not know what is promised.
-"""
+"""Many seeds, some at once, each in a process that keeps its launcher."""
 
 from __future__ import annotations
 

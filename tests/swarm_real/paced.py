@@ -1,7 +1,6 @@
 """The workloads of the real swarm: shipped ones that take their time, and note in a file how far their node is.
 
-This file knows losses and ledgers. It must not know what is done to a node. Without PLACE in the environment, as in the
-simulator, it neither waits nor notes anything.
+Without PLACE in the environment, as in the simulator, it neither waits nor notes anything.
 """
 
 from __future__ import annotations

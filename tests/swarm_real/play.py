@@ -1,7 +1,4 @@
-"""Plays a drawn seed on real processes: runs the command, does to its nodes what was drawn, and waits for its end.
-
-This file knows processes and what they note. It must not know what is promised.
-"""
+"""Plays a drawn seed on real processes: runs the command, does to its nodes what was drawn, and waits for its end."""
 
 from __future__ import annotations
 
@@ -33,7 +30,8 @@ GRACE_S: Final = 2.0
 class Lived:
     """Traces of a command. *code* is None if it had to be killed; *done* are the acts that met a living process,
     *early* those of them before any batch was drawn. *drawn* counts batches and *taken* gradients, by life.
-    *held_up_s* is for how long the machine did not let this process, and maybe others, go on.
+    *held_up_s* is for how long the machine did not let this process, and maybe others, go on. *before* has the
+    gradients that a node had taken when it was acted upon.
     """
 
     folder: Path
@@ -45,6 +43,7 @@ class Lived:
     drawn: dict[str, int] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
     held_up_s: float = 0.0
+    before: dict[Act, int] = field(default_factory=dict)
 
 
 def live(drawn: Drawn, place: Path, launcher: Launcher) -> Lived:
@@ -121,6 +120,7 @@ class _Watch:
         pids = [int(path.suffix[1:]) for path in lives if path.stem == act.node]
         if not pids:
             return False
+        self._lived.before[act] = most_taken(act.node, lives)
         if act.kind == "post":
             if self._asked_to_leave(act.node):
                 self._lived.done.append(act)
@@ -140,6 +140,11 @@ class _Watch:
                 return connection.getresponse().status == 200
             except (OSError, http.client.HTTPException):
                 return False  # the run has ended
+
+
+def most_taken(node: str, lives: list[Path]) -> int:
+    """Return the gradients that *node* has taken in the life in which it has taken most."""
+    return max((path.read_bytes().count(TAKEN) for path in lives if path.stem == node), default=0)
 
 
 def read(folder: Path) -> dict[str, Any]:

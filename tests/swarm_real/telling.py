@@ -1,7 +1,4 @@
-"""Verdicts in words: what is broken, on which seed, and the line that plays it again.
-
-This file knows verdicts. It must not know how they came about.
-"""
+"""Verdicts in words: what is broken, on which seed, and the line that plays it again."""
 
 from __future__ import annotations
 

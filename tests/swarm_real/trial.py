@@ -1,7 +1,4 @@
-"""One seed of the real swarm from its draw to its verdict: simulated undisturbed, played on processes, maybe resumed.
-
-This file knows the parts of the swarm. It must not know how verdicts are told.
-"""
+"""One seed of the real swarm, from its draw to its verdict: simulated, played on processes, maybe resumed."""
 
 from __future__ import annotations
 

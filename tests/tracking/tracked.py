@@ -1,7 +1,4 @@
-"""Runs made up for trackers: two nodes whose numbers are small enough to add up by hand; and 500 scalars.
-
-This file knows run folders. It must not know any tracker.
-"""
+"""Runs made up for trackers: two nodes whose numbers are small enough to add up by hand; and 500 scalars."""
 
 from __future__ import annotations
 

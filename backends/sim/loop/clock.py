@@ -1,7 +1,4 @@
-"""The clock of the simulated world: a `simpy.Environment` with alarms in its queue.
-
-This file knows SimPy's queue. It must not know asyncio, nodes or messages.
-"""
+"""The clock of the simulated world: a `simpy.Environment` with alarms in its queue."""
 
 from __future__ import annotations
 

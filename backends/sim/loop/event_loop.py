@@ -1,8 +1,5 @@
 """An asyncio event loop whose clock and queue are a `simpy.Environment`.
 
-This file knows asyncio and SimPy: callbacks that are ready run first, in order; when none is left, SimPy's next event
-moves the clock. It must not know nodes, messages or devices.
-
 Timers go into SimPy's own queue. A heap of our own beside it livelocks once the clock's resolution is rounded away
 (now + delay == now), and two queues would need an order between them.
 """

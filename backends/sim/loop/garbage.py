@@ -1,7 +1,4 @@
-"""Python's garbage collector, told to look rarely while a simulation runs.
-
-This file knows the collector's thresholds. It must not know what is simulated.
-"""
+"""Python's garbage collector, told to look rarely while a simulation runs."""
 
 from __future__ import annotations
 

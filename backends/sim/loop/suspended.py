@@ -1,7 +1,4 @@
-"""Owners of tasks who do nothing for a while: what they were about to do waits, in order, until they go on.
-
-This file knows callbacks and whose they are. It must not know nodes, the clock or why somebody stands still.
-"""
+"""Owners of tasks who do nothing for a while: what they were about to do waits, in order, until they go on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Pieces of work, in threads if worth it, so that what overlaps in virtual time overlaps on this machine's cores.
 
-This file knows threads, functions and owners. It must not know clocks, nodes or torch. When a piece is over decides
-nothing: before anything else of its owner is run, which may need its result or change what it reads, it is waited for.
-Owners share nothing, so it changes no bit where and when in between it ran.
+When a piece is over decides nothing: before anything else of its owner is run, which may need its result or change what
+it reads, it is waited for. Owners share nothing, so it changes no bit where and when in between it ran.
 """
 
 from __future__ import annotations

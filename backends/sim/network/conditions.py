@@ -1,7 +1,5 @@
 """Links whose bandwidth changes, and traffic of others that comes and goes: what flows meet on their way.
 
-This file knows channels, streams of randomness and the clock. It must not know messages or nodes that compute.
-
 Changes go on for ever, but only flows feel them: while there is none, nothing is scheduled, so that a run in which
 nothing can happen any more is found out, and a sleep of a year is not lived through change by change.
 """

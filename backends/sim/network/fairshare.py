@@ -1,7 +1,5 @@
 """Max-min fair rates, kept up to date as demands come and go.
 
-This file knows arithmetic only. It must not know time, messages or an event loop.
-
 Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2): no demand's rate can grow without a smaller or equal
 one shrinking. Certificate: every demand is bound, or crosses a full channel on which no demand is faster. With weights,
 "faster" compares rate / weight, a demand's *level*.

@@ -1,7 +1,6 @@
 """Flows over shared channels in virtual time: who sends at which rate, and when each is done.
 
-This file knows flows and the clock. It must not know nodes, messages or the origin of routes. Only flows whose rate
-changes are touched, so an untouched flow's end stays exact.
+Only flows whose rate changes are touched, so an untouched flow's end stays exact.
 """
 
 from __future__ import annotations

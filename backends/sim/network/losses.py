@@ -1,8 +1,6 @@
 """What lost packets cost a TCP connection: a bound of its rate, and time-outs in which nothing moves. No message is
 lost.
 
-This file knows published formulas and one stream of randomness. It must not know links, messages or the clock.
-
 Where three later packets tell the sender of a loss, it halves its window and goes on; that alone bounds its rate by
 MSS / (RTT sqrt(2 b p / 3)) (Mathis, Semke, Mahdavi, Ott, "The macroscopic behavior of the TCP congestion avoidance
 algorithm", CCR 1997), for a share p of packets lost and an acknowledgement for every b packets. Where they do not, it

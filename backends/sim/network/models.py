@@ -1,7 +1,5 @@
 """How a route over links becomes a flow's wish for bandwidth: the ideal fluid, and SimGrid's model of TCP.
 
-This file knows links, channels and the published constants. It must not know time, nodes or messages.
-
 `maxmin`: every flow shares alike, and latency only delays. `lv08` (Velho and Legrand, "Accuracy study and improvement
 of network simulation in the SimGrid framework", SIMUTools 2009): what TCP makes of a link. 97 % of its bandwidth
 carries payload; slow start is paid as 13.01 latencies; a flow's share is inverse to its latency, with the time of 20537

@@ -1,7 +1,7 @@
 """The transport of a replayed node: what it sends is really sent, what reaches it does so when its script says.
 
-This file knows messages, work and a script. It must not know time or a network. Verb by verb, await by await, it does
-what backends.sockets.node.transport does: the callbacks of the two are counted against each other.
+Verb by verb, await by await, it does what backends.sockets.node.transport does: the callbacks of the two are counted
+against each other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Plays a real run again, node by node in its recorded order: `replay_cluster` is its only door.
-
-This file knows how nodes are put on a loop and ended. It must not know files, nor what a difference means.
-"""
+"""Plays a real run again, node by node in its recorded order: `replay_cluster` is its only door."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The calls as HTTP, each a line: what they mean is the desk's affair, and who may make them the guard's.
 
-This file knows paths and FastAPI. Nothing changes by a GET.
+Nothing changes by a GET.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Calls a coordinator from a launcher or a node, with Python's own HTTP and nothing else.
-
-This file knows requests, their errors, and whom the token may be told. It must not know what the answers are used for.
-"""
+"""Calls a coordinator from a launcher or a node, with Python's own HTTP and nothing else."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The page that shows a run in a browser: one file that fetches nothing but what this service answers.
 
-This file knows the page's parts and what a browser may do with it. It must not know what the page shows. The page holds
-no secret, so it is given to everybody; what it shows it asks for with the token that somebody types into it.
+The page holds no secret, so it is given to everybody; what it shows it asks for with the token that somebody types into
+it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where all calls meet, whoever makes them: the membership, the board of the run, and one lock around both.
-
-This file knows what a call changes. It must not know HTTP; the clock is handed in.
-"""
+"""Where all calls meet, whoever makes them: the membership, the board of the run, and one lock around both."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What every request must pass before anything looks at it: a known host, the token, a small body.
 
-This file knows ASGI. It must not know what is asked. No answer lets another origin read it: there is no CORS here.
+No answer lets another origin read it: there is no CORS here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Who takes part and with which rank, as a state machine to which time is handed in.
 
-This file knows names, ranks and moments. It must not know clocks, HTTP or what a run does.
-
 Ranks are given in the order in which workers register, or in that of the run's own list. While an epoch runs, nobody's
 rank changes: who is lost keeps it, and has it again on coming back; who is new waits for the next epoch. Between epochs
 ranks stay, too, until `begin` closes the gaps of those who are gone.

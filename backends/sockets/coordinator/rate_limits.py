@@ -1,6 +1,5 @@
 """How long the service listens to somebody who does not come to the point, and how many of them at once.
 
-This file knows uvicorn's connections, and their TLS. It must not know requests: who has the token the guard knows.
 Uvicorn itself waits for ever for a request that is begun, and for a body that nobody wants any more.
 """
 

@@ -1,7 +1,4 @@
-"""Runs the coordinator: in the foreground as a command, or in a thread beside a run.
-
-This file knows uvicorn, threads, and addresses. It must not know what the service answers.
-"""
+"""Runs the coordinator: in the foreground as a command, or in a thread beside a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of service and run as JSON and as Prometheus's text. This file knows both pure halves and no HTTP."""
+"""The state of service and run as JSON and as Prometheus's text."""
 
 from __future__ import annotations
 

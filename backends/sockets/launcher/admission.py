@@ -1,7 +1,4 @@
-"""Who may join a run, and with whom it begins: all that are expected, or as many as are enough; the others join late.
-
-This file knows members, and what they are told. It must not know processes, nor when patience is lost.
-"""
+"""Admission to a run: it begins with all nodes that are expected, or with as many as are enough; others join late."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Makes the faults of a plan happen to real nodes: what the launcher does to processes, and what it orders nodes to do.
 
-This file knows faults, ranks and the run's start. It must not know processes, connections or messages. A node's network
-and its work are its own, so it is told beforehand and acts by its own clock: see backends.sockets.node.cuts.
+A node's network and its work are its own, so it is told beforehand and acts by its own clock: see
+backends.sockets.node.cuts.
 """
 
 from __future__ import annotations

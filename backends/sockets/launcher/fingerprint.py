@@ -1,7 +1,4 @@
-"""What must be the same on all machines of a run, and what is not.
-
-This file knows versions and sources. It must not know how a fingerprint comes from another machine.
-"""
+"""What must be the same on all machines of a run, and what is not."""
 
 from __future__ import annotations
 

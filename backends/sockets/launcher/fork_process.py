@@ -1,7 +1,6 @@
 """The process that forks nodes: it has torch loaded already, so that a node costs a fork, not an import.
 
-This file knows processes, signals and pipes. It must not know runs: what a child does is `join` of
-backends.sockets.node.process. backends.sockets.launcher.fork_server is the other end of its standard input and output.
+backends.sockets.launcher.fork_server is the other end of its standard input and output.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The parent's end of the process that forks nodes (backends.sockets.launcher.fork_process is what it runs).
 
-This file knows processes and pipes. It must not know runs, nor what a node does.
-
 Both speak JSON lines over the server's standard input and output, so the key is in no command line, environment or
 file. The server ends when its input does, and its children with it: however the parent ends, no process stays behind.
 If the server itself is killed, its children live on, and the parent watches them by their process ids.

@@ -1,7 +1,5 @@
 """Members of a run that come late, or come back: started if the plan says so, and brought among the others one by one.
 
-This file knows members, where they listen, and who is there. It must not know faults, connections or verdicts.
-
 One at a time, so that whoever comes can be told of everybody who is there, and connects to all of them; the next one is
 told of it, too. Nobody waits for it meanwhile: its peers go on, and deal with it when its connection is there.
 """

@@ -1,8 +1,4 @@
-"""Runs one job: starts or awaits its nodes, brings them together, watches them, and always ends them.
-
-This file knows the order of a run and when to lose patience. It must not know what the nodes compute, nor
-what the record is for.
-"""
+"""Runs one job: starts or awaits its nodes, brings them together, watches them, and always ends them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where what the nodes of a run print is kept: a file for each of them.
-
-This file knows names and files. It must not know who writes.
-"""
+"""Where what the nodes of a run print is kept: a file for each of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the launcher knows of one node, in all of its lives.
-
-This file knows reports. It must not know processes, loops or when patience is lost: everything in it is plain.
-"""
+"""What the launcher knows of one node, in all of its lives."""
 
 from __future__ import annotations
 

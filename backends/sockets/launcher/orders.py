@@ -1,7 +1,5 @@
 """What a launcher and a machine that it reaches by ssh say to each other, as lines of JSON over ssh's own streams.
 
-This file knows words. It must not know who says them when: remote.py and remote_agent.py do.
-
 Whatever else appears on these streams, such as the greeting of a shell, is no line of this kind and is passed on as
 text. Secrets are in an Order only, which goes from the launcher's memory to standard input over there.
 """

@@ -1,8 +1,5 @@
 """The nodes of one run that are started on other machines by ssh: one connection to each machine, whatever runs there.
 
-This file knows ssh processes and what is said over them. It must not know what a run is waiting for, nor what a machine
-does with its orders: backends.sockets.launcher.remote_agent is the other end.
-
 The connection is the lease of all that was started: a machine ends its nodes when it closes, however that comes about.
 """
 

@@ -1,7 +1,5 @@
 """What `simcluster node NAME --launched` does on a machine that a launcher has reached by ssh.
 
-This file knows the standard streams, a temporary folder and the fork server. It must not know what a node does.
-
 It says what is installed here, takes one order, starts the nodes in it, passes on what they print, and ends them all,
 with their process groups, when its standard input ends: that is the launcher's lease, and it ends however the launcher
 or the connection does. The key stays in memory. If this process itself is killed, the fork server ends the nodes.

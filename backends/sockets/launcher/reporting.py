@@ -1,7 +1,6 @@
 """Tells a coordinator of a run: one that is made for it here, or another at its URL, or none.
 
-This file knows how a run's launcher reaches a coordinator. It must not know what a coordinator makes of it. A
-coordinator that does not answer is warned of, and the run goes on.
+A coordinator that does not answer is warned of, and the run goes on.
 """
 
 from __future__ import annotations

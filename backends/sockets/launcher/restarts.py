@@ -1,7 +1,4 @@
-"""Runs a job, and again when it was lost, as often as is asked for.
-
-This file knows jobs and records. It must not know how a run is run, nor which are worth another try.
-"""
+"""Runs a job, and again when it was lost, as often as is asked for."""
 
 from __future__ import annotations
 

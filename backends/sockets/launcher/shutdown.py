@@ -1,7 +1,4 @@
-"""How a run ends on all its nodes: they hand in what there is, and then nobody stays.
-
-This file knows members, and who kills processes. It must not know why a run ends.
-"""
+"""How a run ends on all its nodes: they hand in what there is, and then nobody stays."""
 
 from __future__ import annotations
 

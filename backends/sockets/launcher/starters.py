@@ -1,7 +1,4 @@
-"""Starts the nodes of one run that nobody starts by hand, wherever they are to be: here, or by ssh on other machines.
-
-This file knows members and who starts which. It must not know what a run is waiting for.
-"""
+"""Starts the nodes of a run that are not started by hand, here or by ssh on other machines."""
 
 from __future__ import annotations
 

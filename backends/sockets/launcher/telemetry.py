@@ -1,7 +1,4 @@
-"""What a launcher tells of its run, from what it knows of its members.
-
-This file knows members, links and the last words of nodes. It must not know who is told, nor HTTP.
-"""
+"""What a launcher tells of its run, from what it knows of its members."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A tmux session with a pane for each node of a run, which shows what that node prints.
-
-This file knows tmux and log files. It must not know processes of nodes: panes only look on, so a pane that is closed
-ends nothing, and nothing secret is ever in one.
-"""
+"""A tmux session with a pane for each node of a run, which shows what that node prints."""
 
 from __future__ import annotations
 

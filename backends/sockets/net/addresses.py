@@ -1,7 +1,4 @@
-"""Addresses and ports: read, shown, told apart, listened at.
-
-This file knows "host:port" and sockets. It must not know connections, nor what is said over them.
-"""
+"""Addresses and ports: read, shown, told apart, listened at."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""An authority of one's own, and a certificate for every node of a cluster and a coordinator: files that `--tls` reads.
-
-This file knows keys, certificates and file modes. It must not know sockets, nor what a certificate is asked for later:
-backends.sockets.net.tls does.
-"""
+"""A certificate authority, and a certificate for every node and a coordinator: files that `--tls` reads."""
 
 from __future__ import annotations
 

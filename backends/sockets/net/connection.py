@@ -1,8 +1,5 @@
 """One TCP connection: a handshake, then frames both ways, with back-pressure both ways.
 
-This file knows asyncio's BufferedProtocol, frames and handshakes. It must not know what frames mean, ranks or
-runs.
-
 Outgoing frames leave in the order of `put`. There is no writer task: `_pump` writes chunks while the kernel
 takes them and goes on in `resume_writing`; the transport's own write buffer is kept empty (its high-water
 mark is 0), so a frame counts as left when its last byte is the kernel's. Incoming bytes land in place, by

@@ -1,7 +1,5 @@
 """TLS that says why it refuses: what ends a handshake goes to the peer before the connection is closed.
 
-This file knows contexts of TLS and their memory. It must not know certificates, connections or handshakes of ours.
-
 Event loops close a connection whose handshake fails at once, and the alert that OpenSSL has made for the peer is lost
 with it. So here a handshake that has failed looks as if it waited for more, which makes the loop send what there is.
 The peer reads it and closes, or the loop's own time limit ends it; meanwhile nothing that comes is kept.

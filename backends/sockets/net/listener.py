@@ -1,8 +1,4 @@
-"""Opens connections, from both sides: a listener that hands over whoever passes the handshake, and `connect`.
-
-This file knows addresses, handshakes and the limits on those who have not proven anything yet. It must not
-know what an accepted connection is for.
-"""
+"""Opens connections, from both sides: a listener that hands over whoever passes the handshake, and `connect`."""
 
 from __future__ import annotations
 

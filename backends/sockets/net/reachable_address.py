@@ -1,7 +1,7 @@
 """Which address of this machine another one can reach it at.
 
-This file knows routes and names of hosts. It must not know runs. No packet is sent to find out: a datagram socket that
-is connected has a local address, and that is all that is asked of it.
+No packet is sent to find out: a datagram socket that is connected has a local address, and that is all that is asked of
+it.
 """
 
 from __future__ import annotations

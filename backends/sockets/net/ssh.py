@@ -1,7 +1,5 @@
 """The command line of the system's ssh client, and what it makes of the words that are to run at the other end.
 
-This file knows ssh's options and the quoting of a shell. It must not know processes, nodes or what is run.
-
 The user's own configuration holds: agent, jump hosts, keys, ports, aliases. What must not depend on it comes first on
 the command line, since ssh takes the first value that it meets: it asks nobody, it talks to no host whose key is not
 known already, and a connection that is dead is given up.

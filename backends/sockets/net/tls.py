@@ -1,7 +1,5 @@
 """Mutual TLS between the nodes of a run and their launcher: 1.3 only, an authority of one's own, names in certificates.
 
-This file knows certificates, contexts and what is wrong in words. It must not know connections or handshakes of ours.
-
 Both ends show a certificate of the same authority. Whose it is stands in its subject alternative name as a URI, since
 the names of nodes are not names of hosts; the handshake that follows compares it with the name that its peer claims.
 """

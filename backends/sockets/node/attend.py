@@ -1,7 +1,6 @@
 """A node that finds its run through a coordinator: it registers, waits for a run that wants it, joins, and leaves.
 
-This file knows the order of these calls. It must not know how a run is joined, nor HTTP. Whoever comes first waits: the
-coordinator may not be there yet, and no run either.
+Whoever comes first waits: the coordinator may not be there yet, and no run either.
 """
 
 from __future__ import annotations

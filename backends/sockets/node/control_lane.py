@@ -1,8 +1,7 @@
 """A node's end of the control lane, in a thread of its own.
 
-In a thread, so that heartbeats go on while the algorithm's loop is busy, and so that a node whose launcher is
-gone ends even if its algorithm never lets go. This file knows when to speak; it must not know what a node
-does.
+In a thread, so that heartbeats go on while the algorithm's loop is busy, and so that a node whose launcher is gone ends
+even if its algorithm never lets go.
 """
 
 from __future__ import annotations

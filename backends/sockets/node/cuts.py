@@ -1,7 +1,5 @@
 """A node's own part in a cut: for a while it neither writes to some peers nor reads from them.
 
-This file knows spells, peers and the run's clock. It must not know frames or plans.
-
 What it imitates is a cable that is pulled, seen from the program: nothing arrives, a send does not return, and after
 `dead_s` the peers give each other up. What it does not imitate: the kernel's buffers still move, so what had been
 handed to the kernel when the cut began is on the other side when it heals, rather than sent again by TCP, and no

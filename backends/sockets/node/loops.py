@@ -1,6 +1,6 @@
 """Which event loop a node runs on, uvloop where it is installed and asyncio's own elsewhere; and how it is run.
 
-This file must not know what runs on it. Both loops keep every promise; uvloop takes about half as long per message.
+Both loops keep every promise; uvloop takes about half as long per message.
 """
 
 from __future__ import annotations

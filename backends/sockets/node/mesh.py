@@ -1,7 +1,5 @@
 """The data lane: one authenticated connection between each pair of nodes of a run.
 
-This file knows ranks, names, incarnations and addresses. It must not know processes, launchers or messages.
-
 Of two nodes that begin with the run the one with the higher rank connects and the other accepts, so each pair gets one
 connection. The listener stays open while the run goes on. Whoever comes late, or again, connects to all that are there;
 it has a higher incarnation than any that was there under its name before, or is refused.

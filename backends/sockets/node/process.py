@@ -1,7 +1,4 @@
-"""A node's process: joins a launcher, builds its part of the mesh, runs the program, hands in its record.
-
-This file knows the order in which a node lives. It must not know who started it, nor what the program does.
-"""
+"""A node's process: joins a launcher, builds its part of the mesh, runs the program, hands in its record."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The program that a node runs, found by name, and what is told of it when it fails.
-
-This file knows modules and exceptions. It must not know who runs the program, nor when.
-"""
+"""The program that a node runs, found by name, and what is told of it when it fails."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Connections of peers that come back, or come late: when a node begins to deal with one in place of the one before.
 
-This file knows connections and who has been told of a loss. It must not know messages, handshakes or launchers.
-
 A peer that is back is another incarnation. Its connection waits, unread, until the loss of the one before has been told
 here: else what the new one sends would be taken for the old one's next. Nothing of the old connection is heard then.
 """

@@ -1,8 +1,4 @@
-"""A node that is told to leave: by its launcher, or by whoever sends its process SIGTERM. And how it is seen off.
-
-This file knows one node's recorder, its process and its connections. It must not know launchers, nor what a step is:
-the algorithm ends at the next end of one (see `Replica.checkpoint`).
-"""
+"""A node that is told to leave: by its launcher, or by whoever sends its process SIGTERM. And how it is seen off."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whether a node's event loop still turns, asked from another thread; and if not, where it is stuck.
-
-This file knows a loop, a thread and its stack. It must not know who asks, nor what is done about the answer.
-"""
+"""Whether a node's event loop still turns, asked from another thread; and if not, where it is stuck."""
 
 from __future__ import annotations
 

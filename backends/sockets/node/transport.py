@@ -1,7 +1,4 @@
-"""One node's view of its cluster over real connections: simcluster.transport.Transport, promise by promise.
-
-This file knows ranks, messages and loss. It must not know processes, launchers or how connections came about.
-"""
+"""One node's view of its cluster over real connections: simcluster.transport.Transport, promise by promise."""
 
 from __future__ import annotations
 

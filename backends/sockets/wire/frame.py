@@ -1,7 +1,5 @@
 """Writes frames and defines them byte for byte; backends.sockets.wire.reader reads them.
 
-This file knows the layout of a frame and the limits on one. It must not know sockets, loops, keys or nodes.
-
 A frame is a preamble of 40 bytes, a header and a body:
 
     magic 4s | version u8 | kind u8 | flags u16 | header_len u32 | body_len u64 | seq u64

@@ -1,8 +1,5 @@
 """Who may join: a mutual proof of a shared key, as a state machine over handshake messages.
 
-This file knows keys, identities and the order of four messages. It must not know sockets, loops or what comes
-after.
-
     connector                                   acceptor
         Hello(nonce, who I am)        ->
                                       <-        Hello(nonce, who I am), Proof

@@ -1,7 +1,4 @@
-"""The shared key: made, read from a file that only its owner may read, never shown.
-
-This file knows text and file modes. It must not know what the key is used for.
-"""
+"""The shared key: made, read from a file that only its owner may read, never shown."""
 
 from __future__ import annotations
 

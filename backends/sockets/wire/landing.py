@@ -1,7 +1,4 @@
-"""Places that tensors are received into: named before they come, and given back whatever happens.
-
-This file knows a message's header, and memory. It must not know sockets, frames or ranks.
-"""
+"""Places that tensors are received into: named before they come, and given back whatever happens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """What launcher and nodes say to each other on the control lane, as typed MessagePack in the body of a
 CONTROL frame.
-
-This file knows words. It must not know who says them when: control_lane.py and launcher.py do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Bytes to frames, in place and within limits: the reading half, which meets whatever the network brings.
-
-This file knows the order of a frame's bytes and when to refuse them. It must not know sockets, loops, keys or
-nodes: nothing here can wait, so every test is an object and a byte string.
-"""
+"""Bytes to frames, in place and within limits: the reading half, which meets whatever the network brings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Workloads in which every rank has a sample of its own, so that ranks differ, and it is known by how much.
 
-This file knows models and samples. It must not know algorithms. With R ranks asked for, the run must have R.
+With R ranks asked for, the run must have R.
 """
 
 from __future__ import annotations

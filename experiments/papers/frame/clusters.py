@@ -1,7 +1,4 @@
-"""Clusters for papers, as an experiment's topology block, and the reference to a quadratic workload.
-
-This file knows the keys of a topology. It must not know algorithms or papers.
-"""
+"""Clusters for papers, as an experiment's topology block, and the reference to a quadratic workload."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where the runs of a paper are made: in folders that go away, through `simcluster.run` and `simcluster.sweep`.
-
-This file knows folders. It must not know papers, clusters or algorithms.
-"""
+"""Where the runs of a paper are made: in folders that go away, through `simcluster.run` and `simcluster.sweep`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What came of all papers, as a table in a terminal and as docs/papers.md.
-
-This file knows words. It must not know how anything is measured; times of the machine are not in it, so the same
-results are the same page.
-"""
+"""What came of all papers, as a table in a terminal and as docs/papers.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A result of a paper: what is claimed, in which setting it is tried here, and what came of it.
-
-This file knows words and verdicts. It must not know runs.
-"""
+"""A result of a paper: what is claimed, in which setting it is tried here, and what came of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What push-sum corrects: a rank averages what comes in, in equal parts, and nobody minds what goes out.
-
-This file knows neighbours and weights. It must not know a backend, a file or a clock.
-"""
+"""What push-sum corrects: a rank averages what comes in, in equal parts, and nobody minds what goes out."""
 
 from __future__ import annotations
 

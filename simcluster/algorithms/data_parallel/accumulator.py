@@ -2,8 +2,6 @@
 
 A contribution that is late, or is there already, is refused and leaves nothing behind; a sum that was taken is
 forgotten, and so is whatever was left of earlier steps of its shard.
-
-This file knows ranks, steps and tensors. It must not know messages, nor what the sums are for.
 """
 
 from __future__ import annotations

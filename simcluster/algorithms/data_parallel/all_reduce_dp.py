@@ -4,8 +4,6 @@ This is what SmolCluster calls ClassicDP, and what Goyal et al. 2017 (section 2)
 the ranks' gradients is the gradient of the joined batch, so N ranks take the steps that one process would take. Buckets
 and accumulation are those of Li et al. 2020 (PyTorch Distributed, sections 3.2.3 and 3.2.4); the bound on staleness is
 that of pipelined SGD (Li et al. 2018, Pipe-SGD, section 3).
-
-This file knows ranks, gradients and one collective. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

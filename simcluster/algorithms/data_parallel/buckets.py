@@ -2,8 +2,6 @@
 
 Li et al. 2020 (PyTorch Distributed, section 3.2.3): neighbouring parameters travel together, the last layers first, and
 a bucket is on its way as soon as its last gradient is there.
-
-This file knows layers, their costs and which parameters each has. It must not know what is done with a bucket.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ what compressing its gradients loses; but its variance v soon changes little. Af
 frozen, and what is left is momentum descent with a step of its own for each weight, which bears compression: each rank
 sends the signs of its momentum, chunk by chunk, and the signs of the mean come back (section 4.2), both with error
 feedback.
-
-This file knows ranks, two moments and two means. It must not know how a mean is compressed, a backend or a clock.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Rajbhandari et al. 2020, section 5, in its numbers: stage 1 (P_os) parts the opt
 gradients as well, stage 3 (P_os+g+p) the parameters, too; stage 0 parts nothing. With N_d ranks and Psi bytes of
 parameters each rank sends 2 (N_d-1)/N_d Psi a step up to stage 2 and 3 (N_d-1)/N_d Psi in stage 3 (section 7), and all
 stages take the same steps as plain data parallelism. The bound on staleness is that of SmolCluster's FSDP.
-
-This file knows ranks, layers, gradients and who owns what. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

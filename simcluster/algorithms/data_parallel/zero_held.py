@@ -2,8 +2,6 @@
 
 Counted where the algorithm takes and gives back, not by the clock: a gradient that is being summed is held until the
 algorithm waits for the sum. So the peak is the same however fast the network is.
-
-This file knows names and numbers. It must not know tensors or ranks.
 """
 
 from __future__ import annotations

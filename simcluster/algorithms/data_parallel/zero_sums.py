@@ -1,8 +1,6 @@
 """Gradients on their way to who owns them: each rank gets the sum of its part of every unit.
 
 Around a ring, or straight to the owner, who adds up by step, unit and rank and refuses what is late or there already.
-
-This file knows ranks, steps and units. It must not know layers, optimizers or how parameters get back.
 """
 
 from __future__ import annotations

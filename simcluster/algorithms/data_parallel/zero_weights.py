@@ -1,7 +1,4 @@
-"""The parameters of a model of which each rank owns a part of every layer's: what it updates, and how all get the rest.
-
-This file knows units, layers and which part is whose. It must not know gradients, losses or steps of an optimizer.
-"""
+"""Sharded parameters: each rank owns a part of every layer's, updates it, and sends it to all others."""
 
 from __future__ import annotations
 

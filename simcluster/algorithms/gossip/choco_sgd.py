@@ -3,8 +3,6 @@
 Koloskova, Stich and Jaggi 2019 (ICML), algorithm 2. Of every rank j its neighbours and itself hold the same copy x^_j,
 which lags behind x_j. A rank sends q_i = Q(x_i - x^_i), by which all copies of x_i move on, and averages copies: x_i <-
 x_i + gamma sum_j w_ij (x^_j - x^_i). What Q leaves out is still in the next difference, and the mean of all x is kept.
-
-This file knows neighbours, weights, gradients and a compressor. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Lian et al. 2017 (NeurIPS), algorithm 1: x_i <- sum_j W_ij x_j - eta g_i, with W doubly stochastic. Nobody has the
 mean of all models, but the mean takes the steps that the mean gradient would; the models stay together by W's spectral
 gap.
-
-This file knows neighbours, weights and gradients. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

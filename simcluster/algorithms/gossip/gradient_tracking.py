@@ -7,8 +7,6 @@ with a constant step ends beside the optimum; this ends in it.
 Where W_ij = W_ji, what has flowed from j to i, the sum of W_ij (y_j - y_i) over the rounds, is minus what has flowed
 from i to j. So if j is lost, and each neighbour takes back what has flowed from there, the mean of y over those that
 live is the mean of their g again, and they end in the optimum of their own data.
-
-This file knows neighbours, weights and gradients. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

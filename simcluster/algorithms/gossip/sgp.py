@@ -3,8 +3,6 @@
 Assran et al. 2019 (ICML), algorithm 1. A rank gives equal shares of its weights x_i and of a number w_i, which begins
 as 1, to itself and to those that it sends to; so the columns of P sum to 1, and the sums of x and w over all ranks
 stay. Rows need not: what a rank has too much or too little of, x_i and w_i have alike, and z_i = x_i / w_i is right.
-
-This file knows shares, neighbours and gradients. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

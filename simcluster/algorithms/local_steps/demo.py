@@ -3,8 +3,6 @@
 Peng, Quesnelle and Kingma 2024, algorithm 1. Momentum is cut into chunks, each is transformed (DCT-II), and the k
 largest coefficients of a chunk are taken out of the momentum and sent to all. Everybody steps along the sum of those,
 or along its signs. Algorithm 1 chunks each tensor; here the chunks are of all parameters end to end.
-
-This file knows ranks, chunks and their coefficients. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

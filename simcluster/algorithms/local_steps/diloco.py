@@ -2,8 +2,6 @@
 
 Douillard et al. 2023, algorithm 1. With an outer learning rate of 1 and no momentum it is local SGD (Stich 2019). The
 inner optimizer is the workload's, and its state stays where it is; theta and the outer momentum are alike everywhere.
-
-This file knows ranks, rounds and one mean. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What happens between two synchronisations: some steps of a replica's own optimizer, alone.
-
-This file knows one replica. It must not know other ranks, or what is made of the weights afterwards.
-"""
+"""What happens between two synchronisations: some steps of a replica's own optimizer, alone."""
 
 from __future__ import annotations
 

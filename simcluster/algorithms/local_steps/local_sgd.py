@@ -3,8 +3,6 @@
 Stich 2019, algorithm 1; as FedAvg (McMahan et al. 2017, algorithm 1) with a fraction of the ranks a round and a mean
 weighted by the sizes of their shards. FedAvg's server is left out: the mean is an all-reduce, which around a ring takes
 2 (n-1)/n of the weights' bytes from each rank and round, and so H times less than averaging gradients.
-
-This file knows ranks, rounds and one mean. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The arithmetic of rounds: what a replica has moved by, steps of outer optimizers, and weights put back.
 
-This file knows vectors. It must not know ranks or messages. All are pure but `adopt`, so that they can be timed.
+All are pure but `adopt`, so that they can be timed.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Sparse parameter averaging (Beton et al. 2025). The coordinates are drawn from a common seed, each with
 probability p, so no index travels and all average the same ones. After n steps a coordinate has been shared at least
 once with probability 1 - (1-p)^n; with p = 1 all weights are averaged every step.
-
-This file knows ranks, coordinates and one all-reduce. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

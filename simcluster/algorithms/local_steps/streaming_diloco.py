@@ -3,8 +3,6 @@
 Douillard et al. 2025, algorithm 2. Each fragment is synchronised every H steps, at a time of its own, so a peak of
 traffic is a fragment's. What a synchronisation brings is awaited tau steps after it began, and blended with what the
 replica has become meanwhile: alpha of the latter. With one fragment, no overlap and alpha 0 it is DiLoCo.
-
-This file knows ranks, fragments and their timetable. It must not know a backend, a file or a clock.
 """
 
 from __future__ import annotations

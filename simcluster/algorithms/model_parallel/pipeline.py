@@ -3,8 +3,6 @@
 GPipe (Huang et al. 2019, section 2), one forward one backward (Narayanan et al. 2019, section 3.2, with the flush of
 Narayanan et al. 2021, section 2.2.1) and interleaved stages (Narayanan et al. 2021, section 2.2.2), in whose symbols p
 ranks put m micro-batches through v chunks each. All ranks train one model, on the batches of all ranks as one.
-
-This file knows stages and their neighbours. It must not know a backend, a file or a clock, nor how layers are made.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""In which order a rank of a pipeline does its work: three schedules, as lists.
-
-This file knows stages and micro-batches by number. It must not know tensors, messages or time: whoever follows the
-lists waits where something has not come yet.
-"""
+"""In which order a rank of a pipeline does its work: three schedules, as lists."""
 
 from __future__ import annotations
 

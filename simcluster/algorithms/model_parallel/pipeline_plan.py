@@ -1,7 +1,4 @@
-"""Who has what in a pipeline: the stages of each rank, their layers, and the parameters that several ranks use.
-
-This file knows a model's layers by number, and ranks. It must not know messages, schedules or time.
-"""
+"""Who has what in a pipeline: the stages of each rank, their layers, and the parameters that several ranks use."""
 
 from __future__ import annotations
 

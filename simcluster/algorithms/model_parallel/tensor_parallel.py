@@ -4,8 +4,6 @@ Shoeybi et al. 2019 (Megatron-LM), section 3, whose f and g are the two sums ove
 way forward, f of the gradient of its inputs on the way back; either is the identity the other way. Heads of attention
 are columns, too. Embeddings, norms and the output layer every rank has whole, and computes alike. All ranks train one
 model, on the batches of all ranks as one.
-
-This file knows pieces of layers and their sums. It must not know a backend, a file or a clock, nor how layers are cut.
 """
 
 from __future__ import annotations

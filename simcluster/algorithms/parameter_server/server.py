@@ -1,8 +1,4 @@
-"""What the pages of the parameter servers share: who trains, the mean of gradients, replies, and work that news ends.
-
-This file knows ranks and one protocol's ends: workers push to SERVER, and each of them has at most one reply on its
-way. It must not know which pushes are applied, or when.
-"""
+"""Helpers that the pages of the parameter servers share: trainers, the mean of gradients, replies, cancelled work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A server's side of asynchronous rounds: the next push of any worker, while the server trains.
-
-This file knows which workers are there, which have ended, and a server's own training. It must not know what is pushed.
-"""
+"""A server's side of asynchronous rounds: the next push of any worker, while the server trains."""
 
 from __future__ import annotations
 

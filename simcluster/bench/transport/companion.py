@@ -1,7 +1,4 @@
-"""The gloo rank that a node talks to: a process, lines of JSON in and out.
-
-This file knows a process and its pipes. It must not know torch, nor what is measured.
-"""
+"""The gloo rank that a node talks to: a process, lines of JSON in and out."""
 
 from __future__ import annotations
 

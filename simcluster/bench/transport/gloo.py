@@ -1,7 +1,5 @@
 """`python -m simcluster.bench.transport.gloo RANK SIZE`: one rank of a gloo group, told what to do by lines of JSON.
 
-This file knows torch.distributed. It must not know simcluster's transport, nor what the times are for.
-
 Lines in, each answered by one line:
     {"port": null or N}                 join; rank 0, whose port is null, answers {"port": N} and then joins, too
     {"do": NAME, "count": N}            one operation on N floats; {"took_s": S, "cpu_s": S,

@@ -1,7 +1,5 @@
 """The measuring program: every node runs it, in place of an algorithm, with a gloo rank beside it.
 
-This file knows messages, the run's clock and a companion to ask. It must not know what is concluded from the times.
-
 Operation by operation it is this transport's turn and then gloo's, so that both meet the same load of the machine; the
 other waits. An operation starts when all ranks have said that they are ready.
 """

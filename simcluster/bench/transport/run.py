@@ -1,7 +1,6 @@
 """Asks a backend for the measuring program's times, and sums them up: medians, and their ratios.
 
-This file knows what may be asked for. It imports no backend: the one line that turns a name into a module does so at
-run time, as for experiments.
+It imports no backend: the one line that turns a name into a module does so at run time, as for experiments.
 """
 
 from __future__ import annotations

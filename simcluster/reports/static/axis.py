@@ -1,7 +1,4 @@
-"""One axis of a plotly figure: where its values stand, and how matplotlib's is set up like it.
-
-This file knows axes. It must not know traces.
-"""
+"""One axis of a plotly figure: where its values stand, and how matplotlib's is set up like it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Plotly's bars as matplotlib draws them: beside each other, on each other, or where their base says.
-
-This file knows bar traces. It must not know legends or the other traces.
-"""
+"""Plotly's bars as matplotlib draws them: beside each other, on each other, or where their base says."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A whole plotly figure onto a page of matplotlib: its panels, traces, marks and legend.
-
-This file knows how the parts fit together. It must not know how any of them is drawn, nor files.
-"""
+"""A whole plotly figure onto a page of matplotlib: its panels, traces, marks and legend."""
 
 from __future__ import annotations
 

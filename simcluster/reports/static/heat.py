@@ -1,7 +1,4 @@
-"""A plotly heat map as matplotlib draws it.
-
-This file knows heat maps. It must not know legends or the other traces.
-"""
+"""A plotly heat map as matplotlib draws it."""
 
 from __future__ import annotations
 

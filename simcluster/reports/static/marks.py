@@ -1,7 +1,4 @@
-"""Annotations and shapes of a plotly figure: lines and bands across, words at a place.
-
-This file knows them and matplotlib's. It must not know traces.
-"""
+"""Annotations and shapes of a plotly figure: lines and bands across, words at a place."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """`simcluster.save_figure`: a plotly figure of ours as a file for a paper.
 
-This file knows files and matplotlib's page. It must not know kinds of traces or axes. The bytes depend on the figure
-and on matplotlib's version alone: no dates, no random ids.
+The bytes depend on the figure and on matplotlib's version alone: no dates, no random ids.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A plotly scatter trace as matplotlib draws it: lines, markers, words, filled outlines.
-
-This file knows scatter traces. It must not know legends or the other traces.
-"""
+"""A plotly scatter trace as matplotlib draws it: lines, markers, words, filled outlines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Plotly's markup and colours as matplotlib has them.
-
-This file knows texts and colours. It must not know figures.
-"""
+"""Plotly's markup and colours as matplotlib has them."""
 
 from __future__ import annotations
 

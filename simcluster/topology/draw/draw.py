@@ -1,8 +1,6 @@
 """Draws a topology as SVG: nodes with their devices, links with their numbers and, after a run, their use.
 
-This file knows shapes, words and colours. It must not know how nodes are placed (`layout`, `labels`), nor
-files. Nothing is fetched from anywhere, and all text is escaped: names come from files that somebody else may
-have written.
+Nothing is fetched from anywhere, and all text is escaped: names come from files that somebody else may have written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a user should know about a topology before running anything on it, in words.
-
-This file knows how to look at a topology. It must not know how one is read, nor what is run on it.
-"""
+"""What a user should know about a topology before running anything on it, in words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where to put the labels of links so that none lies on a node or on another label, if that can be had.
-
-This file knows rectangles and lines. It must not know SVG or what a label says.
-"""
+"""Where to put the labels of links so that none lies on a node or on another label, if that can be had."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Where to put the nodes of a drawing: those on several links in the middle, those on one around them.
 
-This file knows graphs and geometry. It must not know SVG, colours or what a label says. Everything is
-deterministic.
+Everything is deterministic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A page about a topology: the drawing, and tables of its nodes and links with the source of every number.
-
-This file knows HTML. It must not know how the drawing is made.
-"""
+"""A page about a topology: the drawing, and tables of its nodes and links with the source of every number."""
 
 from __future__ import annotations
 

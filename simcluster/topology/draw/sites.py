@@ -1,7 +1,4 @@
-"""Draws the ground of each site that the nodes of a topology stand on: a region, a room, a home.
-
-This file knows rectangles and names. It must not know how nodes and labels got their places.
-"""
+"""Draws the ground of each site that the nodes of a topology stand on: a region, a room, a home."""
 
 from __future__ import annotations
 

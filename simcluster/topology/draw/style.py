@@ -1,6 +1,6 @@
 """How a drawn topology and its page look, in light and in dark. Text only: nothing is fetched.
 
-This file knows CSS and letters. `draw`, `sites` and `page` know which classes there are.
+`draw`, `sites` and `page` know which classes there are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What makes a link less than its numbers: latency that varies, bandwidth that changes, traffic of others. Frozen.
-
-This file knows their settings and their words, in SI units. It must not know how anything is drawn or shared: that is
-a backend's.
-"""
+"""What makes a link less than its numbers: latency that varies, bandwidth that changes, traffic of others. Frozen."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What computes on a node: its numbers, frozen, in SI units.
-
-This file knows numbers and their words. It must not know files, nor how long any work takes.
-"""
+"""What computes on a node: its numbers, frozen, in SI units."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a cluster is: nodes with devices, and the links between them. All of it frozen.
-
-This file knows names and numbers in SI units. It must not know files, YAML, or what is sent over the links.
-"""
+"""What a cluster is: nodes with devices, and the links between them. All of it frozen."""
 
 from __future__ import annotations
 

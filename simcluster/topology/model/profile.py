@@ -1,7 +1,4 @@
-"""A measured profile: how long kinds of work took on a device, against how much arithmetic they were.
-
-This file knows tables of FLOPs and seconds, and how the topology file writes them. It must not know who measured.
-"""
+"""A measured profile: how long kinds of work took on a device, against how much arithmetic they were."""
 
 from __future__ import annotations
 

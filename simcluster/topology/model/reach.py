@@ -1,7 +1,4 @@
-"""Which workers can every other worker reach? Pure, and linear in nodes and links in all but odd cases.
-
-This file knows names and pairs. It must not know where they came from.
-"""
+"""Which workers can every other worker reach? Pure, and linear in nodes and links in all but odd cases."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Shortest ways through a graph, the same on every machine and the same both ways. Pure and lazy.
-
-This file knows names, latencies and bandwidths. It must not know what else a node or a link is.
-"""
+"""Shortest ways through a graph, the same on every machine and the same both ways. Pure and lazy."""
 
 from __future__ import annotations
 

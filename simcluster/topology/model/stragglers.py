@@ -1,7 +1,4 @@
-"""The ways in which a device is slower than its numbers say: one frozen class per kind, as the file has them.
-
-This file knows their settings, their means and their words. It must not know how they are drawn: that is a backend's.
-"""
+"""The ways in which a device is slower than its numbers say: one frozen class per kind, as the file has them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Reads what makes a link less than its numbers from a topology document: jitter, a bandwidth trace, background.
-
-This file knows the keys of each and what they must hold. It must not know the rest of a link, nor what a backend makes
-of it.
-"""
+"""Reads what makes a link less than its numbers from a topology document: jitter, a bandwidth trace, background."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reads what computes on a node of a topology document: a preset, and the numbers that the node gives itself.
-
-This file knows the keys of a device and what they must hold. It must not know nodes, links or where they are.
-"""
+"""Reads what computes on a node of a topology document: a preset, and the numbers that the node gives itself."""
 
 from __future__ import annotations
 

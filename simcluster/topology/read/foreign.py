@@ -1,8 +1,8 @@
 """Turns networkx graphs, GraphML files and node-link JSON into the same document that YAML gives.
 
-This file knows their formats. A node's and an edge's attributes are the keys of the YAML file, with the same
-units; as GraphML has no mappings, a straggler is written `straggler.kind`, `straggler.factor` and so on, a measured
-kind of work `profile.mnist_mlp/gradient`.
+A node's and an edge's attributes are the keys of the YAML file, with the same units; as GraphML has no mappings, a
+straggler is written `straggler.kind`, `straggler.factor` and so on, a measured kind of work
+`profile.mnist_mlp/gradient`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Reads how the processes of real nodes are started: by which command, and how many on each machine.
-
-This file knows the keys `python`, `command` and `nproc_per_node`, of one node and of all under `launch`. It must not
-know ssh, nor what the processes do.
-"""
+"""Reads how the processes of real nodes are started: by which command, and how many on each machine."""
 
 from __future__ import annotations
 

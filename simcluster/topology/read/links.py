@@ -1,8 +1,4 @@
-"""Reads one link of a topology document.
-
-This file knows a link's keys and what they must hold, and leaves jitter, traces and background to `condition_parts`. It
-must not know what the link joins: that is `read`.
-"""
+"""Reads one link of a topology document."""
 
 from __future__ import annotations
 

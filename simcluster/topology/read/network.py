@@ -1,7 +1,4 @@
-"""Reads what a topology says of its network as a whole: the model, routing and routes, background, inboxes.
-
-This file knows the top keys beside nodes and links, and what they must hold. It must not know a node's or a link's own.
-"""
+"""Reads what a topology says of its network as a whole: the model, routing and routes, background, inboxes."""
 
 from __future__ import annotations
 

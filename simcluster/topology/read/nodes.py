@@ -1,8 +1,4 @@
-"""Reads one node of a topology document.
-
-This file knows a node's keys and what they must hold; what computes on it is `device_parts`. It must not know how the
-parts hang together: that is `read`, and whether everyone can be reached is `reach`.
-"""
+"""Reads one node of a topology document."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Replaces values of a topology document by dotted keys: nodes.pi4.device, links.a-b.bandwidth, network.
 
-This file knows the keys of a document. What the values must hold is checked afterwards, with all the rest.
+What the values must hold is checked afterwards, with all the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Several processes on one machine, as a topology of its own: each is a worker, and the machine is what joins them.
 
-This file knows documents of topologies. It must not know how processes are started, nor what they compute.
-
 `mini1` with two processes becomes the workers `mini1_0` and `mini1_1`, linked by loopback to a switch `mini1`, at which
 its links stay. They share the device evenly: its FLOP/s, its memory and what it costs. A measured profile is one
 process's own, and stays.

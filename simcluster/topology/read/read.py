@@ -1,8 +1,4 @@
-"""Reads a topology from a file, a name, a dict or a graph, and reports everything wrong with it at once.
-
-This file knows what a topology consists of and how its parts hang together; `parts` reads each part,
-`foreign` turns other formats into the same document. It must not know what runs on the cluster.
-"""
+"""Reads a topology from a file, a name, a dict or a graph, and reports everything wrong with it at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reads a device's straggler model from a topology document: its kind, and the settings of that kind.
-
-This file knows the keys of each kind and what they must hold. It must not know devices, nor how factors are drawn.
-"""
+"""Reads a device's straggler model from a topology document: its kind, and the settings of that kind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Reads a trace against time from a CSV file, with the line of everything that is wrong.
-
-This file knows two columns: seconds, and a factor or a bandwidth. It must not know what the trace is of.
-"""
+"""Reads a trace against time from a CSV file, with the line of everything that is wrong."""
 
 from __future__ import annotations
 

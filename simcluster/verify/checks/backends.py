@@ -1,7 +1,4 @@
-"""One algorithm, two backends: the same bits where the result does not depend on who comes first, else the same laws.
-
-This file knows runs of either. It must not know how a backend works.
-"""
+"""One algorithm, two backends: the same bits where the result does not depend on arrival, else the same laws."""
 
 from __future__ import annotations
 

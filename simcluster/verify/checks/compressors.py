@@ -1,7 +1,4 @@
-"""What arrives is what was meant: exactly, to the grain of the small form, or in the mean of many sends.
-
-This file knows vectors that are hard to compress. It must not know how anything is compressed.
-"""
+"""What arrives is what was meant: exactly, to the grain of the small form, or in the mean of many sends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Nothing is lost without a name: messages between ranks, and contributions between workers and weights.
-
-This file knows counts. It must not know what messages or contributions are.
-"""
+"""Nothing is lost without a name: messages between ranks, and contributions between workers and weights."""
 
 from __future__ import annotations
 

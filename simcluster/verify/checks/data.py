@@ -1,7 +1,4 @@
-"""What the ranks train on: shards that are disjoint and complete, batches of one size, as many on every rank.
-
-This file knows replicas. It must not know algorithms: what is checked here is what all of them rest on.
-"""
+"""What the ranks train on: shards that are disjoint and complete, batches of one size, as many on every rank."""
 
 from __future__ import annotations
 

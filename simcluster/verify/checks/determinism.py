@@ -1,7 +1,4 @@
-"""The same experiment and seed give the same bits: twice here, and in a process with another PYTHONHASHSEED.
-
-This file knows digests. It must not know what they are of.
-"""
+"""The same experiment and seed give the same bits: twice here, and in a process with another PYTHONHASHSEED."""
 
 from __future__ import annotations
 

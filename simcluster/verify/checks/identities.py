@@ -1,7 +1,4 @@
-"""Pairs of settings, or of algorithms, that must come to the same weights.
-
-This file knows weights and names of algorithms. It must not know what the identities are.
-"""
+"""Pairs of settings, or of algorithms, that must come to the same weights."""
 
 from __future__ import annotations
 

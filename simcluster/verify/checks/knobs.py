@@ -1,7 +1,4 @@
-"""Every setting changes something: the trace of events, or the weights.
-
-This file knows settings and their types. It must not know what a setting means.
-"""
+"""Every setting changes something: the trace of events, or the weights."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""That it learns at all: the loss falls, every parameter moves somewhere, replicas that should agree do.
-
-This file knows losses and weights. It must not know messages.
-"""
+"""That it learns at all: the loss falls, every parameter moves somewhere, replicas that should agree do."""
 
 from __future__ import annotations
 

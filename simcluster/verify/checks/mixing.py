@@ -1,7 +1,4 @@
-"""What averaging must keep: a matrix that is stochastic, and weights that are equal already.
-
-This file knows matrices and weights. It must not know overlays.
-"""
+"""What averaging must keep: a matrix that is stochastic, and weights that are equal already."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""N ranks compute what one process computes: by the claimed reference, or by training alone on the joined batches.
-
-This file knows weights. It must not know messages or backends.
-"""
+"""N ranks compute what one process computes: by the claimed reference, or by training alone on the joined batches."""
 
 from __future__ import annotations
 

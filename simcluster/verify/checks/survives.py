@@ -1,7 +1,4 @@
-"""Faults: what is declared of an algorithm comes to pass, and whatever happens it ends.
-
-This file knows outcomes of runs. It must not know how a fault is made to happen.
-"""
+"""Faults: what is declared of an algorithm comes to pass, and whatever happens it ends."""
 
 from __future__ import annotations
 

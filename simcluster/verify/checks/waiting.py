@@ -1,7 +1,4 @@
-"""How stale what is applied may be, and sums that wait for everybody: nothing twice, nothing late, nothing left over.
-
-This file knows counts and steps. It must not know what is stale, or summed.
-"""
+"""Bounds on staleness, and sums that wait for all ranks: nothing twice, nothing late, nothing left over."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What an algorithm sends: as many bytes of tensors as its formula says, over whatever network there is.
-
-This file knows bytes and shapes of networks. It must not know what is sent.
-"""
+"""What an algorithm sends: as many bytes of tensors as its formula says, over whatever network there is."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Counts what a piece of torch work asks of a device, by watching its operators once.
-
-This file knows torch's operators. It must not know devices, nodes or time: FLOPs and bytes are the same
-everywhere.
-"""
+"""Counts what a piece of torch work asks of a device, by watching its operators once."""
 
 from __future__ import annotations
 

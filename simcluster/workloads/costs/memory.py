@@ -1,8 +1,4 @@
-"""How much memory it takes to train a model: counted on tensors, real or fake, while they are made.
-
-This file knows torch's autograd and storages. It must not know devices, nodes or algorithms: what those hold beside
-comes on top.
-"""
+"""How much memory it takes to train a model: counted on tensors, real or fake, while they are made."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What a workload's model weighs and costs, found without computing it: for `numerics: none`.
 
-This file knows torch's fake tensors, which have shapes and take a processor's way through torch, but hold nothing. It
-must not know nodes, ranks or time: one sketch serves all replicas of a workload, however many there are.
+One sketch serves all replicas of a workload, however many there are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A replica of which only the time is asked: tensors without values, costs as if they had some.
 
-This file knows shapes. It must not know nodes, messages or time. An algorithm is handed one in place of a Replica and
-sends the same messages; what it must not do is to decide by a value.
+An algorithm is handed one in place of a Replica and sends the same messages; what it must not do is to decide by a
+value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Layers of which only the time is asked: what they put out has a shape and no values, what they keep is only counted.
-
-This file knows shapes. It must not know nodes, messages or time.
-"""
+"""Layers that are only timed: their outputs have a shape and no values, and what they keep is only counted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What each layer of a model costs, forward and backward, and how much it hands on: counted by going through them once.
 
-This file knows torch. Nothing in it depends on a value, so it works on fake tensors, too. It must not know replicas,
-nodes or time.
+Nothing in it depends on a value, so it works on fake tensors, too.
 """
 
 from __future__ import annotations

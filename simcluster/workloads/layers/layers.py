@@ -1,7 +1,5 @@
 """A model as a list of layers, each of which goes forward and backward on its own: for pipelines, for gradients that
 leave while others are still to come, for weights that are there only while they are used.
-
-This file knows torch's autograd. It must not know nodes, messages or time, nor who has which layer.
 """
 
 from __future__ import annotations

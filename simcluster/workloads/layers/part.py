@@ -1,7 +1,4 @@
-"""Some of a replica's parameters and what the optimizer keeps for them: what one stage or one owner updates.
-
-This file knows optimizers. It must not know nodes, messages, time, nor who has the other parameters.
-"""
+"""Some of a replica's parameters and what the optimizer keeps for them: what one stage or one owner updates."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Vectors cut out of a replica's parameters, with an optimizer of their own: what one of several ranks updates.
 
 The optimizer must treat each number by itself, as SGD and AdamW do: it sees a vector, not the parameters' shapes.
-
-This file knows optimizers. It must not know nodes, messages, time, nor which ranks have the rest.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Where to cut a model into stages, so that the slowest of them is as fast as can be.
-
-This file knows layers' costs, and numbers for how fast stages and what is between them are. It must not know nodes,
-messages or schedules.
-"""
+"""Where to cut a model into stages, so that the slowest of them is as fast as can be."""
 
 from __future__ import annotations
 

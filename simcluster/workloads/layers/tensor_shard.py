@@ -1,7 +1,4 @@
-"""A model as one rank of several has it that split it by tensors: its share of what is split, the rest whole.
-
-This file knows layers, cuts and costs. It must not know messages or time; sums over ranks are the algorithm's.
-"""
+"""A model as one rank of several has it that split it by tensors: its share of what is split, the rest whole."""
 
 from __future__ import annotations
 

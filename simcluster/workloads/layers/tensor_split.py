@@ -1,7 +1,5 @@
 """What of a model can be split by tensors: pairs of products, the first by columns and the second by rows (Shoeybi et
 al. 2019, section 3), so that one sum over ranks is all that they need between them.
-
-This file knows modules. It must not know messages, optimizers or time; a rank is only the number of a share here.
 """
 
 from __future__ import annotations

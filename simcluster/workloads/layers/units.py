@@ -1,7 +1,4 @@
-"""The parameters of a model in units that are summed, owned and handed out together: those of a layer, as one vector.
-
-This file knows layers and places of parameters. It must not know nodes, messages, or how a unit is cut among ranks.
-"""
+"""The parameters of a model in units that are summed, owned and sent together: those of a layer, as one vector."""
 
 from __future__ import annotations
 

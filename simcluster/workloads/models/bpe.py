@@ -3,8 +3,6 @@
 The first 256 tokens are the bytes, so that any text has a spelling. Then the pair of neighbours that occurs most often
 becomes a token, again and again; of equally frequent ones the pair with the smaller numbers. Pairs do not cross from
 one word to the next (Radford et al. 2019, section 2.2); a space belongs to the word behind it.
-
-This file knows bytes and tokens. It must not know models, shards or seeds: what is learnt depends on the text alone.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 Radford et al. 2019 (GPT-2): layers normalised at their entrance, learned positions, residual projections that start
 smaller the deeper the network. The 7b and 70b add what Touvron et al. 2023 (Llama 2) have: gated feed-forward layers
 (Shazeer 2020) and, in the 70b, keys and values that several heads share (Ainslie et al. 2023).
-
-This file knows torch and shapes. It must not know shards or seeds, nor whether anything is computed: a model too
-large for any machine is what `numerics: none` is for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Reads MNIST's own files: the IDX format, and a folder of the four files in it.
 
-This file knows bytes. It must not know models or what the images are for.
-
 IDX: two zero bytes, a type (8 = unsigned byte), the number of dimensions, each dimension as a big-endian
 32-bit number, then the values, last dimension fastest.
 """

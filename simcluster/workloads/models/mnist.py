@@ -1,7 +1,4 @@
-"""Handwritten digits: the 5,000 of the package or all 70,000 from a folder, and a small network for them.
-
-This file knows MNIST. It must not know shards or seeds: which images are held out is the same in every run.
-"""
+"""Handwritten digits: the 5,000 of the package or all 70,000 from a folder, and a small network for them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Least squares on made-up data: the loss is exactly a quadratic of the weights, and a step is cheap.
-
-This file knows how the data is made. It must not know shards; the data does not depend on the run's seed.
-"""
+"""Least squares on made-up data: the loss is exactly a quadratic of the weights, and a step is cheap."""
 
 from __future__ import annotations
 

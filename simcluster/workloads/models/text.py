@@ -1,7 +1,4 @@
-"""Text as bytes, or tokens: the one in the package or a file, cut into windows of which each one's next is to be told.
-
-This file knows bytes, tokens and windows. It must not know models, shards or seeds.
-"""
+"""Text as bytes or tokens, shipped or from a file, cut into windows in which each element predicts the next."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Radford et al. 2019 (GPT-2); gated feed-forward layers as of Shazeer 2020, and keys and values that several heads share
 as of Ainslie et al. 2023.
-
-This file knows torch, shapes, and how a layer is shared by ranks. It must not know data, sizes by name, or training.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Runs of algorithms that train one model together, in the simulator, and what their tests ask of them.
-
-This file knows replicas and records. It must not know how a model is shared.
-"""
+"""Runs of algorithms that train one model together, in the simulator, and what their tests ask of them."""
 
 from __future__ import annotations
 
