@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any, ParamSpec
 
 from simcluster.topology.model.model import Topology
@@ -21,6 +22,8 @@ def _read(make: Callable[P, dict[str, Any]]) -> Callable[P, Topology]:
     def read(*args: P.args, **kwargs: P.kwargs) -> Topology:
         return loads(make(*args, **kwargs))
 
+    read.__module__ = __name__
+    read.__signature__ = signature(make).replace(return_annotation="Topology")  # type: ignore[attr-defined]
     return read
 
 
