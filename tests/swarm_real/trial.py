@@ -89,9 +89,13 @@ def _judged(drawn: Drawn, lived: Lived, played: Played, before: Played, hits: Hi
 
 
 def _held_up(lived: Lived, played: Played, hits: Hits, drawn: Drawn) -> bool:
-    """Whether a node that nothing has touched was taken for dead while the machine let no process go on."""
+    """Return whether the machine let no process go on, so that the trial says nothing.
+
+    An untouched node was taken for dead, or the run was over before anything was done to it.
+    """
     silent = [name for name, why in played.lost.items() if "silent for" in why and name not in hits.may_be_lost]
-    return bool(silent) and lived.held_up_s > HELD_UP * drawn.case.options["dead_s"]
+    missed = bool(drawn.acts) and not played.happened and lived.held_up_s > 2 * drawn.pace_s
+    return missed or (bool(silent) and lived.held_up_s > HELD_UP * drawn.case.options["dead_s"])
 
 
 def _resumed(

@@ -34,6 +34,8 @@ from simcluster.errors import RunError
 JOIN_S = 60.0
 """How long a node looks for its launcher."""
 
+LAUNCHER_S = 5.0
+"""A launcher may be silent this long, or for a longer `dead_s`: it shares its process with a notebook, or a test."""
 LAST_S = 3.0
 """How long a node may take to end by itself once its launcher is gone."""
 
@@ -168,10 +170,10 @@ class ControlLane:
         assert self._ended is not None
         last_s = self._loop.time()
         while not self._ended.is_set():
-            heartbeat_s, dead_s = 0.5, 5.0
+            heartbeat_s, dead_s = 0.5, LAUNCHER_S
             if self.job.done() and self.job.exception() is None:
                 job = self.job.result()
-                heartbeat_s, dead_s = job.heartbeat_s, job.dead_s
+                heartbeat_s, dead_s = job.heartbeat_s, max(job.dead_s, LAUNCHER_S)
                 for message in self._report():
                     self._put(message)
             try:
