@@ -91,5 +91,12 @@ def test_columns_of_different_lengths_are_refused() -> None:
         unpack([pack(events, Answers())])
 
 
+@pytest.mark.parametrize("times_s", [[-1.0, 0.0], [1.0, 0.5]])
+def test_times_that_begin_before_zero_or_go_back_are_refused(times_s: list[float]) -> None:
+    events = Events(kinds=[Kind.LEFT, Kind.LEFT], counts=[1, 2], numbers=[1, 2], times_s=times_s)
+    with pytest.raises(Damaged, match="times"):
+        unpack([pack(events, Answers())])
+
+
 def test_every_kind_counts_or_names_a_rank() -> None:
     assert set(COUNTED) | {Kind.MESSAGE, Kind.ENDED, Kind.LOST, Kind.STOPPED, Kind.TOLD} == set(Kind)

@@ -278,6 +278,15 @@ def test_a_crash_is_noticed_one_latency_later_and_only_by_those_who_wait() -> No
     assert results[1:] == [2.002, 3.0]
 
 
+def test_an_algorithm_is_given_the_verbs_of_the_interface_and_cannot_end_a_node() -> None:
+    async def body(node: Transport) -> set[str]:
+        return {name for name in dir(node) if not name.startswith("_")}
+
+    quicker = {"exchange", "ring_ahead"}  # found by the collectives where a backend has them
+    promised = {name for name in dir(Transport) if not name.startswith("_")}
+    assert run(star(1), body) == [promised | quicker | {"recorder"}]
+
+
 def test_a_node_that_ends_without_its_tasks_leaves_none_behind() -> None:
     ended = []
 

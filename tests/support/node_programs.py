@@ -113,6 +113,12 @@ async def goes_on_when_told(node: Any, recorder: Recorder, config: str) -> NodeR
     return recorder.finish("whole")
 
 
+async def notes_and_goes_on_when_told(node: Any, recorder: Recorder, config: str) -> NodeRecord:
+    """Notes a step before it waits as `goes_on_when_told` does."""
+    node.record(step=1, value=1.0)
+    return await goes_on_when_told(node, recorder, config)
+
+
 async def heavy(node: Any, recorder: Recorder, config: str) -> NodeRecord:
     """Rank 0 has weights of as many bytes as *config* says; they repeat nowhere near where pieces end."""
     content = (bytes(range(251)) * (int(config) // 251 + 1))[: int(config)]

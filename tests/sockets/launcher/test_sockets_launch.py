@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections import Counter
 from math import inf
 from pathlib import Path
@@ -104,6 +105,22 @@ def test_a_killed_worker_is_the_error_and_nothing_is_left(tmp_path: Path) -> Non
     assert all(gone(pid) for pid in pids.values())
     assert all(node.metrics for node in record.nodes), "what was noted before the loss must be kept"
     assert record.nodes[1].sent_to, "what the dead node had sent must be kept"
+
+
+def test_a_launcher_that_stands_still_for_longer_than_dead_s_is_not_given_up(tmp_path: Path) -> None:
+    stood: list[int] = []
+
+    def stand_still(rank: int, step: int) -> None:
+        if not stood:
+            stood.append(step)
+            time.sleep(2.5)
+            (tmp_path / "go").touch()
+
+    options = {"heartbeat_s": 0.1, "dead_s": 1.0}
+    running = Running(job("notes_and_goes_on_when_told", "ab", tmp_path, on_progress=stand_still, options=options))
+    record = running.result()
+    assert stood
+    assert record.error is None
 
 
 def test_a_worker_that_falls_silent_is_lost(tmp_path: Path) -> None:
