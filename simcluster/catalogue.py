@@ -1,4 +1,4 @@
-"""What there is to name in files and commands, each with a few words: for `simcluster list` and shell completion."""
+"""The names for files and commands, each with a few words: for `simcluster list` and shell completion."""
 
 from __future__ import annotations
 

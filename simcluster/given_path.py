@@ -1,4 +1,4 @@
-"""Where a user asks for something to be written: one reading of that path for every command and function."""
+"""The path that a user gives for output: one reading of it for every command and function."""
 
 from __future__ import annotations
 

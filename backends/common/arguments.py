@@ -1,4 +1,4 @@
-"""What an algorithm's author may get wrong in a call, said the same way by every backend."""
+"""Errors in an algorithm's calls, in the same words on every backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a piece of work takes on a node's device: measured, or roofline and overhead; then what slows it down."""
+"""The time of a piece of work on a node's device: measured, or roofline and overhead; then its slow-down."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Faults:
         self._links_by_name: dict[str, Link] = {}
 
     def attach(self, cluster: Cluster) -> None:
-        """Take *cluster*, of which no node has begun."""
+        """Take *cluster*, none of whose nodes has begun."""
         self._cluster = cluster
         self.log = FaultLog(cluster.loop.time, sees_bytes=True)
         self._links_by_name = {link.name: link for link in cluster.topology.links}

@@ -77,7 +77,7 @@ class Membership:
         return self._before[rank][-1].reason
 
     def suspects(self) -> list[int]:
-        """Return the ranks of which there may be news, in some fixed order."""
+        """Return the ranks that may have ended or been cut off, in some fixed order."""
         if self._severed:
             return list(range(self._size))
         return list(dict.fromkeys([*self._before, *self.departed]))

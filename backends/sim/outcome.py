@@ -1,4 +1,4 @@
-"""What came of a simulated run: the error that it died of, if it did, and who was lost on the way."""
+"""The outcome of a simulated run: the error that ended it, if one did, and the nodes that were lost."""
 
 from __future__ import annotations
 

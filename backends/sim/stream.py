@@ -1,4 +1,4 @@
-"""What happens to a message between `send` and `recv`, in order. Its time is decided here and nowhere else.
+"""The stages of a message between `send` and `recv`, in order. Its time is decided here and nowhere else.
 
 prepare   the sender's overhead, one message of the node after another (network/overheads.py)
 queue     its turn in the stream; a full inbox holds it back, or a receiver that has not asked for it (rendezvous.py)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EnterRing = Callable[[int, "Tensor", Sequence[int], Callable[[int], str]], Awaitable[int]]
-"""How a rank enters a ring all-reduce that may be computed ahead: (rank, vector, lengths, tag_of) -> rounds done."""
+"""Enters a rank in a ring all-reduce that may be computed ahead: (rank, vector, lengths, tag_of) -> rounds done."""
 
 
 class SimTransport:

@@ -1,4 +1,4 @@
-"""What ranks tell each other beside their messages, in the store where they met: who is here, ready, alive, waiting."""
+"""The board in the store where ranks meet: which of them are here, ready, alive, waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank hands in when its part is over, and what a run's record is made of: the work of rank 0."""
+"""The outcome that a rank hands in when its part is over, and the run's record, which rank 0 makes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of each algorithm whose run is resumed: the bits of one that never stopped, or going on from there."""
+"""The promise of each algorithm for a resumed run: the bits of one that never stopped, or training that continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long one collective operation takes on a topology, and what it sends: simulated, without values."""
+"""The time of one collective operation on a topology, and the bytes that it sends: simulated, without values."""
 
 from __future__ import annotations
 

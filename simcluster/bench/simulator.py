@@ -1,4 +1,4 @@
-"""What the simulator itself costs, on a case that anyone can repeat: one all-reduce on a star."""
+"""The cost of the simulator itself, on a case that is easy to repeat: one all-reduce on a star."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a measuring run notes, by name: exchanges between pairs of nodes, and pieces of work."""
+"""The notes of a measuring run, by name: exchanges between pairs of nodes, and pieces of work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend is given to do with checkpoints: where shards go, and what ranks begin with."""
+"""The checkpoints of a run as its backend is given them: where shards go, and what ranks begin with."""
 
 from __future__ import annotations
 

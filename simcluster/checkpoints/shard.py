@@ -1,4 +1,4 @@
-"""What one rank hands in for a checkpoint, and what it is given back: bytes that any process can pass on."""
+"""A shard, one rank's part of a checkpoint: bytes that any process can pass on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ssh starts on a real node. On its own, so that it is there before anything large has been imported."""
+"""The command that ssh starts on a real node, apart, so that it runs before anything large has been imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--log-format`, `--log-level` and `--loki`, for every command that goes on for a while."""
+"""`--log-format`, `--log-level` and `--loki`, for every command that takes a while."""
 
 from __future__ import annotations
 

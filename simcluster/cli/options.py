@@ -1,4 +1,4 @@
-"""What commands take: names that a shell completes, and the options of more than one command or of a long one."""
+"""Arguments of commands: names that a shell completes, and the options of more than one command or of a long one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `--set KEY=VALUE` and `--option KEY=VALUE` mean on a command line."""
+"""Reads `--set KEY=VALUE` and `--option KEY=VALUE` on a command line."""
 
 from __future__ import annotations
 

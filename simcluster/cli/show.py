@@ -1,4 +1,4 @@
-"""What the command shows: the numbers of a run, tables, a bar while it takes long."""
+"""The output of the command: the numbers of a run, tables, a bar while it takes long."""
 
 from __future__ import annotations
 

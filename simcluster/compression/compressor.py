@@ -1,4 +1,4 @@
-"""What every compressor is: settings that can be written in a file, and two functions of a vector."""
+"""The interface of a compressor: settings that can be written in a file, and two functions of a vector."""
 
 from __future__ import annotations
 

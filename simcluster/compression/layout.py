@@ -1,4 +1,4 @@
-"""What a stream of compressed tensors is made of, and what its sender remembers from one to the next."""
+"""The layout of a stream of compressed tensors, and what its sender remembers from one to the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend is asked to run: the nodes in rank order, the program, the faults."""
+"""The job of a backend: the nodes in rank order, the program, the faults."""
 
 from __future__ import annotations
 

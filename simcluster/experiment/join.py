@@ -1,4 +1,4 @@
-"""What a person at a real node types: joining a run by hand, and making the key for it."""
+"""Commands for a real node: join a run by hand, and make the key for it."""
 
 from __future__ import annotations
 

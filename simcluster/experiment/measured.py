@@ -1,4 +1,4 @@
-"""Whether what devices were measured with can mean a run's work, or is only spelt like it."""
+"""Checks whether the work that devices were measured with is a run's work, or is only spelt like it."""
 
 from __future__ import annotations
 

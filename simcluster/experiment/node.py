@@ -1,4 +1,4 @@
-"""What one node does in a run, on any backend: take its part, note what came of it, say why it ended."""
+"""A node's program on any backend: take its part, note what came of it, say why it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the nodes of a run are to be: here, on a machine that ssh reaches, or wherever somebody starts them by hand."""
+"""The places of a run's nodes: here, on a machine that ssh reaches, or wherever they are started by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run that was lost begins again, and where: what torchrun calls max_restarts, on any backend."""
+"""Restarts of a run that was lost, from its last checkpoint: what torchrun calls max_restarts, on any backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a run stops: after steps or epochs of every rank, or at a time."""
+"""The stop of a run: after steps or epochs of every rank, or at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a timing-only run cannot do, in words: somebody asked for the value of a tensor that has none."""
+"""The error of a timing-only run in which the value of a tensor is asked for: it has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is there, as far as one rank knows: who died, who is cut off from whom, who has ended, who asks to be let in."""
+"""The membership as one rank sees it: which ranks died, are cut off from which, have ended, or ask to be let in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks say to each other to form a group anew: a few words, as JSON in a message's one value."""
+"""The messages by which ranks form a group again: a few words, as JSON in a message's one value."""
 
 from __future__ import annotations
 

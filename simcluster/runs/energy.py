@@ -1,4 +1,4 @@
-"""What a run took out of the wall and out of the purse: energy and the price of its devices."""
+"""The energy of a run, and the price of its devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one node notes while it runs, and what a whole run leaves behind. Both backends fill these in."""
+"""The record of one node while it runs, and of a whole run. Every backend fills these in."""
 
 from __future__ import annotations
 

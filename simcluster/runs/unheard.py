@@ -1,4 +1,4 @@
-"""What ranks did before they were lost and did not live to say: in a group that goes in step the others know."""
+"""The samples of ranks that were lost before they could report them: in a group that is in step, the others know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a point's run depends on, as one hash: the resolved experiment, the code, the versions of what computes."""
+"""The digest of all that a point depends on: the resolved experiment, the code, the versions that compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every check needs: bodies, a way to run them, a way to die."""
+"""Parts of every check: bodies, a way to run them, a way to die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of loss: a crashed or ended peer is told to whoever waits for it, and only there."""
+"""Checks of loss: a crashed or ended peer is raised where a node waits for it, and only there."""
 
 from __future__ import annotations
 

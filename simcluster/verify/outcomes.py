@@ -1,4 +1,4 @@
-"""What becomes of a run by each fault, for the kinds of algorithms that most are of."""
+"""The outcome of a run for each fault, for the common kinds of algorithms."""
 
 from __future__ import annotations
 

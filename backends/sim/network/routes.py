@@ -96,6 +96,6 @@ class Routes:
         if not losses:
             return None
         round_trip_s = 2.0 * fsum(hop.link.latency_s for hop in hops)
-        # A way that is made again goes on drawing where it was.
+        # A way that is made again continues its draws.
         random = self._lost.setdefault((source, target), numpy_stream(self._seed, "loss", source, target))
         return Losses(together(losses), round_trip_s, random)

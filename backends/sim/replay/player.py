@@ -84,7 +84,7 @@ def _check_all_ended(scripts: Sequence[Script]) -> None:
 
 
 def _circle(script: Script, scripts: Sequence[Script]) -> list[Script]:
-    """Return the nodes that wait for each other and hold up *script*, or the one that waits for nobody who is left."""
+    """Return the nodes that wait for each other and hold up *script*, or one that waits for no node that is left."""
     chain, held_up = [script], {script.rank: script for script in scripts if script.open}
     while (source := held_up.get(chain[-1].source)) is not None and source not in chain:
         chain.append(source)

@@ -1,4 +1,4 @@
-"""Where all calls meet, whoever makes them: the membership, the board of the run, and one lock around both."""
+"""The desk where all calls meet: the membership, the board of the run, and one lock around both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be the same on all machines of a run, and what is not."""
+"""The fingerprint of a machine: what must be the same on all machines of a run."""
 
 from __future__ import annotations
 

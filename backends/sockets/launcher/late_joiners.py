@@ -147,6 +147,6 @@ class Comers:
 
 
 def _why(member: Member) -> str:
-    """Why nobody can have a connection to it."""
+    """Return why no node can have a connection to it."""
     failure = member.outcome.failure if member.outcome is not None else None
     return member.gone or (f"failed: {failure.text}" if failure is not None else ENDED)

@@ -166,7 +166,7 @@ class Launcher:
         return all(member.ended for member in self.members) and (decided or not to_come)
 
     async def _spawn(self) -> None:
-        """Starts the nodes that nobody starts by hand."""
+        """Starts the nodes that are not started by hand."""
         try:
             members = [member for member in self.members if member.gone is None]
             await self._starters.start(members, self._listener.host, self._listener.port)

@@ -1,4 +1,4 @@
-"""Where what the nodes of a run print is kept: a file for each of them."""
+"""The log files of a run's nodes: one for each, with all that it prints."""
 
 from __future__ import annotations
 

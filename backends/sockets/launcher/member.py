@@ -1,4 +1,4 @@
-"""What the launcher knows of one node, in all of its lives."""
+"""One node as its launcher knows it, in all of its lives."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Machine:
             self._all_exited(*self._ended)
 
     def send(self, message: ToMachine) -> None:
-        """Sends *message*, if anybody is there."""
+        """Send *message*, if there is a connection."""
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(line_of(message))
 

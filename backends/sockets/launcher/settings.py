@@ -160,7 +160,7 @@ def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
 
 
 def missing() -> list[Problem]:
-    """What has to be installed before a coordinator can run here."""
+    """Return what has to be installed before a coordinator can run here."""
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     expected = "it to be installed: pip install 'simcluster[api]'"
     return [Problem("coordinator", f"no {', '.join(absent)}", expected)] if absent else []

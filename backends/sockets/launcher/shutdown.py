@@ -1,4 +1,4 @@
-"""How a run ends on all its nodes: they hand in what there is, and then nobody stays."""
+"""The end of a run on all its nodes: they hand in what there is, and then none of them stays."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Ending:
             log.warning("ended without their last words: %s", ", ".join(late))
 
     async def end(self) -> None:
-        """Nobody stays: a node that does not leave when told to is killed."""
+        """Kill every node that does not leave when told to."""
         self.has_begun = True
         self._starters.abandon()
         for member in self._members:

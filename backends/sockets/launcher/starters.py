@@ -38,7 +38,7 @@ class Processes:
     async def start(
         self, members: list[Member], rendezvous: str, listen: str, key: bytes, program: str, tls: str | None = None
     ) -> None:
-        """Forks a node for each of *members*. Raises RunError if there is nobody to fork it."""
+        """Fork a node for each of *members*. Raises RunError if there is no process to fork it."""
         if not members:
             return
         self._server = fork_server()

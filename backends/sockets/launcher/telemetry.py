@@ -1,4 +1,4 @@
-"""What a launcher tells of its run, from what it knows of its members."""
+"""A launcher's report of its run, from what it knows of its members."""
 
 from __future__ import annotations
 

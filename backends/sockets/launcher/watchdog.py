@@ -67,7 +67,7 @@ class Watch:
                 self._check_run(now_s, now_s - self._started_s)
 
     def _forgive(self, now_s: float) -> None:
-        """This process itself slept, so nobody else can be blamed for silence."""
+        """This process itself slept, so no node can be blamed for silence."""
         for member in self._members:
             member.heard_s = now_s
         self._moved_s = self._done_s = now_s

@@ -211,7 +211,7 @@ class _Node:
         return record
 
     async def _meet(self, told: Addresses) -> None:
-        """A connection to everybody who is there."""
+        """Connect to every node that is there."""
         self.recorder.incarnation = told.incarnation
         if told.incarnation:
             await self.mesh.come_late(told.incarnation, told.addresses, told.gone, self.job.start_s)

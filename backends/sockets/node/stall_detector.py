@@ -1,4 +1,4 @@
-"""Whether a node's event loop still turns, asked from another thread; and if not, where it is stuck."""
+"""A stall detector: asks from another thread whether a node's event loop still turns, and if not, where it is stuck."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class SocketTransport:
         return result  # type: ignore[no-any-return]
 
     async def aside(self, work: Callable[[], T]) -> T:
-        """Does *work* where no work of the algorithm runs beside it; none of this is noted."""
+        """Do *work* where no work of the algorithm runs at the same time; none of this is noted."""
         return await asyncio.wrap_future(self._device.submit(work))
 
     def record(self, *, step: int, **metrics: float) -> None:
@@ -290,7 +290,7 @@ class SocketTransport:
 
     @property
     def handshake_and_goodbye_bytes(self) -> int:
-        """What left on the connections to peers beside messages."""
+        """Return the bytes on the connections to peers that were no messages."""
         data = sum(count[1] for count in self.recorder.record.sent_to.values())
         return max(0, sum(link.bytes_sent for link in [*self.links, *self._returning.past]) - data)
 

@@ -1,4 +1,4 @@
-"""Where the runs of a paper are made: in folders that go away, through `simcluster.run` and `simcluster.sweep`."""
+"""Makes the runs of a paper in folders that go away, through `simcluster.run` and `simcluster.sweep`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of all papers, as a table in a terminal and as docs/papers.md."""
+"""The results of all papers, as a table in a terminal and as docs/papers.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What push-sum corrects: a rank averages what comes in, in equal parts, and nobody minds what goes out."""
+"""Gossip without the correction of push-sum: a rank averages what comes in, in equal parts, whatever goes out."""
 
 from __future__ import annotations
 

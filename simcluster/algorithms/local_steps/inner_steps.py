@@ -1,4 +1,4 @@
-"""What happens between two synchronisations: some steps of a replica's own optimizer, alone."""
+"""The inner steps between two synchronisations: a replica's own optimizer, alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has what in a pipeline: the stages of each rank, their layers, and the parameters that several ranks use."""
+"""The plan of a pipeline: the stages of each rank, their layers, and the parameters that several ranks use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user should know about a topology before running anything on it, in words."""
+"""The facts of a topology that a user should know before a run, in words."""
 
 from __future__ import annotations
 

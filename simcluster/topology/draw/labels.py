@@ -1,4 +1,4 @@
-"""Where to put the labels of links so that none lies on a node or on another label, if that can be had."""
+"""Places the labels of links so that none lies on a node or on another label, where possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a link less than its numbers: latency that varies, bandwidth that changes, traffic of others. Frozen."""
+"""Conditions of a link: latency that varies, bandwidth that changes, traffic of others. Frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What computes on a node: its numbers, frozen, in SI units."""
+"""The device of a node: its numbers, frozen, in SI units."""
 
 from __future__ import annotations
 

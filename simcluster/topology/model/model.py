@@ -1,4 +1,4 @@
-"""What a cluster is: nodes with devices, and the links between them. All of it frozen."""
+"""A topology: nodes with devices, and the links between them. All of it frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrives is what was meant: exactly, to the grain of the small form, or in the mean of many sends."""
+"""Checks that what arrives is what was sent: exactly, to the grain of the small form, or in the mean of many sends."""
 
 from __future__ import annotations
 

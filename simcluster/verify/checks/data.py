@@ -1,4 +1,4 @@
-"""What the ranks train on: shards that are disjoint and complete, batches of one size, as many on every rank."""
+"""Checks of the ranks' data: shards that are disjoint and complete, batches of one size, as many on every rank."""
 
 from __future__ import annotations
 

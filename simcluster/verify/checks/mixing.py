@@ -1,4 +1,4 @@
-"""What averaging must keep: a matrix that is stochastic, and weights that are equal already."""
+"""Checks that averaging keeps a matrix stochastic, and weights that are equal already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an algorithm sends: as many bytes of tensors as its formula says, over whatever network there is."""
+"""Checks that an algorithm sends as many bytes of tensors as its formula says, over any network."""
 
 from __future__ import annotations
 
