@@ -18,6 +18,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.payload import pack
@@ -40,16 +41,18 @@ async def demo(
     *momentum*: beta. Chunks have *chunk* (s) elements, of which *top_k* (k) coefficients are shared, all of them if
     there are not so many. *update*: along the signs of what was shared, or along its mean.
     """
-    m = replica.restored(m=torch.zeros_like(flatten(replica.parameters)))
-    transform = _dct(chunk, m)
+    state = resumable(replica, m=torch.zeros_like(flatten(replica.parameters)))
+    transform = _dct(chunk, state.m)
     others = [rank for rank in range(node.size) if rank != node.rank]
 
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    async for step, batch in steps(replica, keep=state):
         # Phase 1, compute: the gradient of this rank's batch.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
         # Phase 2, extract: m <- beta m + gradient, then q, the fast components, out of m.
-        m, values, places = await timed(node, _extract, m, gradients, momentum, transform, min(top_k, chunk))
+        state.m, values, places = await timed(
+            node, _extract, state.m, gradients, momentum, transform, min(top_k, chunk)
+        )
 
         # Phase 3, synchronise: everybody's q to everybody, in its small form.
         async with asyncio.TaskGroup() as group:
@@ -59,10 +62,9 @@ async def demo(
 
         # Phase 4, apply: Q, summed by rank, the same bits everywhere.
         shared = [(values, places) if rank == node.rank else coming[rank].result().tensors for rank in range(node.size)]
-        Q = await timed(node, _combine, shared, transform, len(m), update == "sign")
+        Q = await timed(node, _combine, shared, transform, len(state.m), update == "sign")
         await node.compute(replica.apply, unflatten(Q, gradients), cost=replica.apply_cost())
         node.record(step=step, loss=loss)
-        await replica.checkpoint(step, m=m)
 
 
 def _dct(size: int, like: Tensor) -> Tensor:

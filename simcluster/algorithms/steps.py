@@ -1,0 +1,65 @@
+"""The loop of every page: batches from where the run stands, and after each step a state that it can resume from.
+
+    state = resumable(replica, theta=..., m=...)          # as the checkpoint has them, or these values
+    async for step, batch in steps(replica, keep=state):  # the body is one step of the paper
+        ...
+
+When the body ends, so does the step: its batches are in the weights, a checkpoint is written if one is due, and a rank
+that was told to leave leaves. A page that breaks out of its loop skips this for the step at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+from simcluster.workloads import Batch, Replica
+
+
+def resumable(replica: Replica, **initial: Any) -> SimpleNamespace:
+    """Return the page's own variables by name: as the checkpoint has them that the run resumes from, or *initial*."""
+    found = replica.restored(**initial)
+    return SimpleNamespace(**dict(zip(initial, found if len(initial) > 1 else (found,), strict=True)))
+
+
+class rounds:
+    """Yield (step, batches) of each round still to do: *step* batches are done when it ends, *size* of them in it.
+
+    Take all of *batches*: each is drawn when it is taken, and the next round begins after them. *keep* is what
+    `resumable` returned. *how* goes to `Progress.checkpoint` as it is: `loose`, `places`.
+    """
+
+    def __init__(self, replica: Replica, size: int, *, keep: SimpleNamespace | None = None, **how: Any) -> None:
+        self._replica, self._size, self._keep, self._how = replica, size, keep, how
+        self._batches: Iterator[Batch] = replica.batches()
+        self._first = self._step = replica.done
+
+    def __aiter__(self) -> rounds:
+        return self
+
+    async def __anext__(self) -> tuple[int, Iterator[Batch]]:
+        """End the round at hand, if there is one, and begin the next."""
+        if self._step > self._first:
+            kept = vars(self._keep) if self._keep is not None else {}
+            await self._replica.checkpoint(self._step, **self._how, **kept)
+        if self._step >= self._replica.steps:
+            raise StopAsyncIteration
+        count = min(self._size, self._replica.steps - self._step)
+        self._step += count
+        return self._step, islice(self._batches, count)
+
+
+class steps:
+    """Yield (step, batch) of each step still to do, counted from 1: rounds of one batch, with the same options."""
+
+    def __init__(self, replica: Replica, **how: Any) -> None:
+        self._rounds = rounds(replica, 1, **how)
+
+    def __aiter__(self) -> steps:
+        return self
+
+    async def __anext__(self) -> tuple[int, Batch]:
+        step, batches = await anext(self._rounds)
+        return step, next(batches)
