@@ -19,7 +19,7 @@ Scalar: TypeAlias = bool | int | float | str | None
 """What a message may carry beside tensors."""
 
 PREAMBLE_BYTES = 40
-"""Magic, version, kind, lengths, sequence number and two checksums: see backends.sockets.wire.reader."""
+"""Magic, version, kind, lengths, sequence number and two checksums: see simcluster_backends.sockets.wire.reader."""
 
 MAX_DIMENSIONS = 8
 

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from backends.sockets import generate_key, write_key
+from simcluster_backends.sockets import generate_key, write_key
 from tests.support.root import ROOT
 from tests.support.socket_runs import GUARD_S, free_port
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from backends.sim.cluster import Cluster
 from simcluster.rng import NodeRandom, numpy_stream, torch_stream
 from simcluster.topology import Device
 from simcluster.topology.model.stragglers import Lognormal
 from simcluster.transport import Cost, Transport
+from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import star
 
 

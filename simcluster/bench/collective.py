@@ -56,7 +56,7 @@ def bench_collective(
         record = node.recorder.record
         return asyncio.get_running_loop().time(), record.messages_sent, counted.payload_B, record.bytes_sent
 
-    ends = importlib.import_module("backends.sim").run_bodies([body] * len(topology.workers), topology, seed)
+    ends = importlib.import_module("simcluster_backends.sim").run_bodies([body] * len(topology.workers), topology, seed)
     for end in ends:
         if isinstance(end, BaseException):
             raise end

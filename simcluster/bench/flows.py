@@ -89,12 +89,12 @@ def _number(fields: Fields, key: str, default: float | None) -> float | None:
 def finish_times(
     topology: Topology, flows: Sequence[PlainFlow], model: str | None = None, seed: int = 0
 ) -> list[float]:
-    """When each of *flows* is there, in seconds, inf for never: see backends.sim.plain_flows.
+    """When each of *flows* is there, in seconds, inf for never: see simcluster_backends.sim.plain_flows.
 
     *model* is the topology's if it is None, *seed* that of what is drawn. Raises UsageError for an unknown *model*.
     """
     if model is not None and model not in MODELS:
         raise UsageError(Problem("model", repr(model), nearest(model, MODELS)))
-    backend = importlib.import_module("backends.sim.plain_flows")
+    backend = importlib.import_module("simcluster_backends.sim.plain_flows")
     times: list[float] = backend.finish_times(topology, flows, model, seed)
     return times

@@ -43,7 +43,7 @@ def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
         return asyncio.get_running_loop().time(), node.recorder.record.messages_sent
 
     cluster = star(nodes, bandwidth=BANDWIDTH_BPS, latency=LATENCY_S)
-    run_bodies = importlib.import_module("backends.sim").run_bodies
+    run_bodies = importlib.import_module("simcluster_backends.sim").run_bodies
     began_s = time.perf_counter()  # measured and printed: nothing is decided by it
     ends = run_bodies([body] * nodes, cluster)
     wall_s = time.perf_counter() - began_s

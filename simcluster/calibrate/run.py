@@ -117,7 +117,7 @@ def calibrate(
         topology=plan.topology,
         options=given,
     )
-    record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
+    record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
     if record.error is not None:
         failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
         failure.seed = seed

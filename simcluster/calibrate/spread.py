@@ -115,7 +115,7 @@ def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecor
         "sizes": _sizes(topology, rows),
     }
     job = ClusterJob(topology.workers, json.dumps(config), program=PROGRAM, topology=topology)
-    record: RunRecord = importlib.import_module("backends.sim").run_cluster(job)
+    record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)
     if record.error is not None:
         raise record.error
     return record

@@ -8,6 +8,6 @@ from typing import Any
 
 def serve_launcher() -> int:
     """Does what a launcher that has reached this machine by ssh says on standard input; returns the exit code."""
-    launched: Any = importlib.import_module("backends.sockets.launcher.remote_agent")
+    launched: Any = importlib.import_module("simcluster_backends.sockets.launcher.remote_agent")
     code: int = launched.serve_launcher()
     return code

@@ -46,7 +46,7 @@ def files_of(references: Iterable[str]) -> tuple[Path, ...]:
 def _installed(file: Path) -> bool:
     """Whether *file* is of a package that every node has, or has to have, by itself."""
     here = Path(__file__).parent.parent
-    installed = [here, here.parent / "backends", Path(sys.prefix), Path(sys.base_prefix)]
+    installed = [here, here.parent / "simcluster_backends", Path(sys.prefix), Path(sys.base_prefix)]
     return any(file.is_relative_to(folder) for folder in installed) or any(
         part in ("site-packages", "dist-packages") for part in file.parts
     )

@@ -107,7 +107,7 @@ def _run(document: Mapping[str, Any], job: ClusterJob) -> RunRecord:
         on_output=None,
         again=None,
     )
-    record: RunRecord = importlib.import_module("backends.sim").run_cluster(alone)
+    record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(alone)
     if record.error is not None:
         raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
     return record

@@ -15,7 +15,7 @@ def join_run(name: str, rendezvous: str, key_file: Path | None, listen: str | No
 
     *listen* is the address and port at which the other nodes reach this one; by default a free port on loopback.
     """
-    sockets: Any = importlib.import_module("backends.sockets")
+    sockets: Any = importlib.import_module("simcluster_backends.sockets")
     key = sockets.read_key(key_file) if key_file is not None else sockets.OPEN_KEY
     code: int = sockets.join(name, rendezvous, key, *([listen] if listen else []), tls=str(tls) if tls else None)
     return code
@@ -32,8 +32,8 @@ def attend_run(
     plain_http: bool = False,
 ) -> int:
     """Runs as node *name* of the next run that the *coordinator* at a URL has for it; returns the exit code."""
-    sockets: Any = importlib.import_module("backends.sockets")
-    attending: Any = importlib.import_module("backends.sockets.node.attend")
+    sockets: Any = importlib.import_module("simcluster_backends.sockets")
+    attending: Any = importlib.import_module("simcluster_backends.sockets.node.attend")
     certificates = str(tls) if tls is not None else None
     code: int = attending.attend_with_files(
         name, coordinator, token_file, key_file, listen, certificates, patience_s, sockets.join, plain_http
@@ -51,13 +51,13 @@ def coordinate(
     plain_http: bool,
 ) -> None:
     """Runs a coordinator at *listen* until it is interrupted; *told* is called with its URL. Raises UsageError."""
-    reporting: Any = importlib.import_module("backends.sockets.launcher.reporting")
+    reporting: Any = importlib.import_module("simcluster_backends.sockets.launcher.reporting")
     reporting.coordinate(listen, token_file, dead_s, hosts, told, str(tls) if tls is not None else None, plain_http)
 
 
 def write_key(file: Path) -> Path:
     """Writes a new random key into the new *file*, readable by its owner alone."""
-    sockets: Any = importlib.import_module("backends.sockets")
+    sockets: Any = importlib.import_module("simcluster_backends.sockets")
     sockets.write_key(file, sockets.generate_key())
     return file
 
@@ -71,6 +71,6 @@ def write_certificates(
     """
     overrides = {} if nproc_per_node is None else {"launch.nproc_per_node": nproc_per_node}
     names = load(topology, overrides=overrides).workers
-    certificates: Any = importlib.import_module("backends.sockets.net.certificates")
+    certificates: Any = importlib.import_module("simcluster_backends.sockets.net.certificates")
     made: list[Path] = certificates.make_certificates(folder, names, days, hosts)
     return made

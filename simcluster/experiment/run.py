@@ -126,7 +126,7 @@ def run_plan(
     about(job=plan.name)
     log.info("%s on %s begins, of %d nodes, seed %d", plan.name, plan.backend, len(plan.topology.workers), plan.seed)
     try:
-        record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
+        record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
     except RunError as error:
         error.seed, error.folder = plan.seed, None
         raise

@@ -72,7 +72,7 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
     job = ClusterJob(plan.topology.workers, json.dumps(plan.document), plan.seed, topology=plan.topology)
     remember(job.config_json, plan)
     began_s = time.perf_counter()  # only reported
-    record: RunRecord = importlib.import_module("backends.sim.replay.player").replay_cluster(job, orders)
+    record: RunRecord = importlib.import_module("simcluster_backends.sim.replay.player").replay_cluster(job, orders)
     record.wall_s = time.perf_counter() - began_s
     weights = check_same(recorded, record)
     record.extra["lost"] = recorded.summary.get("lost", {})

@@ -106,7 +106,7 @@ def _predicted_s(plan: Experiment, orders: Sequence[Order]) -> float:
     )  # fmt: skip
     remember(job.config_json, plan)
     pieces = [list(zip(order.answers.names, order.answers.took_s, strict=True)) for order in orders]
-    record: RunRecord = importlib.import_module("backends.sim.replay.what_if").run_recorded(job, pieces)
+    record: RunRecord = importlib.import_module("simcluster_backends.sim.replay.what_if").run_recorded(job, pieces)
     if record.error is not None:
         raise record.error
     return record.elapsed_s

@@ -49,7 +49,7 @@ def _file(path: Path) -> str:
 def _own_code() -> str:
     """The source of this library: its version would do for an installed release, but not for one that is worked on."""
     digest = hashlib.sha256()
-    for package in ("simcluster", "backends"):
+    for package in ("simcluster", "simcluster_backends"):
         spec = util.find_spec(package)
         for folder in (spec.submodule_search_locations or []) if spec is not None else []:
             for path in sorted(Path(folder).rglob("*.py")):

@@ -174,7 +174,7 @@ def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIM
     remember(job.config_json, plan)
     try:
         with wall_limit(limit_s):
-            record: RunRecord = importlib.import_module(f"backends.{plan.backend}").run_cluster(job)
+            record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
     except TimeIsUp:
         return _broken(plan, RunError(f"did not end within {limit_s:g} s of wall time"))
     except AssertionError as error:  # the simulator's own accounts do not agree

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
 from simcluster.algorithms import ALGORITHMS
 from simcluster.runs.record import NodeRecord
 from simcluster.topology import Device
 from simcluster.topology.model.stragglers import Constant, Straggler
 from simcluster.transport import Transport
 from simcluster.workloads import Replica, Workload, sgd
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from tests.support.clusters import star
 from tests.support.plans import plan
 

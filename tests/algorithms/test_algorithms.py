@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import PeerLost
 from simcluster.runs.record import NodeRecord
@@ -17,6 +15,8 @@ from simcluster.topology import Device, Topology
 from simcluster.topology.model.stragglers import Constant
 from simcluster.transport import Transport
 from simcluster.workloads import Replica, mnist_mlp, quadratic, train_alone
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from tests.support.clusters import star
 from tests.support.plans import plan
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from backends.sim import run_bodies
 from simcluster.bench.simulator import bench_simulator
 from simcluster.collectives import exchange
 from simcluster.topology import star
 from simcluster.transport import Transport
+from simcluster_backends.sim import run_bodies
 from tests.benchmarks.timing import ROUNDS, cpu_s
 
 MESSAGES = 4000
@@ -55,7 +55,7 @@ def where_it_goes() -> list[tuple[str, float]]:
 
 def _place(file: str, name: str) -> str:
     path = Path(file)
-    for package in ("backends", "simcluster"):
+    for package in ("simcluster", "simcluster_backends"):
         if package in path.parts:
             return "/".join(path.parts[path.parts.index(package) :])
     return "torch" if "torch" in name or "tensor" in name.lower() else "Python and asyncio"

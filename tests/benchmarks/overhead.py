@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from backends.sim import run_cluster
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.intra_op import one_thread
+from simcluster_backends.sim import run_cluster
 from tests.benchmarks.timing import Ratio, compare, wall_s
 
 STEPS, GPT_STEPS = 40, 8

@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from backends.sockets import run_cluster
-from backends.sockets.net.addresses import open_socket
-from backends.sockets.net.certificates import make_certificates
-from backends.sockets.net.listener import Listener, connect
-from backends.sockets.net.tls import Tls, read_tls
-from backends.sockets.wire.handshake import Handshake, Identity
 from simcluster.experiment.job import ClusterJob
 from simcluster.runs.record import NodeRecord, Recorder
+from simcluster_backends.sockets import run_cluster
+from simcluster_backends.sockets.net.addresses import open_socket
+from simcluster_backends.sockets.net.certificates import make_certificates
+from simcluster_backends.sockets.net.listener import Listener, connect
+from simcluster_backends.sockets.net.tls import Tls, read_tls
+from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 
 PAIRS = 7
 LARGE_BYTES, LARGE_TIMES = 25_000_000, 8

@@ -13,8 +13,6 @@ import pytest
 import yaml
 
 import simcluster
-from backends.sim import run_cluster
-from backends.sim.cluster import Cluster
 from simcluster.calibrate import Calibration, calibrate
 from simcluster.calibrate.rehearsal import RING, rehearse
 from simcluster.calibrate.run import PROGRAM, evaluate
@@ -24,6 +22,8 @@ from simcluster.experiment import read_experiment
 from simcluster.experiment.job import ClusterJob
 from simcluster.topology import load
 from simcluster.transport import Transport
+from simcluster_backends.sim import run_cluster
+from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import star
 
 DAY = date(2026, 11, 21)

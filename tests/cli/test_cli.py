@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from backends.sockets.launcher.member import Member
 from simcluster.algorithms import ALGORITHMS
 from simcluster.results import load_run
+from simcluster_backends.sockets.launcher.member import Member
 from tests.support.socket_runs import GUARD_S, wait_for
 
 SHORT = ("--set", "stop.steps=6", "--no-report")

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from backends.sim.cluster import Cluster
 from simcluster.collectives import broadcast, flatten, naive_all_reduce, ring_all_reduce, unflatten
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Transport
+from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import IDEAL, chain, star
 
 AllReduce = Callable[[Transport, Tensor, str], Awaitable[Tensor]]

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from backends.sockets.local import run_bodies
 from simcluster.collectives import (
     SCHEDULES,
     all_gather,
@@ -27,6 +26,7 @@ from simcluster.collectives import (
 )
 from simcluster.errors import UsageError
 from simcluster.transport import Transport
+from simcluster_backends.sockets.local import run_bodies
 from tests.support.clusters import now, run, star
 
 SIZES = (1, 2, 3, 4, 5, 7, 8)

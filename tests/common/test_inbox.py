@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.common.inbox import Inbox
 from simcluster.errors import ENDED, PeerLost
 from simcluster.payload import Message, Payload
 from simcluster.transport import ANY
+from simcluster_backends.common.inbox import Inbox
 
 SIZE = 4  # rank 0's inbox, and its peers 1, 2 and 3
 

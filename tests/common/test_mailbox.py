@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.common.mailbox import Mailbox
 from simcluster.payload import Message, Payload
 from simcluster.transport import ANY, OWN_TAGS
+from simcluster_backends.common.mailbox import Mailbox
 
 
 def message(source: int, tag: str, number: int = 0, size: int = 10) -> Message:

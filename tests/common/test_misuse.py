@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from backends.common.arguments import check_tag, check_work, wrong_peer
 from simcluster.transport import ANY, FREE, Cost
+from simcluster_backends.common.arguments import check_tag, check_work, wrong_peer
 
 NAMES = ["mini1", "mini2", "pi5"]
 

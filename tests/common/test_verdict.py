@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from backends.common.verdict import Verdict
-from backends.sockets.wire.messages import LEFT, Failure
 from simcluster.errors import ENDED, NobodyLeft, NodeFailed, PeerLost, RunError
+from simcluster_backends.common.verdict import Verdict
+from simcluster_backends.sockets.wire.messages import LEFT, Failure
 
 
 def peer_lost(rank: int) -> Failure:

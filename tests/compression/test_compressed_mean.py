@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from backends.sim.cluster import Cluster
 from simcluster.collectives import ring_all_reduce
 from simcluster.compression import KINDS, Mean
 from simcluster.compression.turns import Turns
 from simcluster.topology import Device
 from simcluster.transport import Transport
+from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import now, run, star
 
 SHAPES = ((12, 9), (7,), (3, 4, 5))

@@ -33,7 +33,7 @@ def test_what_every_node_has_installed_does_not_travel_even_from_below_the_file(
     root = ROOT  # this library lies below it, and so may the environment
     travels = files_of([f"{root / 'above.py'}:function"])
     assert Path(__file__) in travels
-    ours = (root / "simcluster", root / "backends")
+    ours = (root / "simcluster", root / "simcluster_backends")
     assert [path for path in travels if "site-packages" in path.parts or any(map(path.is_relative_to, ours))] == []
 
 

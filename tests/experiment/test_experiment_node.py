@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import simcluster
-from backends.sim import run_cluster
 from simcluster.errors import NodeFailed
 from simcluster.experiment import read_experiment
 from simcluster.experiment.job import ClusterJob
@@ -19,6 +18,7 @@ from simcluster.results import Run
 from simcluster.runs.record import Recorder
 from simcluster.topology import load
 from simcluster.workloads import mnist_mlp
+from simcluster_backends.sim import run_cluster
 
 STEPS, SEED = 10, 2
 

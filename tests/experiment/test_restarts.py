@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import simcluster
-from backends.sockets.launcher.restarts import run_again_if_lost
 from simcluster.errors import LaunchFailed, NeverFinished, NodeFailed, PeerLost, RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import Crash
 from simcluster.runs.record import RunRecord
+from simcluster_backends.sockets.launcher.restarts import run_again_if_lost
 
 
 def runs(

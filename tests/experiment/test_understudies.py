@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from backends.sim import run_bodies
 from simcluster.experiment.understudies import is_lowest, may_stand
 from simcluster.fault_plans.kinds import Crash as CrashFault
 from simcluster.testing import Crash
 from simcluster.transport import Transport
+from simcluster_backends.sim import run_bodies
 from tests.support.clusters import star
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import simcluster
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
-from backends.sim.outcome import outcome
 from simcluster.errors import Left, NobodyLeft, PeerLost
 from simcluster.fault_plans.kinds import ABSENT
 from simcluster.results import load_run
 from simcluster.transport import ANY, FREE, Cost, Transport
 from simcluster.workloads.progress import Progress
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.outcome import outcome
 from tests.sim.test_sim_faults import Body, idle_for, links, now
 from tests.support.plans import plan
 

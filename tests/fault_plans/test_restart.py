@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
-from backends.sim.outcome import outcome
 from simcluster.errors import PeerLost
 from simcluster.transport import ANY, Cost, Transport
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.outcome import outcome
 from tests.sim.test_sim_faults import MB, Body, idle_for, links, now
 from tests.support.clusters import with_nodes
 from tests.support.plans import plan

@@ -12,11 +12,19 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from backends.sockets.net.connection import HANDSHAKE_TIMEOUT_S
-from backends.sockets.wire.frame import Kind
-from backends.sockets.wire.handshake import Handshake, HandshakeMessage, Hello, Identity, Proof, Refused, Welcome
-from backends.sockets.wire.reader import FrameReader
 from simcluster.errors import ProtocolError
+from simcluster_backends.sockets.net.connection import HANDSHAKE_TIMEOUT_S
+from simcluster_backends.sockets.wire.frame import Kind
+from simcluster_backends.sockets.wire.handshake import (
+    Handshake,
+    HandshakeMessage,
+    Hello,
+    Identity,
+    Proof,
+    Refused,
+    Welcome,
+)
+from simcluster_backends.sockets.wire.reader import FrameReader
 from tests.hostile.inputs import FRAMES, HTTP, STRANGE_KEY, a_hello, http_tokens, wire
 
 PATIENCE_S = HANDSHAKE_TIMEOUT_S + 10.0

@@ -9,12 +9,20 @@ from pathlib import Path
 
 import msgspec
 
-from backends.sockets.wire.frame import HANDSHAKE_LIMIT_BYTES, Frame, Kind, Outgoing, Preamble, as_octets, header_crc
-from backends.sockets.wire.handshake import Handshake, Identity
-from backends.sockets.wire.messages import read_from_launcher, read_from_node
-from backends.sockets.wire.reader import FrameReader, Limits
 from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster.payload import PREAMBLE_BYTES
+from simcluster_backends.sockets.wire.frame import (
+    HANDSHAKE_LIMIT_BYTES,
+    Frame,
+    Kind,
+    Outgoing,
+    Preamble,
+    as_octets,
+    header_crc,
+)
+from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.messages import read_from_launcher, read_from_node
+from simcluster_backends.sockets.wire.reader import FrameReader, Limits
 
 CORPUS = Path(__file__).parent / "corpus"
 KEY, STRANGE_KEY = b"k" * 32, b"s" * 32

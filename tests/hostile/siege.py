@@ -17,10 +17,10 @@ from typing import Any
 
 import psutil
 
-from backends.sockets.coordinator.client import Client
-from backends.sockets.net.addresses import open_socket
-from backends.sockets.wire.keys import generate_key, write_key
 from simcluster.errors import RunError
+from simcluster_backends.sockets.coordinator.client import Client
+from simcluster_backends.sockets.net.addresses import open_socket
+from simcluster_backends.sockets.wire.keys import generate_key, write_key
 from tests.hostile.clients import Door, GotIn, Tally, manners
 
 NODES = 4

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backends.sim.cluster import Cluster
 from simcluster.exits import Command
 from simcluster.transport import Transport
+from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import star
 from tests.support.socket_runs import GUARD_S, ROOT, wait_for
 

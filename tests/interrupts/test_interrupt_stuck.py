@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from backends.sim.cluster import Cluster
 from simcluster.transport import Transport
 from simcluster.verify.running import TimeIsUp, wall_limit
+from simcluster_backends.sim.cluster import Cluster
 from tests.interrupts.processes import Command
 from tests.interrupts.trial import ABORTS
 from tests.support.clusters import star

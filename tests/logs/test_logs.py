@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from backends.sockets import run_cluster
 from simcluster.cli import app as cli
 from simcluster.cli import show as cli_show
 from simcluster.errors import UsageError
 from simcluster.logs import loki
 from simcluster.logs import setup as logs
 from simcluster.logs.setup import KEYS, Lines, LogSettings
+from simcluster_backends.sockets import run_cluster
 from tests.support.socket_runs import job
 
 

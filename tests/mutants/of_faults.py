@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tests.mutants.planted import plant
 
-SIM, CHECKPOINTS = "backends/sim/", "simcluster/checkpoints/"
-CLUSTER, FAULTS, INBOX = SIM + "cluster.py", SIM + "faults.py", "backends/common/inbox.py"
+SIM, CHECKPOINTS = "simcluster_backends/sim/", "simcluster/checkpoints/"
+CLUSTER, FAULTS, INBOX = SIM + "cluster.py", SIM + "faults.py", "simcluster_backends/common/inbox.py"
 SERVING, RECORD = "simcluster/algorithms/parameter_server/serving.py", "simcluster/runs/record.py"
 LEDGER, SERVER = "simcluster/workloads/ledger.py", "simcluster/algorithms/parameter_server/server.py"
 REFORMING = ("all_reduce_dp", "local_sgd", "diloco", "streaming_diloco", "sparta", "demo")

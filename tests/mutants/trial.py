@@ -142,7 +142,9 @@ class Trials:
 
 
 def import_heavy() -> None:
-    assert not any(name.partition(".")[0] in ("simcluster", "backends") for name in sys.modules), "the copy comes first"
+    assert not any(name.partition(".")[0] in ("simcluster", "simcluster_backends") for name in sys.modules), (
+        "the copy comes first"
+    )
     for name in _HEAVY:
         importlib.import_module(name)
     torch = importlib.import_module("torch")
@@ -152,7 +154,7 @@ def import_heavy() -> None:
 
 def copy_library(folder: Path, mutant: Mutant | None) -> None:
     """A copy of the library in *folder*, with *mutant* in it. Raises ValueError if that cannot be put there."""
-    for package in ("simcluster", "backends", "topologies", "experiments"):
+    for package in ("simcluster", "simcluster_backends", "topologies", "experiments"):
         if not (folder / package).exists():
             shutil.copytree(ROOT / package, folder / package, copy_function=os.symlink)  # what is compiled, too
     if mutant is None:

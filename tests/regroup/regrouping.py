@@ -7,9 +7,6 @@ from typing import Any
 
 import torch
 
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
-from backends.sim.transport import SimTransport
 from simcluster.collectives import ring_all_reduce
 from simcluster.fault_plans.kinds import Fault
 from simcluster.regroup.memory import Capture, Memory, put_back
@@ -17,6 +14,9 @@ from simcluster.regroup.supervisor import Regrouped, Supervisor
 from simcluster.topology import Topology
 from simcluster.transport import Transport
 from simcluster.workloads.progress import Progress
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.transport import SimTransport
 from tests.support.clusters import now, star
 
 STEPS = 6

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from backends.sockets import run_cluster
 from simcluster.experiment.job import ClusterJob
 from simcluster.replays.order import unpack
 from simcluster.runs.record import NodeRecord, Recorder, RunRecord
+from simcluster_backends.sockets import run_cluster
 
 
 async def ping(node: Any, recorder: Recorder, config: str) -> NodeRecord:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import simcluster
-from backends.sockets import run_cluster
-from backends.sockets.wire.frame import CONTROL_LIMIT_BYTES
 from simcluster.errors import RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.runs.weights import read_safetensors, to_safetensors
 from simcluster.workloads.replica import weights_sha256
+from simcluster_backends.sockets import run_cluster
+from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES
 
 EXPERIMENT: dict[str, Any] = {
     "topology": "smolcluster",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from backends.sim.plain_flows import finish_times
 from simcluster.bench.flows import PlainFlow
 from simcluster.topology import Link, Topology, describe
+from simcluster_backends.sim.plain_flows import finish_times
 from tests.support.clusters import star
 
 M = 1_000_000

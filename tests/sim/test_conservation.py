@@ -11,10 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
-from backends.sim.outcome import outcome
-from backends.sim.stream import Stream
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import PeerLost, RunError
 from simcluster.payload import Message
@@ -22,6 +18,10 @@ from simcluster.topology import Topology
 from simcluster.topology.model.conditions import Jitter
 from simcluster.transport import Transport
 from simcluster.workloads import quadratic
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.outcome import outcome
+from simcluster_backends.sim.stream import Stream
 from tests.support.clusters import chain, star
 from tests.support.plans import plan
 

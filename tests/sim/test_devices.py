@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from backends.sim.devices import DeviceModel, undisturbed_s
 from simcluster.topology import Device, Profile
 from simcluster.topology.model.stragglers import Constant, Lognormal
 from simcluster.transport import FREE, Cost
+from simcluster_backends.sim.devices import DeviceModel, undisturbed_s
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.sim.cluster import Cluster
-from backends.sim.lookahead import Ring
 from simcluster.collectives import ring_all_reduce
 from simcluster.payload import pack
 from simcluster.topology import Link, Node, Topology
 from simcluster.transport import Transport
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.lookahead import Ring
 from tests.support.clusters import IDEAL, star
 
 

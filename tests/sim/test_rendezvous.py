@@ -10,15 +10,15 @@ import pytest
 import torch
 
 import simcluster
-from backends.sim import Cluster
-from backends.sim.faults import Faults
-from backends.sockets.local import run_bodies as run_on_sockets
 from simcluster.collectives import exchange, ring_all_reduce
 from simcluster.errors import Deadlock, PeerLost, UsageError
 from simcluster.experiment.read import read_experiment
 from simcluster.fault_plans.kinds import Crash
 from simcluster.topology import Topology
 from simcluster.transport import ANY, Transport
+from simcluster_backends.sim import Cluster
+from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sockets.local import run_bodies as run_on_sockets
 from tests.support.clusters import arrivals, now, pair, run, star, with_nodes
 
 M = 1_000_000

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from backends.sim import run_bodies
-from backends.sim.cluster import Cluster
 from simcluster.collectives.exchange import exchange
 from simcluster.errors import PeerLost
 from simcluster.testing import CHECKS, Crash, RunBodies
 from simcluster.topology import loads
 from simcluster.transport import Transport
+from simcluster_backends.sim import run_bodies
+from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import now, pair, run, star, with_nodes
 
 M = 1_000_000

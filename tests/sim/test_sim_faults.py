@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
 from simcluster.errors import PeerLost
 from simcluster.topology import Topology
 from simcluster.transport import ANY, Transport
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from tests.support.clusters import star
 from tests.support.plans import plan
 

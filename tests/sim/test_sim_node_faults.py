@@ -7,12 +7,12 @@ import asyncio
 import pytest
 import torch
 
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
 from simcluster.errors import PeerLost
 from simcluster.topology import Device
 from simcluster.topology.model.stragglers import Constant
 from simcluster.transport import FREE, Cost, Transport
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from tests.sim.test_sim_faults import DEAD_S, MB, idle, idle_for, links, now, receives, run, sends, waits_long
 from tests.support.plans import plan
 

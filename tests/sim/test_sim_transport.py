@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from backends.sim import run_bodies
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
 from simcluster.errors import Deadlock, NeverFinished, PeerLost
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.stragglers import Constant
 from simcluster.transport import ANY, FREE, Cost, Transport
+from simcluster_backends.sim import run_bodies
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from tests.support.clusters import chain, star
 from tests.support.plans import plan
 
@@ -243,7 +243,7 @@ def test_a_deadlock_tells_of_every_rank_what_it_waits_for_and_where() -> None:
 
 
 def test_polling_for_ever_ends_in_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backends.sim.loop.event_loop.IDLE_CALLBACKS_LIMIT", 1000)
+    monkeypatch.setattr("simcluster_backends.sim.loop.event_loop.IDLE_CALLBACKS_LIMIT", 1000)
 
     async def poll(node: Transport) -> None:
         while True:

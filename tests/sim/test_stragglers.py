@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from backends.sim.stragglers import Stepped, Warming, draw_factor, slowdown_of
 from simcluster.rng import numpy_stream
 from simcluster.topology.model.stragglers import (
     Constant,
@@ -22,6 +21,7 @@ from simcluster.topology.model.stragglers import (
     Trace,
     TwoPoint,
 )
+from simcluster_backends.sim.stragglers import Stepped, Warming, draw_factor, slowdown_of
 
 DRAWS = 20_000
 

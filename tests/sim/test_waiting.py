@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 import pytest
 
-from backends.sim import Cluster
-from backends.sim.devices import DeviceModel
-from backends.sim.transport import SimTransport
 from simcluster.topology import Device
 from simcluster.topology.model.stragglers import Constant, Exponential, Straggler, TwoPoint
 from simcluster.transport import ANY, Cost
+from simcluster_backends.sim import Cluster
+from simcluster_backends.sim.devices import DeviceModel
+from simcluster_backends.sim.transport import SimTransport
 from tests.support.clusters import star
 
 P = 4

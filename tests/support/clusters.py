@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from backends.sim.cluster import Cluster
 from simcluster.errors import UsageError
 from simcluster.topology import Device, Link, Node, Topology, loads
 from simcluster.transport import Transport
+from simcluster_backends.sim.cluster import Cluster
 
 IDEAL = Device("ideal", flops_per_s=1e9)
 

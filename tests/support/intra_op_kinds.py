@@ -15,10 +15,6 @@ from typing import Any
 import torch
 
 import simcluster
-from backends.common.device_thread import DeviceThread
-from backends.sim import run_cluster
-from backends.sim.loop.workers import Workers
-from backends.sockets import generate_key, write_key
 from simcluster.experiment.job import ClusterJob
 from simcluster.intra_op import one_thread, use_one_thread
 from simcluster.replays.run import replay
@@ -26,6 +22,10 @@ from simcluster.results import Run
 from simcluster.topology import star
 from simcluster.verify import suite
 from simcluster.verify.verdict import Check
+from simcluster_backends.common.device_thread import DeviceThread
+from simcluster_backends.sim import run_cluster
+from simcluster_backends.sim.loop.workers import Workers
+from simcluster_backends.sockets import generate_key, write_key
 from tests.support.socket_runs import free_port, hand_started
 from tests.support.thread_counts import experiment, most_threads, program
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backends.sim import run_cluster
 from simcluster.checkpoints.restore import Restored
 from simcluster.experiment.checkpointing import begin_with, conclude, keeping_of, last_complete, restart_of
 from simcluster.experiment.faults_to_come import faults_to_come
@@ -15,6 +14,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import read_experiment
 from simcluster.runs.record import RunRecord
+from simcluster_backends.sim import run_cluster
 
 MNIST = {"name": "mnist_mlp", "hidden": 8, "batch_size": 4, "optimizer": "adamw", "learning_rate": 0.01}
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import psutil
 
-from backends.sockets import run_cluster
-from backends.sockets.net.addresses import open_socket
 from simcluster.experiment.job import ClusterJob
 from simcluster.runs.record import RunRecord
+from simcluster_backends.sockets import run_cluster
+from simcluster_backends.sockets.net.addresses import open_socket
 from tests.support.root import ROOT
 
 GUARD_S = 300.0
@@ -84,7 +84,7 @@ class Running:
 def hand_started(name: str, rendezvous: str, key_file: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`simcluster node` by hand, in a process of its own."""
     code = (
-        "import sys; from pathlib import Path; from backends.sockets import join, read_key; "
+        "import sys; from pathlib import Path; from simcluster_backends.sockets import join, read_key; "
         "sys.exit(join(sys.argv[1], sys.argv[2], read_key(Path(sys.argv[3]))))"
     )
     command = [sys.executable, "-c", code, name, rendezvous, str(key_file)]

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import simcluster
-from backends import sim
 from simcluster.errors import RunError, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import _experiment
 from simcluster.experiment.read import Experiment
 from simcluster.runs.record import RunRecord
 from simcluster.workloads.ledger import Ledger
+from simcluster_backends import sim
 from tests.swarm.case import Case
 from tests.swarm.disk import audited
 from tests.swarm.watchdog import Livelock, watched

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from backends.sim.loop import event_loop as loop
+from simcluster_backends.sim.loop import event_loop as loop
 
 CALLBACKS: Final = 200_000
 """Callbacks without progress; the library's own limit is for runs of hours."""

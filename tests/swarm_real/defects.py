@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.planted import plant
 
-SOCKETS = "backends/sockets/"
+SOCKETS = "simcluster_backends/sockets/"
 LAUNCH = SOCKETS + "launcher/launcher.py"
 
 PLANTED = [

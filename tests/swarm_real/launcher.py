@@ -102,7 +102,7 @@ class Launcher:
         yield self._process.pid
         with suppress(psutil.Error):
             for child in psutil.Process(self._process.pid).children():
-                if any("backends.sockets.launcher.fork_process" in word for word in child.cmdline()):
+                if any("simcluster_backends.sockets.launcher.fork_process" in word for word in child.cmdline()):
                     yield child.pid
 
     def _marked(self) -> list[psutil.Process]:

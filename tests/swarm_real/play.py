@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from backends.sockets.wire.keys import write_key
+from simcluster_backends.sockets.wire.keys import write_key
 from tests.support.socket_runs import free_port
 from tests.swarm_real.draw import Act, Drawn
 from tests.swarm_real.launcher import Launcher

@@ -20,15 +20,6 @@ import torch
 import yaml
 
 import simcluster
-from backends.torch import frame as frame_module
-from backends.torch import run_cluster
-from backends.torch.board import Patience, Status
-from backends.torch.frame import Kind, control_frame, data_frame, read_lead, read_message
-from backends.torch.group import HashStore, Place, first_line, place_of
-from backends.torch.link import Link
-from backends.torch.local import run_bodies
-from backends.torch.node import take_part
-from backends.torch.settings import Options, read_options
 from simcluster.cli.app import main
 from simcluster.errors import (
     LaunchFailed,
@@ -45,6 +36,15 @@ from simcluster.fault_plans.kinds import Crash
 from simcluster.payload import pack, sizes_of
 from simcluster.runs.record import RunRecord
 from simcluster.testing import CHECKS, RunBodies
+from simcluster_backends.torch import frame as frame_module
+from simcluster_backends.torch import run_cluster
+from simcluster_backends.torch.board import Patience, Status
+from simcluster_backends.torch.frame import Kind, control_frame, data_frame, read_lead, read_message
+from simcluster_backends.torch.group import HashStore, Place, first_line, place_of
+from simcluster_backends.torch.link import Link
+from simcluster_backends.torch.local import run_bodies
+from simcluster_backends.torch.node import take_part
+from simcluster_backends.torch.settings import Options, read_options
 from tests.support.node_programs import LET_GO
 from tests.support.root import ROOT
 
@@ -173,9 +173,9 @@ def test_a_deadlock_ends_and_says_who_waits_for_what() -> None:
 
 @pytest.mark.parametrize("program", ["polls", "computes_for_ever"])
 def test_what_does_not_stop_is_left_behind(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backends.torch.node.STOP_S", 0.1)
-    monkeypatch.setattr("backends.torch.loops.LEAVE_S", 0.1)
-    monkeypatch.setattr("backends.torch.transport.WORK_S", 0.1)
+    monkeypatch.setattr("simcluster_backends.torch.node.STOP_S", 0.1)
+    monkeypatch.setattr("simcluster_backends.torch.loops.LEAVE_S", 0.1)
+    monkeypatch.setattr("simcluster_backends.torch.transport.WORK_S", 0.1)
     try:
         (first,) = in_threads(job(program, "a", tmp_path), replace(QUICK, idle_s=0.3))
     finally:

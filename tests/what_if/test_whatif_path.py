@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from backends.sim.cluster import Cluster
 from simcluster.runs.span import Span
 from simcluster.topology import Topology
 from simcluster.transport import Cost, Transport
 from simcluster.what_if.carried import Carried, Sent
 from simcluster.what_if.critical_path import CriticalPath, critical_path
+from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import chain, pair, star, with_nodes
 
 

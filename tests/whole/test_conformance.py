@@ -13,15 +13,15 @@ from tests.support.plans import plan
 
 
 def on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
-    from backends.sim import run_bodies
+    from simcluster_backends.sim import run_bodies
 
     return run_bodies(bodies, star(len(bodies)))
 
 
 def with_faults_later(bodies: Sequence[Body]) -> list[Any]:
     """On the streams of a cluster that has a fault plan, of which nothing has happened yet, or all is over."""
-    from backends.sim import Cluster
-    from backends.sim.faults import Faults
+    from simcluster_backends.sim import Cluster
+    from simcluster_backends.sim.faults import Faults
 
     topology = star(len(bodies))
     over = ("cut", "latency, add: 1 s", "loss, probability: 0.5", "bandwidth, factor: 0.5")
@@ -31,7 +31,7 @@ def with_faults_later(bodies: Sequence[Body]) -> list[Any]:
 
 
 def on_sockets(bodies: Sequence[Body]) -> list[Any]:
-    from backends.sockets.local import run_bodies
+    from simcluster_backends.sockets.local import run_bodies
 
     return run_bodies(bodies)
 
@@ -45,7 +45,7 @@ def test_promise(check: Callable[[RunBodies], None], run_bodies: RunBodies) -> N
 
 
 def that_return_on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
-    from backends.sim import run_bodies
+    from simcluster_backends.sim import run_bodies
 
     return run_bodies(bodies, star(len(bodies)), comes_back=True)
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import simcluster
-from backends.sim.cluster import Cluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.transport import Transport
 from simcluster.workloads import Replica, mnist_mlp, train_alone
+from simcluster_backends.sim.cluster import Cluster
 from tests.support.clusters import star
 
 SYNCHRONOUS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.sockets.net.addresses import open_socket
+from simcluster_backends.sockets.net.addresses import open_socket
 from tests.hostile import __main__ as hostile
 from tests.hostile.clients import Door, GotIn, in_words_of_frames, in_words_of_http, throws
 from tests.hostile.inputs import FRAMES, HTTP, conversation, corpus, fuzz, mutated, untyped
@@ -72,7 +72,7 @@ def test_a_run_among_hostile_clients_ends_as_if_it_were_alone(tmp_path: Path) ->
 
 
 def _welcome() -> bytes:
-    from backends.sockets.wire.frame import Kind
+    from simcluster_backends.sockets.wire.frame import Kind
     from tests.hostile.inputs import wire
 
     return wire(Kind.HANDSHAKE, b"\x91\x03")

@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 import simcluster
-from backends.sockets import write_key
 from simcluster.checkpoints.store import latest
 from simcluster.cli.app import compare
 from simcluster.topology import load
+from simcluster_backends.sockets import write_key
 from tests.netns.hosts import LAUNCHER, missing
 from tests.netns.shelf import Shelf, inhabitants, shelf_of
 from tests.support.socket_runs import ROOT, wait_for
@@ -34,7 +34,7 @@ PORT = 52400
 # What is told to somebody who asks again and again, line by line, until the run is over.
 LOOKING = f"""
 import json, pathlib, sys, time
-from backends.sockets.coordinator.client import Client, NoAnswer
+from simcluster_backends.sockets.coordinator.client import Client, NoAnswer
 client, answered = Client("http://127.0.0.1:{PORT}", pathlib.Path(sys.argv[1]).read_text().strip()), False
 while True:
     try:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.sockets import generate_key, write_key
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
+from simcluster_backends.sockets import generate_key, write_key
 from tests.mutants.trial import ROOT
 from tests.support.socket_runs import free_port, wait_for
 from tests.swarm_real.checks import _raised, check_end

@@ -72,7 +72,7 @@ def _measured(count: int, sizes: Sequence[int], repeats: int) -> list[NodeRecord
         config_json=json.dumps({"sizes": list(sizes), "repeats": repeats}),
         program=PROGRAM,
     )
-    record: RunRecord = importlib.import_module(f"backends.{BACKEND}").run_cluster(job)
+    record: RunRecord = importlib.import_module(f"simcluster_backends.{BACKEND}").run_cluster(job)
     if record.error is not None:
         raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
     return record.nodes

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 
 import simcluster
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
 from simcluster.algorithms import all_reduce_dp
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets
 from simcluster.compression import KINDS
@@ -26,6 +24,8 @@ from simcluster.topology.model.stragglers import TwoPoint
 from simcluster.transport import Transport
 from simcluster.verify.claims.all_reduce_dp import payload_bytes, reference
 from simcluster.workloads import Replica, Workload, gpt, mnist_mlp, quadratic, sgd
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from tests.support.clusters import star, with_nodes
 from tests.support.plans import plan
 from tests.workloads.costs.test_timing_only import both, experiment, same_time_and_messages

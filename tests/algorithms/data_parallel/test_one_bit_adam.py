@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import simcluster
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
 from simcluster.algorithms import one_bit_adam
 from simcluster.errors import PeerLost
 from simcluster.runs.record import NodeRecord
 from simcluster.transport import Transport
 from simcluster.verify.claims.one_bit_adam import reference
 from simcluster.workloads import Replica, Workload, joined_batches, mnist_mlp, quadratic
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from tests.support.clusters import star
 from tests.support.plans import plan
 from tests.workloads.costs.test_timing_only import both, experiment, same_time_and_messages

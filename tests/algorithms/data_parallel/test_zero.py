@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import simcluster
-from backends.sim.cluster import Cluster
 from simcluster.algorithms.data_parallel.zero import zero
 from simcluster.algorithms.data_parallel.zero_held import Held
 from simcluster.algorithms.data_parallel.zero_weights import Weights
@@ -21,6 +20,7 @@ from simcluster.topology import Device
 from simcluster.verify.claims.zero import reference
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, train_alone
 from simcluster.workloads.layers.units import cut_into_units
+from simcluster_backends.sim.cluster import Cluster
 from tests.algorithms.trained import SEED, UNEVEN, close, lost_somebody, takes_the_same_time_without_values, train
 from tests.support.clusters import star
 

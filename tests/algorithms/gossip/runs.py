@@ -12,13 +12,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
 from simcluster.algorithms import ALGORITHMS
 from simcluster.runs.record import NodeRecord
 from simcluster.topology import Device, Topology
 from simcluster.transport import Transport
 from simcluster.workloads import Replica, Workload, quadratic, sgd
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from tests.support.clusters import star
 from tests.support.plans import plan
 

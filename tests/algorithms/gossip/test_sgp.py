@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
 from simcluster.errors import PeerLost
 from simcluster.overlays import overlay_of, swap
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.verify.claims.sgp import LOPSIDED, reference
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from tests.algorithms.gossip.runs import INSTANT, SEED, STILL, WORKLOAD, run
 from tests.support.clusters import star, with_nodes
 from tests.support.plans import plan

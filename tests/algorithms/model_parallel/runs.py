@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backends.sim.cluster import Cluster
-from backends.sim.faults import Faults
 from simcluster.runs.record import NodeRecord
 from simcluster.topology import Topology
 from simcluster.transport import Transport
 from simcluster.workloads import Replica, Workload
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.faults import Faults
 from tests.support.plans import plan
 
 SEED = 3

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backends.sim.cluster import Cluster
 from simcluster.algorithms.model_parallel.pipeline import pipeline
 from simcluster.algorithms.model_parallel.pipeline_orders import ORDERS
 from simcluster.errors import PeerLost, UsageError
 from simcluster.runs.record import NodeRecord
 from simcluster.transport import Transport
 from simcluster.workloads import Workload, gpt, mnist_mlp, sgd, train_alone
+from simcluster_backends.sim.cluster import Cluster
 from tests.algorithms.model_parallel import runs
 from tests.algorithms.model_parallel.runs import SEED, same, values
 from tests.support.clusters import star

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from backends.sim.cluster import Cluster
 from simcluster.algorithms.model_parallel.tensor_parallel import tensor_parallel
 from simcluster.errors import PeerLost, UsageError
 from simcluster.transport import Transport
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, sgd, train_alone
+from simcluster_backends.sim.cluster import Cluster
 from tests.algorithms.model_parallel import runs
 from tests.algorithms.model_parallel.runs import SEED, same, values
 from tests.support.clusters import star

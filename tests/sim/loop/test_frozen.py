@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.sim.loop.suspended import Frozen
+from simcluster_backends.sim.loop.suspended import Frozen
 
 
 class Callback:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from backends.sim.loop.clock import Clock
-from backends.sim.loop.event_loop import Drained, SimLoop
 from simcluster.errors import UsageError
+from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.loop.event_loop import Drained, SimLoop
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:

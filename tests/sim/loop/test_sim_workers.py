@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import simcluster
-from backends.sim import transport
-from backends.sim.cluster import Cluster
-from backends.sim.loop.workers import Piece, Workers
 from simcluster.errors import UsageError
 from simcluster.transport import Cost, Transport
 from simcluster.workloads import Replica, mnist_mlp
+from simcluster_backends.sim import transport
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.loop.workers import Piece, Workers
 from tests.support.clusters import star
 
 LARGE = Cost(1e9)  # a second on the ideal device, and enough for a thread
@@ -236,14 +236,14 @@ def test_work_that_is_only_timed_is_not_worth_a_thread() -> None:
 def test_every_core_is_used_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(transport, "LEAST_FLOPS", 0.0)
-    monkeypatch.setattr("backends.sim._cores", lambda: 3)
+    monkeypatch.setattr("simcluster_backends.sim._cores", lambda: 3)
 
     class Seen(Workers):
         def __init__(self, threads: int) -> None:
             seen.append(threads)
             super().__init__(threads)
 
-    monkeypatch.setattr("backends.sim.loop.event_loop.Workers", Seen)
+    monkeypatch.setattr("simcluster_backends.sim.loop.event_loop.Workers", Seen)
     for options in ({}, {"threads": 2}):
         simcluster.run(experiment("edp"), options=options, out=tmp_path / "run", report=False)
     assert seen == [3, 2]

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.sim import Cluster
-from backends.sim.loop.clock import Clock
-from backends.sim.network.conditions import Changing, Conditions, rates
-from backends.sim.network.fairshare import Channel, Demand
-from backends.sim.network.flows import Network, Route
 from simcluster.bench.flows import PlainFlow, finish_times
 from simcluster.errors import Deadlock, NeverFinished
 from simcluster.rng import numpy_stream
 from simcluster.topology import Topology, load
 from simcluster.topology.model.conditions import Background, BackgroundFlow, RateTrace
 from simcluster.transport import Transport
+from simcluster_backends.sim import Cluster
+from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.network.conditions import Changing, Conditions, rates
+from simcluster_backends.sim.network.fairshare import Channel, Demand
+from simcluster_backends.sim.network.flows import Network, Route
 from tests.support.clusters import arrivals, now, pair, run, star, with_links
 
 M = 1e6
@@ -122,7 +122,7 @@ def test_a_run_in_which_nobody_sends_is_found_out_though_links_change_for_ever()
 
 
 def test_a_link_that_changes_for_ever_without_a_byte_ends_the_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backends.sim.network.conditions.TURNS_LIMIT", 100)
+    monkeypatch.setattr("simcluster_backends.sim.network.conditions.TURNS_LIMIT", 100)
     link = pair(M, trace=trace((0.0, 0.0), (1.0, 0.0), period_s=2.0))
     with pytest.raises(NeverFinished):
         arrivals(link, [1_000_000])

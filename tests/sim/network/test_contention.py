@@ -9,12 +9,12 @@ from itertools import pairwise
 
 import pytest
 
-from backends.sim import Cluster
-from backends.sim.transport import SimTransport
 from simcluster.testing import RunBodies
 from simcluster.topology import Device
 from simcluster.topology.model.stragglers import Thermal
 from simcluster.transport import Cost
+from simcluster_backends.sim import Cluster
+from simcluster_backends.sim.transport import SimTransport
 from tests.support.clusters import star
 from tests.whole.test_conformance import on_sockets, on_the_simulator
 

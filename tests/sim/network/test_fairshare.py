@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.sim.network.fairshare import Channel, Demand, FairShare, max_min_rates
+from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare, max_min_rates
 
 
 def test_equal_flows_on_one_link_get_equal_shares() -> None:

@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backends.sim.loop.clock import Clock
-from backends.sim.network.fairshare import Channel
-from backends.sim.network.flows import Network, Route
-from backends.sim.network.losses import MSS_BYTES, Losses, Stall, rate_bound_Bps, together
-from backends.sim.network.stalls import StallingFlow
 from simcluster.bench.flows import PlainFlow, finish_times
 from simcluster.rng import numpy_stream
 from simcluster.transport import Transport
+from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.network.fairshare import Channel
+from simcluster_backends.sim.network.flows import Network, Route
+from simcluster_backends.sim.network.losses import MSS_BYTES, Losses, Stall, rate_bound_Bps, together
+from simcluster_backends.sim.network.stalls import StallingFlow
 from tests.support.clusters import arrivals, pair, run, star
 
 LOSS, RTT_S = 0.01, 0.02

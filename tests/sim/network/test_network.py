@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.sim.loop.clock import Clock
-from backends.sim.network.fairshare import Channel
-from backends.sim.network.flows import Flow, Network, Route
+from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.network.fairshare import Channel
+from simcluster_backends.sim.network.flows import Flow, Network, Route
 
 M = 1e6
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.sim.loop.clock import Clock
-from backends.sim.network.fairshare import Channel, Demand
-from backends.sim.network.flows import Flow, Network
-from backends.sim.network.models import MODELS
-from backends.sim.network.routes import Routes
-from backends.sim.plain_flows import _launch
 from simcluster.bench.flows import PlainFlow, finish_times
 from simcluster.topology import Link, Node, Topology
 from simcluster.topology.model.conditions import Background, RateTrace
+from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.network.fairshare import Channel, Demand
+from simcluster_backends.sim.network.flows import Flow, Network
+from simcluster_backends.sim.network.models import MODELS
+from simcluster_backends.sim.network.routes import Routes
+from simcluster_backends.sim.plain_flows import _launch
 from tests.support.clusters import IDEAL
 
 M = 1e6

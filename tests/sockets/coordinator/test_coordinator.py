@@ -10,11 +10,11 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from backends.sockets.coordinator import desk
-from backends.sockets.coordinator.api import make_api
-from backends.sockets.coordinator.desk import Desk
-from backends.sockets.coordinator.guard import BODY_LIMIT_BYTES, host_of
 from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
+from simcluster_backends.sockets.coordinator import desk
+from simcluster_backends.sockets.coordinator.api import make_api
+from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.guard import BODY_LIMIT_BYTES, host_of
 
 TOKEN = "t" * 40
 QUESTIONS = ("/status", "/history", "/metrics", "/training/ready", "/openapi.json")

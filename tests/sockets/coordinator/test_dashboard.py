@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from backends.sockets.coordinator.dashboard import headers, page
-from backends.sockets.coordinator.desk import Desk
-from backends.sockets.coordinator.service import Service
 from simcluster.topology import load
 from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
 from simcluster.watching.telling import map_of
+from simcluster_backends.sockets.coordinator.dashboard import headers, page
+from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.service import Service
 from tests.sockets.coordinator.test_coordinator import Calls
 from tests.support.browser import needs_browser
 from tests.support.devtools import browser

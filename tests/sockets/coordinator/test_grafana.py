@@ -8,8 +8,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from backends.sockets.coordinator.desk import Desk
 from simcluster.logs.loki import LABELS
+from simcluster_backends.sockets.coordinator.desk import Desk
 from tests.sockets.coordinator.test_dashboard import a_desk, telemetry
 from tests.support.root import ROOT
 

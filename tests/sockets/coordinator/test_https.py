@@ -17,19 +17,19 @@ from typing import Any
 
 import pytest
 
-from backends.sockets import join, run_cluster
-from backends.sockets.coordinator import rate_limits as patience
-from backends.sockets.coordinator.client import Client, NotAllowed
-from backends.sockets.coordinator.desk import Desk
-from backends.sockets.coordinator.rate_limits import ASKING_LIMIT
-from backends.sockets.coordinator.service import Service
-from backends.sockets.launcher.settings import check_coordinator
-from backends.sockets.net import certificates
-from backends.sockets.net.addresses import parse_endpoint
-from backends.sockets.net.certificates import make_certificates
-from backends.sockets.net.tls import tls_of_coordinator
-from backends.sockets.node.attend import attend_with_files
 from simcluster.errors import RunError, UsageError
+from simcluster_backends.sockets import join, run_cluster
+from simcluster_backends.sockets.coordinator import rate_limits as patience
+from simcluster_backends.sockets.coordinator.client import Client, NotAllowed
+from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT
+from simcluster_backends.sockets.coordinator.service import Service
+from simcluster_backends.sockets.launcher.settings import check_coordinator
+from simcluster_backends.sockets.net import certificates
+from simcluster_backends.sockets.net.addresses import parse_endpoint
+from simcluster_backends.sockets.net.certificates import make_certificates
+from simcluster_backends.sockets.net.tls import tls_of_coordinator
+from simcluster_backends.sockets.node.attend import attend_with_files
 from tests.support.socket_runs import job, wait_for
 
 TOKEN = "0123456789abcdef" * 4

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from backends.sockets.coordinator.client import Client, NoAnswer
-from backends.sockets.coordinator.desk import Desk, Gone, Unknown
-from backends.sockets.wire.keys import write_key
 from simcluster.watching.board import NodeTelemetry, RunInfo, Telemetry
+from simcluster_backends.sockets.coordinator.client import Client, NoAnswer
+from simcluster_backends.sockets.coordinator.desk import Desk, Gone, Unknown
+from simcluster_backends.sockets.wire.keys import write_key
 from tests.sockets.launcher.test_comers import job, seen_by_0
 from tests.sockets.node.test_attend import World, begins
 from tests.support.socket_runs import Running, free_port, pids_in, wait_for

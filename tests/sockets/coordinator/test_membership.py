@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from backends.sockets.coordinator.membership import PRESENT, Membership, State
+from simcluster_backends.sockets.coordinator.membership import PRESENT, Membership, State
 
 NAMES = st.sampled_from("abcdef")
 

@@ -11,12 +11,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from backends.sockets.coordinator import rate_limits as patience
-from backends.sockets.coordinator.client import Client
-from backends.sockets.coordinator.desk import Desk
-from backends.sockets.coordinator.rate_limits import ASKING_LIMIT, LOGGED
-from backends.sockets.coordinator.service import Service
-from backends.sockets.net.addresses import parse_endpoint
+from simcluster_backends.sockets.coordinator import rate_limits as patience
+from simcluster_backends.sockets.coordinator.client import Client
+from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT, LOGGED
+from simcluster_backends.sockets.coordinator.service import Service
+from simcluster_backends.sockets.net.addresses import parse_endpoint
 from tests.hostile.inputs import corpus
 
 ASK_S = 0.2

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backends.sockets import generate_key, write_key
+from simcluster_backends.sockets import generate_key, write_key
 from tests.support.socket_runs import ROOT, Running, free_port, gone, hand_started, job, pids_in, wait_for
 
 
@@ -64,7 +64,7 @@ def test_nodes_end_and_say_so_when_their_launcher_is_gone_even_without_the_fork_
     key_file, port = tmp_path / "key", free_port()
     write_key(key_file, generate_key())
     script = (
-        "import json, sys; from backends.sockets import run_cluster; "
+        "import json, sys; from simcluster_backends.sockets import run_cluster; "
         "from simcluster.experiment.job import ClusterJob; "
         "run_cluster(ClusterJob(['a'], json.dumps({'folder': sys.argv[1]}), addresses=[('127.0.0.1', 1)], "
         f"program='tests.support.node_programs:{program}', "

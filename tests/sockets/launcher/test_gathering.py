@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from backends.sockets.launcher.admission import are_enough, begin_with, missing, refusal
-from backends.sockets.launcher.member import Member
-from backends.sockets.wire.messages import Addresses, Outcome
 from simcluster.fault_plans.kinds import ABSENT
 from simcluster.runs.record import NodeRecord
+from simcluster_backends.sockets.launcher.admission import are_enough, begin_with, missing, refusal
+from simcluster_backends.sockets.launcher.member import Member
+from simcluster_backends.sockets.wire.messages import Addresses, Outcome
 
 SOMEBODY: Any = object()
 

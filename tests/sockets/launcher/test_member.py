@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from backends.sockets.launcher.member import Member, together
-from backends.sockets.wire.messages import LEFT, Failure, Ordered, Outcome, Rows, Status
 from simcluster.fault_plans.kinds import ABSENT
 from simcluster.runs.record import Metric, NodeRecord
+from simcluster_backends.sockets.launcher.member import Member, together
+from simcluster_backends.sockets.wire.messages import LEFT, Failure, Ordered, Outcome, Rows, Status
 
 
 def status(steps: int, sent: int, samples: dict[str, int]) -> Status:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.sockets.launcher.fingerprint import Fingerprint
-from backends.sockets.launcher.orders import (
+from simcluster_backends.sockets.launcher.fingerprint import Fingerprint
+from simcluster_backends.sockets.launcher.orders import (
     MARK,
     Exited,
     Kill,

@@ -16,18 +16,18 @@ import pytest
 import yaml
 
 import simcluster
-from backends.sockets import write_key
-from backends.sockets.launcher import remote as remotes
-from backends.sockets.launcher.fingerprint import Fingerprint, fingerprint
-from backends.sockets.launcher.logs import Logs
-from backends.sockets.launcher.member import Member
-from backends.sockets.launcher.orders import Order, Report, line_of
-from backends.sockets.launcher.remote import Remotes
-from backends.sockets.net.certificates import make_certificates
-from backends.sockets.net.ssh import Ssh
-from backends.sockets.wire.keys import key_of
 from simcluster.errors import LaunchFailed
 from simcluster.experiment.job import Remote
+from simcluster_backends.sockets import write_key
+from simcluster_backends.sockets.launcher import remote as remotes
+from simcluster_backends.sockets.launcher.fingerprint import Fingerprint, fingerprint
+from simcluster_backends.sockets.launcher.logs import Logs
+from simcluster_backends.sockets.launcher.member import Member
+from simcluster_backends.sockets.launcher.orders import Order, Report, line_of
+from simcluster_backends.sockets.launcher.remote import Remotes
+from simcluster_backends.sockets.net.certificates import make_certificates
+from simcluster_backends.sockets.net.ssh import Ssh
+from simcluster_backends.sockets.wire.keys import key_of
 from tests.support.socket_runs import ROOT, gone, wait_for
 from tests.support.sshd import Sshd, sshd, why_not
 
@@ -230,8 +230,8 @@ import os, sys, time
 with open(__file__ + ".pid", "w") as file:
     file.write(str(os.getpid()))
 sys.path.insert(0, {root!r})
-from backends.sockets.launcher.fingerprint import fingerprint
-from backends.sockets.launcher.orders import Exited, Kill, Order, Report, Said, line_of, read_to_machine
+from simcluster_backends.sockets.launcher.fingerprint import fingerprint
+from simcluster_backends.sockets.launcher.orders import Exited, Kill, Order, Report, Said, line_of, read_to_machine
 
 def say(message):
     sys.stdout.buffer.write(line_of(message))

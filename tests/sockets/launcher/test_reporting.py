@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from backends.sockets import join, run_cluster
-from backends.sockets.coordinator.client import Client, NotAllowed
-from backends.sockets.coordinator.desk import Desk
-from backends.sockets.coordinator.service import Service
-from backends.sockets.launcher.settings import read_options
-from backends.sockets.node.attend import attend_with_files
-from backends.sockets.wire.keys import key_of, read_token
 from simcluster.errors import PeerLost, UsageError
 from simcluster.experiment.job import ClusterJob
+from simcluster_backends.sockets import join, run_cluster
+from simcluster_backends.sockets.coordinator.client import Client, NotAllowed
+from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.service import Service
+from simcluster_backends.sockets.launcher.settings import read_options
+from simcluster_backends.sockets.node.attend import attend_with_files
+from simcluster_backends.sockets.wire.keys import key_of, read_token
 from tests.support.socket_runs import Running, free_port, job, wait_for
 
 TOKEN = "0123456789abcdef" * 4

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import torch
 
-from backends.common.verdict import Verdict
-from backends.sim.loop.event_loop import SimLoop
-from backends.sockets import run_cluster
-from backends.sockets.launcher.faults import Faults, check_faults, holds, slow_spells
-from backends.sockets.local import run_bodies
-from backends.sockets.node.cuts import Holds
-from backends.sockets.node.transport import SocketTransport
-from backends.sockets.wire.messages import Hold
 from simcluster.errors import ENDED, PeerLost, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.read import KINDS
 from simcluster.transport import FREE
+from simcluster_backends.common.verdict import Verdict
+from simcluster_backends.sim.loop.event_loop import SimLoop
+from simcluster_backends.sockets import run_cluster
+from simcluster_backends.sockets.launcher.faults import Faults, check_faults, holds, slow_spells
+from simcluster_backends.sockets.local import run_bodies
+from simcluster_backends.sockets.node.cuts import Holds
+from simcluster_backends.sockets.node.transport import SocketTransport
+from simcluster_backends.sockets.wire.messages import Hold
 from tests.common.test_verdict import peer_lost
 from tests.support.clusters import chain
 from tests.support.plans import plan

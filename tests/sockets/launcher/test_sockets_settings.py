@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from backends.sockets.launcher.settings import GRACE_S, read_options
-from backends.sockets.wire.keys import generate_key, read_key, write_key
 from simcluster.errors import UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans import kinds as fault_kinds
+from simcluster_backends.sockets.launcher.settings import GRACE_S, read_options
+from simcluster_backends.sockets.wire.keys import generate_key, read_key, write_key
 
 KEY = b"k" * 32
 

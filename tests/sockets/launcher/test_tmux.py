@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.sockets.launcher import tmux
-from backends.sockets.launcher.settings import read_options
 from simcluster.errors import LaunchFailed, UsageError
 from simcluster.experiment.job import ClusterJob
+from simcluster_backends.sockets.launcher import tmux
+from simcluster_backends.sockets.launcher.settings import read_options
 from tests.support.socket_runs import wait_for
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux here: apt-get install tmux")

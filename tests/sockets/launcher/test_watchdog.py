@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from backends.sim.loop.event_loop import SimLoop
-from backends.sockets.launcher.member import Member
-from backends.sockets.launcher.settings import Options
-from backends.sockets.launcher.watchdog import STALL_WARNING_S, Watch
-from backends.sockets.wire.messages import Outcome, Status
 from simcluster.runs.record import NodeRecord
+from simcluster_backends.sim.loop.event_loop import SimLoop
+from simcluster_backends.sockets.launcher.member import Member
+from simcluster_backends.sockets.launcher.settings import Options
+from simcluster_backends.sockets.launcher.watchdog import STALL_WARNING_S, Watch
+from simcluster_backends.sockets.wire.messages import Outcome, Status
 
 OPTIONS = Options(heartbeat_s=1.0, dead_s=5.0, stuck_s=30.0, idle_s=100.0, loop_s=50.0)
 

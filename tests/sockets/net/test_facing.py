@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from backends.sockets.net import reachable_address as module
-from backends.sockets.net.reachable_address import facing, listen_towards, meeting_host
-from backends.sockets.net.ssh import Ssh
 from simcluster.errors import UsageError
 from simcluster.experiment.job import Remote
+from simcluster_backends.sockets.net import reachable_address as module
+from simcluster_backends.sockets.net.reachable_address import facing, listen_towards, meeting_host
+from simcluster_backends.sockets.net.ssh import Ssh
 
 
 def test_loopback_faces_loopback_and_nothing_faces_what_is_no_host() -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from backends.sockets.net import connection as connection_module
-from backends.sockets.net.addresses import is_loopback, open_socket, parse_endpoint
-from backends.sockets.net.connection import Connection
-from backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
-from backends.sockets.wire.frame import Kind, Outgoing
-from backends.sockets.wire.handshake import Handshake, Identity
-from backends.sockets.wire.protocol import PROTOCOL_VERSION
 from simcluster.errors import HandshakeRefused, RunError, UsageError
+from simcluster_backends.sockets.net import connection as connection_module
+from simcluster_backends.sockets.net.addresses import is_loopback, open_socket, parse_endpoint
+from simcluster_backends.sockets.net.connection import Connection
+from simcluster_backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
+from simcluster_backends.sockets.wire.frame import Kind, Outgoing
+from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 KEY = b"k" * 32
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.sockets.net.ssh import FIRST, Ssh, host_name, remote_line
+from simcluster_backends.sockets.net.ssh import FIRST, Ssh, host_name, remote_line
 
 HOSTILE = ["$(touch owned)", "a b", "it's", '"', "`id`", "; rm x", "\\", "*", "~", "-n", "", "\n", "é", "#", "&&"]
 

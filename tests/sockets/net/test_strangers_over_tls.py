@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from backends.sockets.net import connection as connection_module
-from backends.sockets.net import listener as listener_module
-from backends.sockets.net.addresses import open_socket
-from backends.sockets.net.certificates import make_certificates
-from backends.sockets.net.connection import Connection
-from backends.sockets.net.listener import Listener
-from backends.sockets.net.tls import read_tls
-from backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.net import connection as connection_module
+from simcluster_backends.sockets.net import listener as listener_module
+from simcluster_backends.sockets.net.addresses import open_socket
+from simcluster_backends.sockets.net.certificates import make_certificates
+from simcluster_backends.sockets.net.connection import Connection
+from simcluster_backends.sockets.net.listener import Listener
+from simcluster_backends.sockets.net.tls import read_tls
+from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 
 KEY = b"k" * 32
 LIMIT = 5

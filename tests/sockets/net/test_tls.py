@@ -16,21 +16,21 @@ from typing import Any
 
 import pytest
 
-from backends.sockets import run_cluster
-from backends.sockets.launcher.settings import read_options
-from backends.sockets.net import certificates, tls
-from backends.sockets.net import listener as listener_module
-from backends.sockets.net.addresses import open_socket
-from backends.sockets.net.certificates import make_certificates
-from backends.sockets.net.connection import Connection
-from backends.sockets.net.frank import ALERT, noting
-from backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
-from backends.sockets.net.tls import Tls, check_files, names_in, read_tls
-from backends.sockets.node.loops import run_to_its_end
-from backends.sockets.wire.frame import Kind, Outgoing, as_octets
-from backends.sockets.wire.handshake import Handshake, Identity
 from simcluster.errors import HandshakeRefused, UsageError
 from simcluster.experiment.job import ClusterJob
+from simcluster_backends.sockets import run_cluster
+from simcluster_backends.sockets.launcher.settings import read_options
+from simcluster_backends.sockets.net import certificates, tls
+from simcluster_backends.sockets.net import listener as listener_module
+from simcluster_backends.sockets.net.addresses import open_socket
+from simcluster_backends.sockets.net.certificates import make_certificates
+from simcluster_backends.sockets.net.connection import Connection
+from simcluster_backends.sockets.net.frank import ALERT, noting
+from simcluster_backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
+from simcluster_backends.sockets.net.tls import Tls, check_files, names_in, read_tls
+from simcluster_backends.sockets.node.loops import run_to_its_end
+from simcluster_backends.sockets.wire.frame import Kind, Outgoing, as_octets
+from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from tests.support.socket_runs import job
 
 KEY = b"k" * 32

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from backends.sockets.coordinator.client import Client, NoAnswer, NotAllowed
-from backends.sockets.coordinator.desk import Desk
-from backends.sockets.node.attend import attend
 from simcluster.errors import UsageError
 from simcluster.watching.board import RunInfo
+from simcluster_backends.sockets.coordinator.client import Client, NoAnswer, NotAllowed
+from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.node.attend import attend
 
 
 class World(Client):

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from backends.sockets.local import run_bodies
-from backends.sockets.net.addresses import open_socket
-from backends.sockets.net.connection import Connection
-from backends.sockets.net.listener import connect
-from backends.sockets.node.mesh import Mesh
-from backends.sockets.node.shutdown_notice import seen_off
-from backends.sockets.node.transport import SocketTransport
-from backends.sockets.wire.handshake import Handshake, Identity
 from simcluster.errors import ENDED, HandshakeRefused, PeerLost
 from simcluster.fault_plans.kinds import ABSENT
 from simcluster.runs.record import Recorder
+from simcluster_backends.sockets.local import run_bodies
+from simcluster_backends.sockets.net.addresses import open_socket
+from simcluster_backends.sockets.net.connection import Connection
+from simcluster_backends.sockets.net.listener import connect
+from simcluster_backends.sockets.node.mesh import Mesh
+from simcluster_backends.sockets.node.shutdown_notice import seen_off
+from simcluster_backends.sockets.node.transport import SocketTransport
+from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 
 KEY, RUN, NAMES = b"k" * 32, b"r" * 16, ["a", "b", "c"]
 

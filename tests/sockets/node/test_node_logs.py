@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.sockets.launcher.logs import Logs
-from backends.sockets.node.process import _Node
-from backends.sockets.wire.messages import PeerGone
 from simcluster.errors import RunError
+from simcluster_backends.sockets.launcher.logs import Logs
+from simcluster_backends.sockets.node.process import _Node
+from simcluster_backends.sockets.wire.messages import PeerGone
 
 
 def test_a_name_is_a_file_name_whatever_is_in_it(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from backends.sockets.local import run_bodies
-from backends.sockets.node.transport import SocketTransport
-from backends.sockets.wire.frame import Kind, Outgoing
 from simcluster.errors import PeerLost
 from simcluster.payload import Payload, pack, sizes_of
 from simcluster.testing import CHECKS, Crash, RunBodies
 from simcluster.transport import ANY, Cost
+from simcluster_backends.sockets.local import run_bodies
+from simcluster_backends.sockets.node.transport import SocketTransport
+from simcluster_backends.sockets.wire.frame import Kind, Outgoing
 
 KEY = b"k" * 32
 

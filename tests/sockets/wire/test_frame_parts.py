@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from backends.sockets.wire import reader as framing
-from backends.sockets.wire.frame import MORE, PREAMBLE_BYTES, Frame, Kind, Outgoing, Preamble, data_frame
-from backends.sockets.wire.reader import FrameReader, Limits
 from simcluster.errors import ProtocolError
 from simcluster.payload import Payload, pack, sizes_of
+from simcluster_backends.sockets.wire import reader as framing
+from simcluster_backends.sockets.wire.frame import MORE, PREAMBLE_BYTES, Frame, Kind, Outgoing, Preamble, data_frame
+from simcluster_backends.sockets.wire.reader import FrameReader, Limits
 from tests.sockets.wire.test_framing import data_bytes
 
 LIMIT = 200_000
@@ -113,7 +113,7 @@ def test_a_peer_that_announces_more_than_a_node_can_need_is_refused_before_memor
 
 def with_flags(stream: bytes, flags: int) -> bytes:
     """The first frame of *stream*, which has no body, with other flags."""
-    from backends.sockets.wire.frame import _layout, header_crc
+    from simcluster_backends.sockets.wire.frame import _layout, header_crc
 
     fields = Preamble.read(stream[:PREAMBLE_BYTES])._replace(flags=flags, header_crc=0)
     header = stream[PREAMBLE_BYTES : PREAMBLE_BYTES + fields.header_len]

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from backends.sockets.wire.frame import (
+from simcluster.errors import ProtocolError
+from simcluster.payload import DTYPES, PREAMBLE_BYTES, Payload, encode_header, pack, sizes_of
+from simcluster_backends.sockets.wire.frame import (
     BODY_LIMIT_BYTES,
     HANDSHAKE_LIMIT_BYTES,
     HEADER_LIMIT_BYTES,
@@ -25,10 +27,8 @@ from backends.sockets.wire.frame import (
     header_crc,
     octets,
 )
-from backends.sockets.wire.protocol import PROTOCOL_VERSION
-from backends.sockets.wire.reader import READ_AHEAD_BYTES, FrameReader, Limits
-from simcluster.errors import ProtocolError
-from simcluster.payload import DTYPES, PREAMBLE_BYTES, Payload, encode_header, pack, sizes_of
+from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
+from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, FrameReader, Limits
 
 
 def opened(**limits: int) -> FrameReader:

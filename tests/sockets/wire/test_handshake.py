@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.sockets.wire.frame import HANDSHAKE_LIMIT_BYTES
-from backends.sockets.wire.handshake import AUTHENTICATION_FAILED, Admit, Handshake, Identity
 from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster.payload import PREAMBLE_BYTES
+from simcluster_backends.sockets.wire.frame import HANDSHAKE_LIMIT_BYTES
+from simcluster_backends.sockets.wire.handshake import AUTHENTICATION_FAILED, Admit, Handshake, Identity
 
 KEY, OTHER_KEY = b"k" * 32, b"j" * 32
 RUN, CONFIG = b"r" * 16, b"c" * 32

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from backends.sockets.local import run_bodies
-from backends.sockets.node.transport import SocketTransport
-from backends.sockets.wire.frame import Kind, Outgoing, data_frame
-from backends.sockets.wire.landing import Landing
-from backends.sockets.wire.reader import READ_AHEAD_BYTES, FrameReader, Limits
 from simcluster.collectives import ring_all_reduce
 from simcluster.collectives.landing import LEAST_BYTES, Landings
 from simcluster.payload import Message, Payload, lend, pack
 from simcluster.transport import Transport
+from simcluster_backends.sockets.local import run_bodies
+from simcluster_backends.sockets.node.transport import SocketTransport
+from simcluster_backends.sockets.wire.frame import Kind, Outgoing, data_frame
+from simcluster_backends.sockets.wire.landing import Landing
+from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, FrameReader, Limits
 from tests.support.clusters import run, star
 
 LONG = READ_AHEAD_BYTES  # numbers of 4 bytes: four times what is read ahead

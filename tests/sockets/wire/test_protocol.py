@@ -8,14 +8,14 @@ from typing import get_args
 
 import pytest
 
-from backends.sockets.net.listener import connect
-from backends.sockets.wire.frame import MORE, Kind, Outgoing, Preamble
-from backends.sockets.wire.handshake import Handshake, HandshakeMessage, Identity
-from backends.sockets.wire.messages import FromLauncher, FromNode, Hold
-from backends.sockets.wire.protocol import PROTOCOL_VERSION
 from simcluster.errors import HandshakeRefused
 from simcluster.payload import MessageHeader, TensorHeader
 from simcluster.runs.record import Metric, NodeRecord, Span
+from simcluster_backends.sockets.net.listener import connect
+from simcluster_backends.sockets.wire.frame import MORE, Kind, Outgoing, Preamble
+from simcluster_backends.sockets.wire.handshake import Handshake, HandshakeMessage, Identity
+from simcluster_backends.sockets.wire.messages import FromLauncher, FromNode, Hold
+from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 WIRE = {
     1: "not recorded",

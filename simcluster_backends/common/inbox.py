@@ -1,0 +1,237 @@
+"""The receiving half of a node, on both backends: who waits for what, and what they are told when a peer goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from simcluster.errors import ENDED, PeerLost
+from simcluster.payload import Message
+from simcluster.transport import ANY, Any_
+from simcluster_backends.common.arguments import check_tag, wrong_peer
+from simcluster_backends.common.mailbox import Mailbox
+
+Waiting = asyncio.Future[Message]
+
+INBOX_BYTES = 64 * 1024**2
+"""How much a real node takes in of one peer before its algorithm has received it, unless it is told otherwise."""
+
+
+class Inbox:
+    """What one node has been sent and not yet received. *lost* says of every peer that is gone why.
+
+    A reason of ENDED is a peer that ended its algorithm; any other is one that died. *on_room* is called with the
+    source of each message that was queued here and has been received; *listen* with the source of a recv that is about
+    to wait, and may call `lose` for those of whom there is news; *on_told* with a peer when its loss is raised for the
+    first time: from then on it may be `found` again. *life_of* tells which life of a peer this node deals with.
+    """
+
+    __slots__ = (
+        *(
+            "_closed",
+            "_life_of",
+            "_listen",
+            "_loop",
+            "_names",
+            "_on_room",
+            "_on_told",
+            "_rank",
+            "_to_come",
+            "_told",
+            "_untold",
+        ),
+        *("lost", "mailbox"),
+    )
+
+    def __init__(
+        self,
+        rank: int,
+        names: Sequence[str],
+        loop: asyncio.AbstractEventLoop,
+        on_room: Callable[[int], object],
+        listen: Callable[[int | Any_], object] = lambda source: None,
+        on_told: Callable[[int], object] = lambda rank: None,
+        life_of: Callable[[int], int] = lambda rank: 0,
+    ) -> None:
+        self.mailbox: Mailbox[Waiting] = Mailbox()
+        self.lost: dict[int, str] = {}
+        self._rank, self._names, self._loop = rank, names, loop
+        self._on_room, self._listen, self._on_told, self._life_of = on_room, listen, on_told, life_of
+        self._told: set[int] = set()  # only asked whether somebody is in it
+        self._untold: list[int] = []  # the dead of whom no recv(ANY) has been told yet
+        self._to_come: set[int] = set()  # those who have never been there; only asked how many
+        self._closed = False
+
+    @property
+    def peers(self) -> list[int]:
+        """The ranks that are not gone, as far as this node knows."""
+        return [rank for rank in range(len(self._names)) if rank != self._rank and rank not in self.lost]
+
+    def check_peer(self, rank: int) -> None:
+        """Raises ValueError unless *rank* is another node's, TypeError if it is no rank at all."""
+        try:
+            fits = 0 <= rank < len(self._names) and rank != self._rank
+        except TypeError:
+            fits = False
+        if not fits:
+            raise wrong_peer(rank, self._rank, self._names)
+
+    def name_of(self, rank: int) -> str:
+        return self._names[rank]
+
+    def died(self, rank: int) -> bool:
+        """Whether *rank* is gone without having ended its algorithm."""
+        return self.lost.get(rank, ENDED) != ENDED
+
+    def error(self, rank: int) -> PeerLost:
+        """What is raised at whoever needs *rank*, which is gone."""
+        if rank not in self._told:
+            self._told.add(rank)
+            self._on_told(rank)
+        return PeerLost(rank, self._names[rank], self.lost.get(rank, ""), self._life_of(rank))
+
+    async def take(
+        self, source: int | Any_, tag: str | Any_, on_wait: Callable[[Waiting], object] | None = None
+    ) -> Message:
+        """`Transport.recv`, promise by promise, but for what a backend counts.
+
+        *on_wait* is given what this waits on, if it has to: whoever fails that with a PeerLost fails this.
+        """
+        if not isinstance(source, Any_):
+            self.check_peer(source)
+        while (message := self.mailbox.take(source, tag)) is None:
+            self._listen(source)
+            if not self._misses(source):
+                return await self._arrival(source, tag, on_wait)
+            await asyncio.sleep(0)
+            if self._misses(source):  # else another recv(ANY) has been told meanwhile
+                raise self._loss(source)
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self._give_back(message)
+            raise
+        self._on_room(message.source)
+        return message
+
+    def put(self, message: Message) -> None:
+        """*message* has arrived. It goes to whoever waits for it, or into the mailbox."""
+        if self._closed:
+            return
+        receiver = self.mailbox.deliver(message)
+        while receiver is not None and receiver.done():
+            # Cancelled while it waited, and not yet run: the next one is served.
+            receiver = self.mailbox.restore(message)
+        if receiver is not None:
+            receiver.set_result(message)
+
+    def lose(self, rank: int, reason: str) -> bool:
+        """*rank* is gone: whoever waits for it is told, and of a dead one a recv(ANY) too. False if that was known."""
+        if rank in self.lost:
+            return False
+        self.lost[rank] = reason
+        for receiver in self.mailbox.waiting_for(rank):
+            fail(receiver, self.error(rank))
+        if reason != ENDED:
+            self._untold.append(rank)
+        self._tell_any()
+        return True
+
+    def misses_from_the_start(self, rank: int, reason: str) -> None:
+        """*rank* has never been there: no recv(ANY) is told of that, and it may be `found` at any time."""
+        self.lost[rank] = reason
+        self._told.add(rank)
+        self._to_come.add(rank)
+
+    def has_told(self, rank: int) -> bool:
+        """Whether the loss of *rank* has been raised here."""
+        return rank in self._told
+
+    def found(self, rank: int) -> None:
+        """*rank* is back, as another incarnation: nothing of the one before is received any more."""
+        self._told.discard(rank)
+        self._to_come.discard(rank)
+        self.lost.pop(rank, None)
+        self._untold = [other for other in self._untold if other != rank]
+        self.mailbox.drop(rank)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is received here any more."""
+        return self._closed
+
+    def close(self) -> None:
+        """This node receives nothing any more: what is here and what still comes is dropped."""
+        self._closed = True
+        self.mailbox = Mailbox()
+
+    # inside
+
+    async def _arrival(
+        self, source: int | Any_, tag: str | Any_, on_wait: Callable[[Waiting], object] | None
+    ) -> Message:
+        check_tag(tag)  # not before: what has come has a tag
+        receiver: Waiting = self._loop.create_future()
+        self.mailbox.wait(source, tag, receiver)
+        if on_wait is not None:
+            on_wait(receiver)
+        try:
+            return await receiver
+        except PeerLost:
+            self.mailbox.withdraw(receiver)  # it still waits there if it was failed from outside
+            raise
+        except asyncio.CancelledError:
+            if not receiver.done() or receiver.cancelled():
+                self.mailbox.withdraw(receiver)
+            elif receiver.exception() is None:
+                self._give_back(receiver.result())
+            elif isinstance(source, Any_):
+                self._tell_again(receiver.exception())
+            raise
+
+    def _give_back(self, message: Message) -> None:
+        """The recv that was to return *message* was cancelled: it is anybody's again."""
+        if self._closed:
+            return
+        receiver = self.mailbox.restore(message)
+        while receiver is not None and receiver.done():
+            receiver = self.mailbox.restore(message)
+        if receiver is not None:
+            receiver.set_result(message)
+
+    def _misses(self, source: int | Any_) -> bool:
+        """Whether a recv from *source* is to raise. With nobody left, every recv(ANY) is."""
+        if isinstance(source, Any_):
+            return bool(self._untold) or self._alone
+        return source in self.lost
+
+    @property
+    def _alone(self) -> bool:
+        """Everybody else is gone. With those who have not even come yet nobody is alone: they may."""
+        return len(self._to_come) < len(self.lost) == len(self._names) - 1
+
+    def _loss(self, source: int | Any_) -> PeerLost:
+        """For ANY the next loss to tell, or, when nobody is left, the last one again."""
+        if isinstance(source, Any_):
+            return self.error(self._untold.pop(0) if self._untold else next(reversed(self.lost)))
+        return self.error(source)
+
+    def _tell_any(self) -> None:
+        while self._untold or self._alone:
+            receiver = self.mailbox.first_waiting_for_any()
+            if receiver is None:
+                return
+            if not receiver.done():
+                fail(receiver, self._loss(ANY))
+
+    def _tell_again(self, error: BaseException | None) -> None:
+        """The recv(ANY) that was to raise *error* was cancelled: another one raises it."""
+        if isinstance(error, PeerLost) and error.reason != ENDED:
+            self._untold.insert(0, error.rank)
+            self._tell_any()
+
+
+def fail(receiver: Waiting, error: BaseException) -> None:
+    """Lets *receiver* raise *error*, unless it has been served or cancelled already."""
+    if not receiver.done():
+        receiver.set_exception(error)

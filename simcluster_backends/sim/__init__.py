@@ -1,0 +1,176 @@
+"""The simulator: every node in one asyncio loop whose clock is SimPy's. `run_cluster` is its only door."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from simcluster.documents.yaml import describe
+from simcluster.errors import Problem, RunError, UsageError
+from simcluster.experiment.restarts import Restarts
+from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
+from simcluster.fault_plans.log import FaultLog
+from simcluster.intra_op import one_thread
+from simcluster.kernels import heed_portable
+from simcluster.runs.record import RunRecord
+from simcluster.watching.telling import run_info
+from simcluster.workloads.ledger import Ledger
+from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.devices import DeviceModel
+from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.local import run_bodies
+from simcluster_backends.sim.outcome import outcome
+from simcluster_backends.sim.telemetry import Teller
+
+if TYPE_CHECKING:
+    from simcluster.checkpoints.keeping import Keeping
+    from simcluster.checkpoints.shard import Shard
+    from simcluster.experiment.job import ClusterJob
+    from simcluster_backends.sim.transport import SimTransport
+
+T = TypeVar("T")
+
+__all__ = ["Cluster", "run_bodies", "run_cluster"]
+
+OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, "max_restarts": (0, 1_000_000)}
+"""Name -> the least and the most that it may be: whole numbers, if those are."""
+FLAGS = ("portable",)
+
+
+def run_cluster(
+    job: ClusterJob,
+    wrap: Callable[[SimTransport], Any] | None = None,
+    device_of: Callable[[int, DeviceModel], DeviceModel] | None = None,
+) -> RunRecord:
+    """Run *job* in virtual time. The record's error tells why the run failed; a failing node does not raise here.
+
+    *wrap* makes of each node what its program is given in its place, *device_of* of each rank's device the one that is
+    used. With the option `max_restarts` a run that lost a node begins again so often, as one on real nodes does.
+    """
+    _check_options(job.options)
+    heed_portable(job.options)
+    options = {name: value for name, value in job.options.items() if name not in FLAGS}
+    restarts = Restarts(replace(job, options=options), most=options.pop("max_restarts", 0))
+    while restarts.again(record := _run_once(restarts.job, wrap, device_of)):
+        continue
+    return restarts.told(record)
+
+
+@one_thread()
+def _run_once(
+    job: ClusterJob,
+    wrap: Callable[[SimTransport], Any] | None,
+    device_of: Callable[[int, DeviceModel], DeviceModel] | None,
+) -> RunRecord:
+    assert job.topology is not None, "the simulator needs a topology"
+    module, _, function = job.program.partition(":")
+    program = getattr(import_module(module), function)
+    options = {"threads": _cores(), **job.options}
+    faults = Faults(job.faults, options.pop("dead_s", DEAD_S))
+    cluster = Cluster(job.topology, job.seed, faults=faults, **options)
+    if device_of is not None:
+        for member in cluster.members:
+            member.device = device_of(member.rank, member.device)
+    teller = _watched(job, cluster, faults.log)
+    if job.keeping is not None:
+        for member in cluster.members:
+            member.recorder.restored = job.keeping.begins_with(member.rank)
+            member.recorder.channel = _Checkpoints(job.keeping, cluster.gone) if job.keeping.keeps else None
+
+    async def body(node: SimTransport) -> Any:
+        return await program(node if wrap is None else wrap(node), node.recorder, job.config_json)
+
+    started = time.perf_counter()  # only reported: nothing is decided by it
+    error: RunError | None = None
+    lost: dict[str, str] = {}
+    try:
+        cluster.run([body] * len(cluster.members))
+        error, lost = outcome(cluster)
+    except RunError as stuck:
+        error, lost = outcome(cluster)
+        error = error or stuck
+    finally:
+        if job.watcher is not None:
+            job.watcher.end(teller.telemetry(), str(error or ""))
+    records = [member.recorder.record for member in cluster.members]
+    for record in records:
+        record.samples = record.samples or [Ledger().notes()]  # one that never began has drawn nothing
+    elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
+    extra = {"lost": lost, "faults": faults.log.rows()}
+    return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
+
+
+class _Checkpoints:
+    """Shards handed in to *keeping*, in no virtual time; *lost* has the ranks that have died until now.
+
+    It never yields, so a run with checkpoints has the trace of one without.
+    """
+
+    def __init__(self, keeping: Keeping, lost: Container[int]) -> None:
+        self._keeping, self._lost = keeping, lost
+
+    async def hand_in(self, make: Callable[[], Shard]) -> None:
+        self._keeping.add(make(), self._lost)
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        return work()
+
+
+def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Teller:
+    """Report every step of a node to the progress bar and the watcher of *job*; return what tells a watcher more."""
+    teller, on_progress, watcher = Teller(cluster, log), job.on_progress, job.watcher
+
+    def on_step(rank: int, step: int) -> None:
+        if on_progress is not None:
+            on_progress(rank, step)
+        if watcher is not None:
+            watcher.look(teller.telemetry)
+
+    if watcher is not None:
+        watcher.begin(run_info(job.names, job.seed, job.about, "sim"))
+    if on_progress is not None or watcher is not None:
+        for member in cluster.members:
+            member.on_step = on_step
+    return teller
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raises UsageError with all that is wrong with them."""
+    problems = [
+        Problem(
+            name,
+            "an option that the simulator does not have",
+            f"one of {', '.join([*OPTIONS, *FLAGS, 'replicas'])}; is it meant for sockets?",
+        )
+        for name in sorted(set(options) - {*OPTIONS, *FLAGS})
+    ]
+    problems += [
+        Problem(name, describe(options[name]), "true or false")
+        for name in FLAGS
+        if not isinstance(options.get(name, False), bool)
+    ]
+    problems += [
+        Problem(
+            name,
+            describe(options[name]),
+            f"a {'whole ' * isinstance(least, int)}number of at least {least:g} and at most {most:.15g}",
+        )
+        for name, (least, most) in OPTIONS.items()
+        if name in options and not _fits(options[name], least, most)
+    ]
+    if problems:
+        raise UsageError(problems)
+
+
+def _fits(value: object, least: int | float, most: int | float) -> bool:
+    kinds = (int,) if isinstance(least, int) else (int, float)
+    return isinstance(value, kinds) and not isinstance(value, bool) and least <= value <= most

@@ -1,0 +1,304 @@
+"""All nodes of a simulated cluster in one loop: it starts them, ends them, and tells what they wait for when stuck."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from simcluster.errors import ENDED, Deadlock, Left, NeverFinished
+from simcluster.fault_plans.kinds import ABSENT, Fault
+from simcluster.interrupts import PATIENCE_S, CtrlC
+from simcluster.runs.record import Recorder, kept_spans
+from simcluster_backends.sim.deadlock import waits_of
+from simcluster_backends.sim.devices import DeviceModel
+from simcluster_backends.sim.lookahead import Ring
+from simcluster_backends.sim.loop.event_loop import Drained, Endless, SimLoop, SimTask
+from simcluster_backends.sim.loop.garbage import collected_rarely
+from simcluster_backends.sim.loop.suspended import owner_of_task
+from simcluster_backends.sim.member import Member
+from simcluster_backends.sim.membership import Departure, Membership
+from simcluster_backends.sim.network.flows import Network
+from simcluster_backends.sim.network.models import MODELS
+from simcluster_backends.sim.network.routes import Routes
+from simcluster_backends.sim.outgoing import INBOX_BYTES
+from simcluster_backends.sim.streams import Streams
+from simcluster_backends.sim.transport import SimTransport
+
+if TYPE_CHECKING:
+    from simcluster.topology import Topology
+
+WORK_S = 5.0
+"""How long work in threads may take to end after a Ctrl-C; one more cuts it short."""
+
+Body = Callable[[SimTransport], Awaitable[Any]]
+
+
+class Disturbance(Protocol):
+    """The faults of a run: see simcluster_backends.sim.faults."""
+
+    def attach(self, cluster: Cluster) -> None: ...
+
+    def schedule(self) -> None: ...
+
+    def on_left(self, node: Member) -> None: ...
+
+
+class Cluster:
+    """The workers of *topology*, in rank order.
+
+    *inbox_bytes* and *model* are the topology's, if they are not given. *faults* happen to it, if there are any.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        seed: int = 0,
+        *,
+        inbox_bytes: int | None = None,
+        model: str | None = None,
+        threads: int = 1,
+        faults: Disturbance | None = None,
+    ) -> None:
+        self.topology, self.seed = topology, seed
+        self.loop = SimLoop(threads)  # type: ignore[abstract]  # refuses by name what leaves the simulated world
+        self.network = Network(self.loop.clock)
+        self.routes = Routes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
+        self.membership = Membership(len(topology.workers), self._latency_s)
+        self.members: list[Member] = []  # the present incarnation of each rank
+        limit_B = _first(inbox_bytes, topology.inbox_bytes, INBOX_BYTES)
+        self.streams = Streams(self.loop.clock, self.network, self.routes, self.membership, self.members, limit_B)
+        self.tasks: list[SimTask[Any]] = []
+        self.failures: list[tuple[Member, BaseException]] = []  # what a body raised, in order of time
+        self.gone: dict[int, str] = {}  # dead by the fault plan, not there yet or told to leave, and why
+        self.has_left = False  # a node that was told to
+        self.faults = faults
+        self._bodies: Sequence[Body] = ()
+        self._returns: dict[int, asyncio.Future[None]] = {}  # of those that are to come back
+        self._ending = False
+        keep = kept_spans(len(topology.workers))
+        for rank, name in enumerate(topology.workers):
+            device = topology.nodes[name].device
+            assert device is not None, "a worker has a device"
+            self.members.append(
+                self._member(rank, DeviceModel(device, seed, name), Recorder(rank, name, self.loop.time, keep))
+            )
+        self.ring = Ring(self.loop, self.members, self.streams, self.membership)
+        if faults is not None:
+            faults.attach(self)
+
+    def run(self, bodies: Sequence[Body]) -> list[Any]:
+        """Run body i as rank i to the end; return each one's result, or the exception that it ended with.
+
+        Raises Deadlock or NeverFinished if some body cannot, or does not, end; KeyboardInterrupt once all have been
+        ended.
+        """
+        assert len(bodies) == len(self.members), f"{len(bodies)} bodies for {len(self.members)} nodes"
+        self._bodies = bodies
+        with CtrlC(self.loop.interrupt, PATIENCE_S) as ctrl_c:
+            return self._run(ctrl_c)
+
+    def lives(self, rank: int) -> bool:
+        """Return whether *rank* has neither ended nor died."""
+        return rank not in self.membership.departed
+
+    def living(self) -> list[Member]:
+        """Return the nodes that live, by rank."""
+        return [member for member in self.members if self.lives(member.rank)]
+
+    def crash(self, rank: int, reason: str, fault: Fault | None = None, *, returns: bool = False) -> None:
+        """Kill *rank*, which lives, without a goodbye; *returns* is whether `revive` will be called.
+
+        Its process's end reaches a peer one latency later, as a FIN does.
+        """
+        member = self.members[rank]
+        member.die(fault)
+        member.recorder.record.ended_well = False  # what it ended with is in a process that is gone
+        self.gone[rank] = reason
+        if returns:
+            self._returns[rank] = self.loop.create_future()
+        for task in self._tasks_of(member):
+            task.cancel()
+        self.loop.frozen.thaw(member)
+        member.break_off(asyncio.CancelledError)
+        self._depart(member, reason)
+
+    def leave_out(self, rank: int, fault: Fault) -> None:
+        """Leave out *rank* from the start until `revive`: no node has begun, and none hears of a loss."""
+        self.crash(rank, ABSENT, fault, returns=True)
+        for member in self.members:
+            member.inbox.misses_from_the_start(rank, ABSENT)
+
+    def revive(self, rank: int) -> None:
+        """Begin *rank*, which is to return, from the beginning, as another incarnation."""
+        old = self.members[rank]
+        del self.gone[rank]
+        self.membership.returns(rank)
+        self.streams.retire(rank)
+        member = self.members[rank] = self._member(rank, old.device, old.recorder)
+        member.on_step = old.on_step
+        member.recorder.incarnation, member.recorder.told_to_leave = self.membership.incarnation(rank), False
+        member.knows(self.membership.incarnations())
+        for absent in self.membership.absent():
+            member.inbox.misses_from_the_start(absent, ABSENT)
+        self.tasks[rank] = self._begin(member)
+        self._returns.pop(rank).set_result(None)
+        for peer in self.living():
+            if peer is not member:
+                arrival_s = self.loop.time() + self._latency_s(rank, peer.rank)
+                self.loop.clock.alarm_at(arrival_s, partial(peer.welcome, rank), member.recorder.incarnation)
+
+    # inside
+
+    def _latency_s(self, source: int, to: int) -> float:
+        return self.streams.of(source, to).way.latency_s
+
+    def _member(self, rank: int, device: DeviceModel, recorder: Recorder) -> Member:
+        return Member(
+            rank,
+            self.topology.workers,
+            self.loop,
+            self.streams,
+            self.membership,
+            device,
+            recorder,
+            send_buffer_bytes=self.topology.nodes[self.topology.workers[rank]].send_buffer_bytes,
+            asks=self.streams.limit_B == 0,
+        )
+
+    def _run(self, ctrl_c: CtrlC) -> list[Any]:
+        try:
+            self.tasks = [self._begin(member) for member in self.members]
+            if self.faults is not None:
+                self.faults.schedule()
+            with collected_rarely():
+                self._run_tasks()
+            self.streams.check_balance()
+            return [_outcome(task) for task in self.tasks]
+        except Drained:
+            what = f"deadlock at {self.loop.time():g} s: nothing can happen any more"
+            raise Deadlock(what, waits_of(self.members, self.tasks)) from None
+        except Endless:
+            what = f"no work done and nothing recorded for long at {self.loop.time():g} s"
+            raise NeverFinished(what, waits_of(self.members, self.tasks)) from None
+        except KeyboardInterrupt:
+            ctrl_c.heard()
+            for member in self.members:
+                member.recorder.is_interrupted = True
+            self.loop.workers.close(within_s=WORK_S)  # work may never end
+            raise
+        finally:
+            self._end_all()
+
+    def _begin(self, member: Member) -> SimTask[Any]:
+        """Return the task of *member*'s whole life."""
+        token = owner_of_task.set(member)
+        try:
+            return self.loop.create_task(self._live(member), name=f"rank {member.rank} ({member.name})")
+        finally:
+            owner_of_task.reset(token)
+
+    def _run_tasks(self) -> None:
+        """Run until every node's body has ended, and none is to come back."""
+        while left := [future for future in (*self.tasks, *self._returns.values()) if not future.done()]:
+            # A sys.exit() stops asyncio's loop. It is its task's exception now, for the one that awaits that.
+            with suppress(SystemExit):
+                self.loop.run_until_complete(asyncio.wait(left))
+
+    async def _live(self, member: Member) -> Any:
+        """Live a node's whole life: its body, then a goodbye; or a crash, if the body raises."""
+        node = SimTransport(member, self.seed, self.ring.enter)
+        reason = ENDED
+        try:
+            try:
+                result = await self._bodies[member.rank](node)
+            except Left as left:
+                result, reason = left, str(left)
+            self._stop_receiving(member)
+            if member.buffer is not None:
+                await member.buffer.flush()
+        except BaseException as error:
+            if member.alive and not self._ending:
+                member.die()
+                self.failures.append((member, error))
+                self._cancel_children(member)
+                self._depart(member, f"failed: {type(error).__name__}: {error}")
+            raise
+        if reason != ENDED:
+            member.die()
+            self.gone[member.rank], self.has_left = reason, True
+            if self.faults is not None:
+                self.faults.on_left(member)
+        self._depart(member, reason)
+        return result
+
+    def _stop_receiving(self, member: Member) -> None:
+        """Drop what *member*, whose body is over, is sent from now on.
+
+        Its own buffer need not be empty: two nodes may hold messages for each other.
+        """
+        self._cancel_children(member)
+        member.inbox.close()
+        for peer in self.living():
+            peer.pump(member.rank)
+
+    def _cancel_children(self, member: Member) -> None:
+        current = asyncio.current_task(self.loop)
+        for task in self._tasks_of(member):
+            if task is not current:
+                task.cancel()
+
+    def _tasks_of(self, member: Member) -> list[SimTask[Any]]:
+        tasks = [task for task in asyncio.all_tasks(self.loop) if isinstance(task, SimTask) and task.owner is member]
+        return sorted(tasks, key=lambda task: task.number)
+
+    def _depart(self, member: Member, reason: str) -> None:
+        """*member* is gone. The news travels one latency, after every message that it had sent."""
+        self.membership.departs(member.rank, Departure(self.loop.time(), reason))
+        self.streams.drain(member.rank)
+        for peer in self.living():
+            peer.expect_news_of(member.rank)
+
+    def _end_all(self) -> None:
+        """Cancel what is left, so that nothing is destroyed while pending."""
+        self._ending, left = True, []
+        for _ in range(100):  # a task may refuse once or twice
+            left = sorted((t for t in asyncio.all_tasks(self.loop) if isinstance(t, SimTask)), key=lambda t: t.number)
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            self.loop.call_soon(self.loop.stop)
+            with suppress(SystemExit, KeyboardInterrupt):  # a TaskGroup raises again what has ended it
+                self.loop.run_forever()
+        for task in left:
+            _abandon(task)
+        for task in self.tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # seen: it is part of the outcome
+        self.loop.close()
+
+
+def _abandon(task: SimTask[Any]) -> None:
+    """End the coroutine of *task*, which refuses to be cancelled, or whose next step was lost to a Ctrl-C.
+
+    At the end of the process it would be ended too late: it may still use tensors that are being destroyed.
+    """
+    with suppress(BaseException):
+        coroutine = task.get_coro()
+        if coroutine is not None:
+            coroutine.close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def _first(*values: int | None) -> int:
+    """Return the first value that is given."""
+    return next(value for value in values if value is not None)
+
+
+def _outcome(task: SimTask[Any]) -> Any:
+    if task.cancelled():
+        return asyncio.CancelledError("cancelled")
+    return task.exception() or task.result()

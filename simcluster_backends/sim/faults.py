@@ -1,0 +1,219 @@
+"""The faults of a plan, made to happen in virtual time.
+
+What is the same on sockets (`dead_s`, which node loses which, the words) has the same numbers there: docs/faults.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf, prod
+from typing import TYPE_CHECKING
+
+from simcluster.fault_plans.kinds import (
+    CRASHED,
+    DEAD_S,
+    Bandwidth,
+    Crash,
+    Cut,
+    Fault,
+    Hang,
+    Join,
+    Latency,
+    Leave,
+    LinkFault,
+    Loss,
+    NodeFault,
+    Pairs,
+    Partition,
+    Restart,
+    Slow,
+    cut_off,
+    hung,
+    overdue,
+    severed,
+)
+from simcluster.fault_plans.log import FaultLog
+from simcluster_backends.sim.membership import Severance
+from simcluster_backends.sim.network.losses import together
+
+if TYPE_CHECKING:
+    from simcluster.topology import Hop, Link
+    from simcluster_backends.sim.cluster import Cluster
+    from simcluster_backends.sim.member import Member
+    from simcluster_backends.sim.stream import Stream
+
+_ENDS, _DEAD, _BEGINS = range(3)
+"""What happens at one moment happens in this order."""
+
+
+class Faults:
+    """The faults of one run. A node that is silent, or cannot be reached, for more than *dead_s* is lost."""
+
+    _cluster: Cluster
+    log: FaultLog
+
+    def __init__(self, plan: Sequence[Fault] = (), dead_s: float = DEAD_S) -> None:
+        self._plan, self._dead_s = plan, dead_s
+        self._cuts: dict[int, tuple[Pairs, list[Stream]]] = {}  # those that hold, by number in the plan
+        self._hung: dict[int, Member] = {}
+        self._told: dict[int, Member] = {}  # to leave
+        self._away: dict[int, int] = {}  # by rank: the number of the fault at whose end it is there, or back
+        self._links: dict[int, LinkFault] = {}
+        self._links_by_name: dict[str, Link] = {}
+
+    def attach(self, cluster: Cluster) -> None:
+        """Take *cluster*, none of whose nodes has begun."""
+        self._cluster = cluster
+        self.log = FaultLog(cluster.loop.time, sees_bytes=True)
+        self._links_by_name = {link.name: link for link in cluster.topology.links}
+        cluster.streams.gated = any(not isinstance(fault, (Crash, Slow, Leave)) for fault in self._plan)
+        cluster.streams.on_stream = self._on_stream
+        cluster.streams.on_drop = self._on_drop
+
+    def schedule(self) -> None:
+        """Set an alarm for everything that is to happen, and notify the devices. No node has begun yet."""
+        moments: list[tuple[float, int, int, float]] = []
+        for number, fault in enumerate(self._plan):
+            for start_s, end_s in fault.spells:
+                moments.append((start_s, _BEGINS, number, end_s))
+                if end_s < inf:
+                    moments.append((end_s, _ENDS, number, end_s))
+                if isinstance(fault, (Hang, Cut, Partition)) and end_s - start_s > self._dead_s:
+                    moments.append((start_s + self._dead_s, _DEAD, number, end_s))
+        act = {_BEGINS: self._begin, _ENDS: self._end, _DEAD: self._lose}
+        self._slow_down()
+        if any(isinstance(fault, (Latency, Bandwidth, Loss)) for fault in self._plan):
+            self._cluster.routes.link_now = self._link_now
+        for time_s, what, number, _ in sorted(moments):
+            if time_s:
+                self._cluster.loop.clock.alarm_at(time_s, act[what], number)
+            else:
+                act[what](number)  # before any node begins
+
+    def on_left(self, node: Member) -> None:
+        """*node* has left, as it was told to."""
+        for number in [number for number, told in self._told.items() if told is node]:
+            del self._told[number]
+            self.log.ends(self._plan[number])
+
+    # what happens when
+
+    def _begin(self, number: int) -> None:
+        fault, cluster = self._plan[number], self._cluster
+        if isinstance(fault, NodeFault) and not cluster.lives(fault.rank):
+            return
+        self.log.begins(fault)
+        match fault:
+            case Crash():
+                cluster.crash(fault.rank, CRASHED, fault)
+            case Restart():
+                self._away[fault.rank] = number
+                cluster.crash(fault.rank, CRASHED, fault, returns=True)
+            case Join() if fault.spells[0][1] > 0:
+                self._away[fault.rank] = number
+                cluster.leave_out(fault.rank, fault)
+            case Leave():
+                self._told[number] = cluster.members[fault.rank]
+                self._told[number].recorder.told_to_leave = True
+            case Hang():
+                self._hung[number] = cluster.members[fault.rank]
+                self._hung[number].freeze()
+            case Cut() | Partition():
+                pairs = severed(fault, cluster.topology)
+                stopped = [s for s in cluster.streams.used() if pairs(s.sender.rank, s.receiver.rank)]
+                self._cuts[number] = (pairs, stopped)
+                for stream in stopped:
+                    stream.stop()
+            case LinkFault():
+                self._links[number] = fault
+                self._change_link(fault)
+
+    def _end(self, number: int) -> None:
+        fault = self._plan[number]
+        self.log.ends(fault)
+        match fault:
+            case Restart() | Join() if self._away.get(fault.rank) == number:
+                del self._away[fault.rank]
+                self._cluster.revive(fault.rank)
+                self._slow_down()
+            case Leave() if number in self._told:
+                node = self._told.pop(number)
+                if node is self._cluster.members[fault.rank] and self._cluster.lives(fault.rank):
+                    self._cluster.crash(fault.rank, overdue(fault.notice_s), fault)
+            case Hang() if number in self._hung:
+                self._hung.pop(number).thaw()
+            case Cut() | Partition():
+                for stream in self._cuts.pop(number)[1]:
+                    stream.go_on()
+            case LinkFault():
+                del self._links[number]
+                self._change_link(fault)
+
+    def _lose(self, number: int) -> None:
+        """It has lasted for *dead_s*."""
+        fault, cluster = self._plan[number], self._cluster
+        if isinstance(fault, Hang) and number in self._hung:
+            node = self._hung.pop(number)
+            if node is cluster.members[fault.rank] and cluster.lives(fault.rank):
+                cluster.crash(fault.rank, hung(self._dead_s), fault)
+        elif number in self._cuts:
+            pairs = self._cuts[number][0]
+            cluster.membership.severs(Severance(cluster.loop.time(), pairs, cut_off(self._dead_s), fault))
+            for node in cluster.living():
+                node.look_around()
+
+    # streams
+
+    def _on_stream(self, stream: Stream) -> None:
+        for pairs, stopped in self._cuts.values():
+            if pairs(stream.sender.rank, stream.receiver.rank):
+                stream.stop()
+                stopped.append(stream)
+
+    def _on_drop(self, fault: Fault | None, size_bytes: int) -> None:
+        if fault is not None:
+            self.log.drops(fault, size_bytes)
+
+    # nodes
+
+    def _slow_down(self) -> None:
+        """Devices do nothing while their node hangs; the one of a node that was restarted knows of no earlier hang."""
+        for node in self._cluster.members:
+            node.device.faults = [
+                (spell, fault.factor if isinstance(fault, Slow) else inf)
+                for fault in self._plan
+                if isinstance(fault, (Slow, Hang)) and fault.rank == node.rank
+                for spell in fault.spells
+                if isinstance(fault, Slow) or spell[0] >= node.born_s
+            ]
+
+    # links
+
+    def _change_link(self, fault: LinkFault) -> None:
+        """Make the link of *fault*, and every way over it, what they are now."""
+        link, cluster = self._links_by_name[fault.link], self._cluster
+        for end in (link.a, link.b):
+            left = prod(held.factor for held in self._on(link, end) if isinstance(held, Bandwidth))
+            for channel in cluster.routes.channels(link, end):
+                cluster.network.limit(channel, left)
+        for stream in cluster.streams.used():
+            names = stream.sender.name, stream.receiver.name
+            if any(fault.hits(hop) for hop in cluster.topology.route(*names)):
+                stream.reroute(cluster.routes.way(*names))
+
+    def _on(self, link: Link, end: str) -> list[LinkFault]:
+        return [held for held in self._links.values() if held.link == link.name and held.towards in (None, end)]
+
+    def _link_now(self, hop: Hop) -> Link:
+        """Return the link of *hop* as it is now in its direction."""
+        link = hop.link
+        for held in self._on(link, hop.target):
+            match held:
+                case Latency():
+                    link = replace(link, latency_s=link.latency_s + held.extra_s)
+                case Bandwidth():
+                    link = replace(link, bandwidth_Bps=link.bandwidth_Bps * held.factor)
+                case Loss():
+                    link = replace(link, loss=together([link.loss, held.probability]))
+        return link

@@ -1,0 +1,181 @@
+"""A ring that all nodes enter at once, on an otherwise silent cluster: its rounds are computed, not simulated.
+
+In round k rank r sends its part (r - k) mod p to the right and waits for its left neighbour's. If every message has its
+route to itself, all that ever happens is
+
+    left_k(r) = start_k(r) + bytes / rate        start_k+1(r) = max(left_k(r), left_k(r - 1) + latency)
+
+the same floating-point operations, in the same order, as the simulation itself would do, message by message. Nothing
+else may happen meanwhile: no alarm may be due, no message under way, no task of any node waiting for one. The last
+rounds are simulated again, so that no node leaves the ring while another one's rounds are still computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcluster.payload import Payload, sizes_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from simcluster_backends.sim.loop.event_loop import SimLoop
+    from simcluster_backends.sim.member import Member
+    from simcluster_backends.sim.membership import Membership
+    from simcluster_backends.sim.stream import Stream
+    from simcluster_backends.sim.streams import Streams
+
+
+Starts: TypeAlias = NDArray[np.float64]
+"""When each rank begins a round, in seconds, by rank."""
+
+
+class Entry(NamedTuple):
+    """A rank's part in a ring: *vector* cut into parts of *lengths* elements; *tag_of* names a round."""
+
+    vector: Tensor
+    lengths: Sequence[int]
+    tag_of: Callable[[int], str]
+
+
+@dataclass
+class Wires:
+    """Each rank's way to its right neighbour, by rank."""
+
+    rates_Bps: NDArray[np.float64]
+    latencies_s: NDArray[np.float64]
+
+
+class Ring:
+    """The nodes that have entered a ring at this very moment. *members* has the present incarnation of each rank."""
+
+    def __init__(self, loop: SimLoop, members: Sequence[Member], streams: Streams, membership: Membership) -> None:
+        self._loop, self._members, self._streams, self._membership = loop, members, streams, membership
+        self._entered: list[tuple[int, Entry, asyncio.Future[int]]] = []
+
+    async def enter(self, rank: int, vector: Tensor, lengths: Sequence[int], tag_of: Callable[[int], str]) -> int:
+        """Return, when they are over, how many rounds *rank* need not do itself: 0 if any doubt is left."""
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._entered.append((rank, Entry(vector, lengths, tag_of), future))
+        self._loop.clock.gather = self._decide
+        return await future
+
+    def _decide(self) -> None:
+        """Decide at the end of the moment, when all that enter now have entered."""
+        entered, self._entered = self._entered, []
+        waiting = [(rank, entry, future) for rank, entry, future in entered if not future.done()]
+        rounds = 0
+        starts_s: Starts = np.empty(0)
+        # Not if a node enters a second ring at the same moment: the two would share the ways.
+        everybody = sorted(rank for rank, _, _ in waiting) == list(range(len(self._members)))
+        if everybody and len(waiting) > 1 and self._all_silent():
+            entries = [entry for _, entry, _ in waiting]
+            wires = self._wires()
+            if wires is not None and _alike(entries):
+                rounds, starts_s = self._look_ahead(entries[0], wires)
+                if rounds:
+                    self._count(entries[0], rounds, starts_s)
+        clock = self._loop.clock
+        for rank, _, future in waiting:
+            if rounds:
+                clock.alarm_at(float(starts_s[rank]), future.set_result, rounds)
+            else:
+                future.set_result(0)
+
+    def _all_silent(self) -> bool:
+        """Return whether no message is under way, unread or waited for, and no node has gone."""
+        silent = all(stream.is_silent for stream in self._streams.used())
+        return silent and not self._membership.has_news and all(node.inbox.mailbox.is_idle for node in self._members)
+
+    def _wires(self) -> Wires | None:
+        """The ways to the right, if no two of them share a channel, nor one with traffic of others."""
+        size = len(self._members)
+        streams = [self._streams.of(rank, (rank + 1) % size) for rank in range(size)]
+        crossed: set[int] = set()
+        for stream in streams:
+            if not stream.is_plain or self._members[stream.sender.rank].buffer is not None:
+                return None
+            for channel, _ in stream.way.route.uses:
+                if id(channel) in crossed or channel.demands:
+                    return None
+                crossed.add(id(channel))  # only asked whether it is there: no order comes of it
+        rates = [_rate_Bps(stream) for stream in streams]
+        if inf in rates:
+            return None
+        return Wires(np.array(rates), np.array([stream.way.latency_s for stream in streams]))
+
+    def _look_ahead(self, entry: Entry, wires: Wires) -> tuple[int, Starts]:
+        """(rounds that can be left out, when each rank begins the one after them)."""
+        clock = self._loop.clock
+        lengths_B = np.array(entry.lengths, dtype=np.float64) * entry.vector.element_size()
+        if lengths_B.max() >= self._streams.limit_B:
+            return 0, np.empty(0)
+        rounds = 2 * (len(lengths_B) - 1)
+        last_in_s = []  # when the last rank begins a round
+        for starts_s in _rounds(clock.now, lengths_B, wires, rounds):
+            last_in_s.append(starts_s.max())
+        if len(last_in_s) <= rounds:
+            return 0, np.empty(0)
+        first_out_s = starts_s.min()
+        left_out = max(number for number in range(rounds) if last_in_s[number] <= first_out_s)
+        if clock.next_alarm_s() <= last_in_s[left_out]:
+            return 0, np.empty(0)
+        # Once more up to there, rather than to keep every round of every rank.
+        *_, starts_s = _rounds(clock.now, lengths_B, wires, left_out)
+        return left_out, starts_s
+
+    def _count(self, entry: Entry, rounds: int, starts_s: Starts) -> None:
+        """Notes what was sent and received in the rounds that are left out."""
+        size = len(self._members)
+        now_s = self._loop.clock.now
+        nothing = Payload()
+        bare_B = sizes_of("", nothing)[0]
+        tags_B = sum(sizes_of(entry.tag_of(number), nothing)[0] - bare_B for number in range(rounds))
+        parts_B = np.array([sum(sizes_of("", Payload((entry.vector.narrow(0, 0, n),)))) for n in entry.lengths])
+        tag = f"{entry.tag_of(0)} and the next {rounds - 1} rounds"
+        numbers = np.arange(rounds)
+        sent_B = [int(parts_B[(rank - numbers) % size].sum()) + tags_B for rank in range(size)]
+        for node in self._members:
+            right, left = (node.rank + 1) % size, (node.rank - 1) % size
+            until_s = float(starts_s[node.rank])
+            node.recorder.sent(right, sent_B[node.rank], rounds)
+            self._streams.of(node.rank, right).arrived_B += sent_B[node.rank]
+            node.recorder.received(sent_B[left])
+            node.recorder.span("send", now_s, until_s, right, tag, sent_B[node.rank])
+            node.recorder.span("recv", now_s, until_s, left, tag, sent_B[left])
+
+
+def _rounds(now_s: float, lengths_B: NDArray[np.float64], wires: Wires, rounds: int) -> Iterator[Starts]:
+    """Yields when each rank begins round 0, 1, ... and after the last; stops early where an inbox might fill up."""
+    ranks = np.arange(len(lengths_B))
+    starts_s = np.full(len(ranks), now_s)
+    yield starts_s
+    for number in range(rounds):
+        left_s = starts_s + lengths_B[(ranks - number) % len(ranks)] / wires.rates_Bps
+        before_s, starts_s = starts_s, np.maximum(left_s, np.roll(left_s + wires.latencies_s, 1))
+        if np.any(np.roll(before_s, -1) > starts_s):
+            return  # a rank would send the next message before its neighbour has asked for the last
+        yield starts_s
+
+
+def _alike(entries: Sequence[Entry]) -> bool:
+    """Return whether all ranks mean the same ring."""
+    first = entries[0]
+    what = (first.tag_of(0), first.vector.numel(), first.vector.dtype)
+    return all((entry.tag_of(0), entry.vector.numel(), entry.vector.dtype) == what for entry in entries[1:])
+
+
+def _rate_Bps(stream: Stream) -> float:
+    """Return the rate of a message alone on its route, as FairShare.join finds it."""
+    rate_Bps = stream.way.route.bound_Bps
+    for channel, use in stream.way.route.uses:
+        if channel.capacity_Bps < rate_Bps * use:
+            rate_Bps = channel.capacity_Bps / use
+    return rate_Bps

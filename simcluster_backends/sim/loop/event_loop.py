@@ -1,0 +1,325 @@
+"""An asyncio event loop whose clock and queue are a `simpy.Environment`.
+
+Timers go into SimPy's own queue. A heap of our own beside it livelocks once the clock's resolution is rounded away
+(now + delay == now), and two queues would need an order between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import itertools
+import logging
+import math
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+from simcluster.errors import UsageError
+from simcluster_backends.sim.loop.clock import Alarm, Clock
+from simcluster_backends.sim.loop.suspended import Frozen, owner_of_task
+from simcluster_backends.sim.loop.workers import Workers
+
+T = TypeVar("T")
+
+IDLE_CALLBACKS_LIMIT = 5_000_000
+"""Callbacks without any progress after which a run is called endless: about a minute of polling."""
+
+
+class Drained(Exception):
+    """Nothing is ready, SimPy's queue is empty, and the awaited task is not done: a deadlock."""
+
+
+class Endless(Exception):
+    """The limit of callbacks without progress is reached."""
+
+
+class Timer(asyncio.TimerHandle):
+    """A timer that can call off its alarm."""
+
+    __slots__ = ("alarm",)
+    alarm: Alarm
+    _context: contextvars.Context  # asyncio.Handle's
+
+    def run(self, _: SimLoop) -> None:
+        if not self._cancelled:
+            self._run()
+
+    def owner(self) -> object:
+        return self._context.get(owner_of_task)
+
+
+class SimTask(asyncio.Task[T]):
+    """A task that hashes by its number: `asyncio.wait` and TaskGroup hold tasks in sets, which iterate by hash."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], number: int, **options: Any) -> None:
+        self.number = number
+        self.owner = owner_of_task.get()
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SimFuture(asyncio.Future[T]):
+    """A future that hashes by a number, for the same reason; few are ever hashed, so it is drawn then."""
+
+    number: int | None = None
+
+    def __hash__(self) -> int:
+        if self.number is None:
+            loop = self.get_loop()
+            assert isinstance(loop, SimLoop)
+            self.number = loop.next_number()
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class Handle:
+    """A callback that is ready: what asyncio's own Handle does, without asking the loop for its debug mode."""
+
+    __slots__ = ("args", "callback", "context", "dropped")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
+        self.callback, self.args, self.context = callback, args, context
+        self.dropped = False
+
+    def cancel(self) -> None:
+        self.dropped = True
+
+    def cancelled(self) -> bool:
+        return self.dropped
+
+    def run(self, loop: SimLoop) -> None:
+        if self.dropped:
+            return
+        try:
+            self.context.run(self.callback, *self.args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            loop.call_exception_handler({"message": f"exception in {self.callback!r}", "exception": error})
+
+    def owner(self) -> object:
+        return self.context.get(owner_of_task)
+
+
+class Interrupt:
+    """A callback that raises KeyboardInterrupt, before the next one is taken out of the queue."""
+
+    def run(self, loop: SimLoop) -> None:
+        raise KeyboardInterrupt
+
+    def owner(self) -> object:
+        return None
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """Runs coroutines in virtual time. `time()` starts at 0.0 and is exact: a sleep of a year is one event.
+
+    Work may run in *threads* meanwhile; before a callback of its owner is run, it is over.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        self.clock = Clock()
+        self.workers = Workers(threads)
+        self._ready: deque[Handle | Timer | Interrupt] = deque()
+        self.frozen: Frozen[Handle | Timer | Interrupt] = Frozen(self._ready)
+        self._numbers = itertools.count()
+        self._running = self._closed = self._stopping = False
+        self._idle = 0
+
+    # time and callbacks
+
+    def time(self) -> float:
+        return float(self.clock._now)
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Handle:
+        handle = Handle(callback, args, contextvars.copy_context() if context is None else context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        if math.isnan(when):
+            raise ValueError("a time that is not a number")
+        timer = Timer(when, callback, args, self, context)
+        timer.alarm = self.clock.alarm_at(when, self._ready.append, timer)
+        return timer
+
+    def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
+        """`TimerHandle.cancel` calls this."""
+        assert isinstance(timer, Timer)
+        timer.alarm.cancelled = True
+
+    # futures and tasks
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return SimFuture(loop=self)
+
+    def next_number(self) -> int:
+        """For hashes that do not depend on addresses."""
+        return next(self._numbers)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> SimTask[T]:
+        number = next(self._numbers)
+        return SimTask(coro, number, loop=self, name=name or f"task-{number}", context=context)
+
+    # running
+
+    def progress(self) -> None:
+        """Something happened that counts: see IDLE_CALLBACKS_LIMIT."""
+        self._idle = 0
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt between two callbacks: in one, it would cost a task its next step.
+
+        May be called by a signal's handler.
+        """
+        self._ready.appendleft(Interrupt())
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Runs until *future* is done. Raises Drained or Endless if that cannot, or seems never to, happen."""
+        task = asyncio.ensure_future(future, loop=self)
+        with self._as_running_loop():
+            try:
+                self._run(task.done)
+            except BaseException:
+                task.cancel()
+                raise
+        return task.result()
+
+    def run_forever(self) -> None:
+        with self._as_running_loop():
+            self._run(lambda: self._stopping)
+        self._stopping = False
+
+    def _run(self, finished: Callable[[], bool]) -> None:
+        ready, clock, frozen, workers = self._ready, self.clock, self.frozen, self.workers
+        while True:
+            while ready:
+                self._idle += 1
+                if self._idle > IDLE_CALLBACKS_LIMIT:
+                    self._idle = 0  # what ends the tasks needs callbacks too
+                    raise Endless
+                callback = ready.popleft()
+                if not frozen.owners or not frozen.holds(callback):
+                    if workers.under_way:
+                        workers.join(callback.owner())
+                    callback.run(self)
+            if finished() or self._stopping:
+                return
+            if not clock.advance():
+                raise Drained
+
+    @contextmanager
+    def _as_running_loop(self) -> Iterator[None]:
+        if self._closed:
+            raise RuntimeError("the simulated loop is closed")
+        if self._running:
+            raise RuntimeError("the simulated loop is running already")
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize_generator)
+        # A notebook's own loop may be running in this thread; it gets its place back.
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        self._running = True
+        try:
+            yield
+        finally:
+            self._running = False
+            asyncio._set_running_loop(outer)
+            sys.set_asyncgen_hooks(*hooks)
+
+    def _finalize_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if not self._closed:
+            self.create_task(generator.aclose())
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Forgets what is still queued."""
+        self._closed = True
+        self.workers.close()
+        self._ready.clear()
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        if enabled:
+            raise UsageError("asyncio's debug mode times callbacks by the wall clock; the simulated loop has none")
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        logging.getLogger("asyncio").error(
+            "%s at virtual time %r", context.get("message"), self.time(), exc_info=context.get("exception")
+        )
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+
+def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise UsageError(f"{name} leaves the simulated world; {instead}")
+
+    return refuse
+
+
+_COMPUTE = "write `await node.compute(work, *args, cost=...)` for work"
+_MESSAGES = "write `await node.send(...)` and `await node.recv(...)` for messages"
+for _name, _instead in {
+    "run_in_executor": _COMPUTE,
+    "call_soon_threadsafe": _COMPUTE,
+    "subprocess_exec": _COMPUTE,
+    "subprocess_shell": _COMPUTE,
+    "create_connection": _MESSAGES,
+    "create_server": _MESSAGES,
+    "create_datagram_endpoint": _MESSAGES,
+    "create_unix_connection": _MESSAGES,
+    "create_unix_server": _MESSAGES,
+    "getaddrinfo": _MESSAGES,
+    "sock_connect": _MESSAGES,
+    "sock_recv": _MESSAGES,
+    "sock_sendall": _MESSAGES,
+    "add_reader": _MESSAGES,
+    "add_writer": _MESSAGES,
+    "add_signal_handler": "a run is ended from outside",
+}.items():
+    setattr(SimLoop, _name, _refusal(_name, _instead))

@@ -1,0 +1,231 @@
+"""One node of a simulated cluster: its life, its streams, and what it has heard of the other nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from simcluster.errors import ENDED, PeerLost
+from simcluster.transport import ANY, Any_
+from simcluster_backends.common.inbox import Inbox
+from simcluster_backends.sim.rendezvous import Rendezvous
+from simcluster_backends.sim.send_buffer import SendBuffer
+
+if TYPE_CHECKING:
+    from simcluster.fault_plans.kinds import Fault
+    from simcluster.runs.record import Recorder
+    from simcluster_backends.sim.devices import DeviceModel
+    from simcluster_backends.sim.loop.event_loop import SimLoop
+    from simcluster_backends.sim.membership import Item, Membership
+    from simcluster_backends.sim.stream import Stream
+    from simcluster_backends.sim.streams import Streams
+
+
+class Member:
+    """One incarnation of a node. An algorithm is given its transport, and reaches nothing of this."""
+
+    def __init__(
+        self,
+        rank: int,
+        names: Sequence[str],
+        loop: SimLoop,
+        streams: Streams,
+        membership: Membership,
+        device: DeviceModel,
+        recorder: Recorder,
+        send_buffer_bytes: int | None = None,
+        asks: bool = False,
+    ) -> None:
+        self.rank, self.name, self.names = rank, names[rank], names
+        self.loop, self.device, self.recorder = loop, device, recorder
+        self.inbox = Inbox(rank, names, loop, self._make_room, self.listen, self._on_told, self.known)
+        self.buffer = SendBuffer(send_buffer_bytes) if send_buffer_bytes else None
+        self.rendezvous = Rendezvous() if asks else None  # it takes in only what it has asked for
+        self.alive = True
+        self.born_s = loop.time()
+        self.killed_by: Fault | None = None
+        self.hung = 0  # by how many faults
+        self.device_lock = asyncio.Lock()
+        self.on_step: Callable[[int, int], None] | None = None  # (rank, step): for a progress bar
+        self.membership, self._registry = membership, streams
+        self._streams: dict[int, Stream] = {}  # by the peer's rank
+        self._known: dict[int, int] = {}  # the incarnation of a peer that it deals with, if not the first
+        self._back: dict[int, int] = {}  # peers of which it has heard that they are back, not yet dealt with
+
+    # its life
+
+    def die(self, fault: Fault | None = None) -> None:
+        """Receive nothing from now on."""
+        self.alive, self.killed_by = False, fault
+        self.inbox.close()
+
+    def freeze(self) -> None:
+        """Stop, as a process that is sent SIGSTOP does; what reaches it waits."""
+        self.hung += 1
+        self.loop.frozen.freeze(self)
+
+    def thaw(self) -> None:
+        """Go on, if no other fault stops it."""
+        self.hung -= 1
+        if not self.hung:
+            self.loop.frozen.thaw(self)
+            for stream in self._streams.values():
+                stream.pump()
+
+    def break_off(self, error: Callable[[], BaseException]) -> None:
+        """Send nothing more."""
+        for stream in self._streams.values():
+            stream.break_off(error)
+
+    @property
+    def computing(self) -> bool:
+        """Whether its device works."""
+        return self.device_lock.locked()
+
+    def waits(self) -> list[str]:
+        """Return what it waits for, in words."""
+        sends = [
+            f"send(to={to}, tag={outgoing.message.tag!r}, {outgoing.body_B} B)"
+            for to, stream in self._streams.items()
+            for outgoing in stream.waiting()
+        ]
+        return self.inbox.mailbox.describe() + sends
+
+    # its streams
+
+    def stream(self, to: int) -> Stream:
+        """Return the stream to the incarnation of *to* that it deals with."""
+        stream = self._streams.get(to)
+        if stream is None:
+            stream = self._streams[to] = self._registry.to_incarnation(self.rank, to, self.known(to))
+        return stream
+
+    def pump(self, rank: int) -> None:
+        """*rank* has room again for messages that wait to be sent to it."""
+        if rank in self._streams:
+            self._streams[rank].pump()
+
+    def _make_room(self, source: int) -> None:
+        self._registry.of(source, self.rank).pump()
+
+    # what it knows of the others
+
+    def known(self, rank: int) -> int:
+        """Return the incarnation of *rank* that it deals with."""
+        return self._known.get(rank, 0)
+
+    def knows(self, incarnations: Mapping[int, int]) -> None:
+        """It is new itself, and deals with these *incarnations*."""
+        self._known.update(incarnations)
+
+    def look_around(self) -> None:
+        """There is news of a cut: hear it if anything here waits for a node that it concerns."""
+        for source in self.inbox.mailbox.awaited():
+            self.listen(source)
+        for rank, stream in list(self._streams.items()):
+            if stream.waiting():
+                self._hear_of(rank)
+                if (cut := self._cut_off_from(rank)) is not None:
+                    self.loop.clock.alarm_at(cut.time_s, stream.break_off, partial(self._out_of_reach, rank, cut))
+
+    def expect_news_of(self, rank: int) -> None:
+        """*rank* has just departed: hear it if anything here waits for *rank*."""
+        if self.inbox.mailbox.waited_for(rank) or (rank in self._streams and self._streams[rank].waiting()):
+            self._hear_of(rank)
+
+    def welcome(self, rank: int, incarnation: int) -> None:
+        """The news is here that *rank* has come back as *incarnation*."""
+        self._back[rank] = incarnation
+        self._hear_of(rank)
+        self._accept(rank)
+
+    def listen(self, source: int | Any_ = ANY) -> None:
+        """Hear of the departure of *source*, or for ANY of all departures, if the news is here."""
+        if not self.membership.has_news:
+            return
+        for rank in list(self._back):
+            self._accept(rank)
+        if not isinstance(source, Any_):
+            self._hear_of(source)
+            return
+        unheard = [
+            (item.time_s, rank)
+            for rank in self.membership.suspects()
+            if self._may_lose(rank)
+            for item in self._news(rank)
+        ]
+        for _, rank in sorted(unheard):
+            self._hear_of(rank)
+
+    async def check_reach(self, to: int) -> None:
+        """Raise PeerLost if *to* is known to have died, or to be out of reach."""
+        if not self.alive:
+            raise asyncio.CancelledError  # the dead send nothing
+        self._accept(to)
+        self._hear_of(to)
+        if self.inbox.died(to):
+            await asyncio.sleep(0)
+            raise self.inbox.error(to)
+        if (cut := self._cut_off_from(to)) is not None:
+            await asyncio.sleep(max(0.0, cut.time_s - self.loop.clock._now))
+            raise self._out_of_reach(to, cut)
+
+    def _news(self, rank: int) -> list[Item]:
+        return self.membership.of(rank, self.rank, self.known(rank))
+
+    def _may_lose(self, rank: int) -> bool:
+        return rank != self.rank and rank not in self.inbox.lost
+
+    def _hear_of(self, rank: int) -> None:
+        """If *rank* has departed, lose it now, or when the news is here."""
+        if self._may_lose(rank):
+            for item in self._news(rank):
+                self._hear(rank, item)
+
+    def _cut_off_from(self, rank: int) -> Item | None:
+        """Return the cut between this node and *rank*, if *rank* has ended well and can no longer drain sends."""
+        if self.inbox.lost.get(rank) != ENDED:
+            return None
+        return next((item for item in self._news(rank) if item.cut is not None), None)
+
+    def _out_of_reach(self, rank: int, cut: Item) -> PeerLost:
+        return PeerLost(rank, self.names[rank], cut.reason, self.known(rank))
+
+    def _hear(self, rank: int, item: Item) -> None:
+        known, now_s = self.known(rank), self.loop.clock._now
+        if item.time_s < now_s or (item.cut is not None and item.time_s == now_s):
+            self._lose(rank, item, known)
+        else:
+            # Even at this very moment: what *rank* sent before it left may be about to arrive.
+            self.loop.clock.alarm_at(item.time_s, lambda _: self._lose(rank, item, known))
+
+    def _lose(self, rank: int, item: Item, known: int) -> None:
+        """Fail whatever waits for *rank*. One that ended well still takes what it is sent."""
+        if not self.alive or known != self.known(rank):
+            return  # old news
+        if item.cut is not None:
+            self._registry.of(rank, self.rank).break_for(item.cut)
+        elif self.membership.incarnation(rank) == known:
+            incoming = self._registry.of(rank, self.rank)
+            if incoming.when_silent(lambda: self._lose(rank, item, known)):
+                return
+        if self.inbox.lose(rank, item.reason) and item.reason != ENDED and rank in self._streams:
+            self._streams[rank].break_off(lambda: self.inbox.error(rank))
+
+    def _on_told(self, rank: int) -> None:
+        if rank in self._back:
+            # Not at once: the one that is being told of the end is told first.
+            self.loop.clock.alarm_at(self.loop.clock._now, self._accept, rank)
+
+    def _accept(self, rank: int) -> None:
+        """Deal with the new incarnation of *rank* once the end of the one before has been raised here.
+
+        One that is over by then is skipped: the news of the next one is on its way.
+        """
+        if self._back.get(rank) == self.membership.incarnation(rank) and self.alive and self.inbox.has_told(rank):
+            self._known[rank] = self._back.pop(rank)
+            self._streams.pop(rank, None)
+            self.inbox.found(rank)
+            self._registry.accept(rank, self.rank)

@@ -1,0 +1,28 @@
+"""The time that messages take of a node itself: an overhead each, one after another, as its event loop handles them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from simcluster_backends.sim.loop.clock import Clock
+
+
+class Overheads:
+    """One node's queue of overheads, *send_s* for a message out and *recv_s* for one in; its device works meanwhile."""
+
+    __slots__ = ("_clock", "_free_s", "recv_s", "send_s")
+
+    def __init__(self, clock: Clock, send_s: float, recv_s: float) -> None:
+        self._clock = clock
+        self.send_s, self.recv_s = send_s, recv_s
+        self._free_s = 0.0
+
+    def handle(self, overhead_s: float, then: Callable[[Any], object], argument: Any) -> None:
+        """Call *then* with *argument* when all that came before and *overhead_s* are over."""
+        now_s = self._clock._now
+        self._free_s = (self._free_s if self._free_s > now_s else now_s) + overhead_s
+        if self._free_s > now_s:
+            self._clock.alarm_at(self._free_s, then, argument)
+        else:
+            then(argument)

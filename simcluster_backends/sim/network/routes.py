@@ -1,0 +1,101 @@
+"""The ways between the nodes of a topology: their routes, latencies, and all else that a message meets on them.
+
+Every direction of a link, and every pair of nodes, draws from a random stream with its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import fsum
+from typing import TYPE_CHECKING, NamedTuple
+
+from simcluster.rng import numpy_stream
+from simcluster.topology import Hop
+from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.network.conditions import Conditions, conditions_of
+from simcluster_backends.sim.network.flows import Network, Route
+from simcluster_backends.sim.network.jitter import Draw, draws_of
+from simcluster_backends.sim.network.losses import Losses, together
+from simcluster_backends.sim.network.models import Channels, NetworkModel
+from simcluster_backends.sim.network.overheads import Overheads
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from simcluster.topology import Link, Topology
+    from simcluster_backends.sim.network.fairshare import Channel
+
+
+class Way(NamedTuple):
+    """All that messages from one node to another meet; None and () for what there is not."""
+
+    route: Route
+    latency_s: float
+    sender: Overheads | None = None
+    receiver: Overheads | None = None
+    jitters: tuple[Draw, ...] = ()
+    losses: Losses | None = None
+    conditions: Conditions | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing but bandwidth and latency."""
+        return self == Way(self.route, self.latency_s)
+
+
+class Routes:
+    """The ways of *topology*, with channels of their own."""
+
+    def __init__(self, topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel) -> None:
+        self._topology, self._seed, self._model = topology, seed, model
+        self._channels = Channels(model)
+        self._conditions = conditions_of(topology, seed, clock, network, model, self._channels)
+        self._overheads = {
+            node.name: Overheads(clock, node.send_overhead_s, node.recv_overhead_s)
+            for node in topology.nodes.values()
+            if node.send_overhead_s or node.recv_overhead_s
+        }
+        self._draws: dict[tuple[str, bool], Draw] = {}
+        self._lost: dict[tuple[str, str], np.random.Generator] = {}
+        self.link_now: Callable[[Hop], Link] = lambda hop: hop.link  # what faults have made of it
+
+    def way(self, source: str, target: str) -> Way:
+        """Return the way from *source* to *target* as faults have left it."""
+        hops = [Hop(self.link_now(hop), hop.forward) for hop in self._topology.route(source, target)]
+        route, latency_s = self._model.lay(
+            hops, self._channels, [self._topology.nodes[name] for name in (source, target)]
+        )
+        return Way(
+            route,
+            latency_s,
+            self._overheads.get(source),
+            self._overheads.get(target),
+            tuple(self._draw(hop) for hop in hops if hop.link.jitter is not None),
+            self._losses(source, target, hops),
+            self._conditions,
+        )
+
+    def channels(self, link: Link, towards: str | None) -> list[Channel]:
+        """Return the channels of *link* in both directions, or *towards* one of its ends; none if no flows share it."""
+        if link.duplex == "free":
+            return []
+        forwards = [forward for forward in (True, False) if towards in (None, link.b if forward else link.a)]
+        return list(dict.fromkeys(self._channels.of(link, forward) for forward in forwards))
+
+    def _draw(self, hop: Hop) -> Draw:
+        """Each direction of a link has a random stream of its own, from which every message that crosses it draws."""
+        key = (hop.link.name, hop.forward)
+        if key not in self._draws:
+            assert hop.link.jitter is not None
+            random = numpy_stream(self._seed, "jitter", hop.link.name, hop.source)
+            self._draws[key] = draws_of(hop.link.jitter, random)
+        return self._draws[key]
+
+    def _losses(self, source: str, target: str, hops: Sequence[Hop]) -> Losses | None:
+        losses = [hop.link.loss for hop in hops if hop.link.loss]
+        if not losses:
+            return None
+        round_trip_s = 2.0 * fsum(hop.link.latency_s for hop in hops)
+        # A way that is made again continues its draws.
+        random = self._lost.setdefault((source, target), numpy_stream(self._seed, "loss", source, target))
+        return Losses(together(losses), round_trip_s, random)

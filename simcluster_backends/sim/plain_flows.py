@@ -1,0 +1,67 @@
+"""Plain flows over a topology, without nodes that compute: when is each there?
+
+A flow pays its latency first and then its bytes compete: the usual convention for fluid flows, and the one in which
+independent simulators state their results. (A transport injects first, so that `send` can return when it has.) What a
+message takes of a node, its overhead, a plain flow does not take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from math import ceil, inf
+from operator import setitem
+
+from simcluster.bench.flows import PlainFlow
+from simcluster.topology import Topology
+from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.loop.event_loop import Endless
+from simcluster_backends.sim.loop.garbage import collected_rarely
+from simcluster_backends.sim.network.flows import Network
+from simcluster_backends.sim.network.models import MODELS
+from simcluster_backends.sim.network.routes import Routes
+from simcluster_backends.sim.network.stalls import StallingFlow
+
+
+def finish_times(
+    topology: Topology, flows: Sequence[PlainFlow], model: str | None = None, seed: int = 0
+) -> list[float]:
+    """When each of *flows* is there, in seconds, inf for never; *model* is the topology's if it is None.
+
+    Raises KeyError for a *model* that is none of MODELS.
+    """
+    clock = Clock()
+    network = Network(clock)
+    routes = Routes(topology, seed, clock, network, MODELS[model or topology.network])
+    finish_s = [inf] * len(flows)
+    for number, flow in enumerate(flows):
+        _launch(routes, clock, network, flow, partial(setitem, finish_s, number))
+    with collected_rarely(), suppress(Endless):  # links change for ever, and nothing ends
+        while clock.advance():
+            pass
+    return finish_s
+
+
+def _launch(
+    routes: Routes, clock: Clock, network: Network, flow: PlainFlow, finished: Callable[[float], object]
+) -> None:
+    way = routes.way(flow.source, flow.target)
+
+    def done() -> None:
+        if way.conditions is not None:
+            way.conditions.leave()
+        finished(clock.now)
+
+    def begin(_: object) -> None:
+        if way.conditions is not None:
+            way.conditions.enter()
+        stalls = way.losses.stalls(ceil(flow.size_bytes)) if way.losses is not None else []
+        if stalls:
+            network.put(StallingFlow(network, clock, way.route, flow.size_bytes, stalls, done))
+        elif flow.size_bytes:
+            network.start(way.route, flow.size_bytes, done)
+        else:
+            done()
+
+    clock.alarm_at(flow.start_s + way.latency_s + sum(draw_s() for draw_s in way.jitters), begin)

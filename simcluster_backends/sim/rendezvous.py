@@ -1,0 +1,72 @@
+"""Messages that wait until their receiver asks for them, as MPI sends large ones: announcement, answer, bytes.
+
+An offer reaches the receiver one latency after the message is the first of its stream, the answer comes back one
+latency after a receiver waits for it. Each receiver that waits admits one message: the earliest offered that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from simcluster.transport import Any_
+
+if TYPE_CHECKING:
+    from simcluster.payload import Message
+    from simcluster_backends.common.inbox import Waiting
+    from simcluster_backends.sim.outgoing import Outgoing
+
+
+class _Offer(NamedTuple):
+    outgoing: Outgoing
+    answer: Callable[[Outgoing], object]
+
+
+class _Ask(NamedTuple):
+    source: int | Any_
+    tag: str | Any_
+    receiver: Waiting
+
+    def fits(self, message: Message) -> bool:
+        source, tag = self.source, self.tag
+        return (isinstance(source, Any_) or source == message.source) and (isinstance(tag, Any_) or tag == message.tag)
+
+
+class Rendezvous:
+    """The messages that one node is offered, the receives that wait, and the messages that it has admitted."""
+
+    def __init__(self) -> None:
+        self._offers: list[_Offer] = []
+        self._asks: list[_Ask] = []
+        self._admitted: list[Message] = []
+
+    def offer(self, outgoing: Outgoing, answer: Callable[[Outgoing], object]) -> None:
+        """Note *outgoing*, whose announcement is here; call *answer* when a receiver asks for it."""
+        self._offers.append(_Offer(outgoing, answer))
+        self._match()
+
+    def ask(self, source: int | Any_, tag: str | Any_, receiver: Waiting) -> None:
+        """Note *receiver*, which waits for such a message."""
+        self._asks.append(_Ask(source, tag, receiver))
+        self._match()
+
+    def forget(self, message: Message) -> None:
+        """Forget *message*, which has arrived, or will not."""
+        self._offers = [offer for offer in self._offers if offer.outgoing.message is not message]
+        self._admitted = [admitted for admitted in self._admitted if admitted is not message]
+        self._match()
+
+    def _match(self) -> None:
+        """Admit a message for each receiver that is not served by one on its way."""
+        self._asks = [ask for ask in self._asks if not ask.receiver.done()]
+        free = list(self._asks)
+        for message in self._admitted:
+            served = next((ask for ask in free if ask.fits(message)), None)
+            if served is not None:
+                free.remove(served)
+        for ask in free:
+            found = next((offer for offer in self._offers if ask.fits(offer.outgoing.message)), None)
+            if found is not None:
+                self._offers.remove(found)
+                self._admitted.append(found.outgoing.message)
+                found.answer(found.outgoing)

@@ -1,0 +1,108 @@
+"""The simulated loop, made to run each node's callbacks when its script says, and at no other time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from simcluster_backends.sim.loop.event_loop import Handle, SimLoop, SimTask, Timer
+from simcluster_backends.sim.loop.suspended import owner_of_task
+
+T = TypeVar("T")
+
+
+class Owner(ABC):
+    """A node whose callbacks run when it says. *ready* has those that may run, first in, first out."""
+
+    ready: deque[Handle | Timer]
+
+    @abstractmethod
+    def next_task(self) -> int:
+        """Return the number of the task that it has just created."""
+
+    @abstractmethod
+    def arm(self, timer: Timer) -> None:
+        """Note *timer*, which it has just set."""
+
+    @abstractmethod
+    def read(self) -> float:
+        """Return the clock, as the node's code was told it."""
+
+    @abstractmethod
+    def advance(self) -> bool:
+        """Go on as far as the node can by itself; return whether that was anywhere. Raises ReplayDiverged."""
+
+    @property
+    @abstractmethod
+    def open(self) -> bool:
+        """Whether there is more to do, as far as its record is known."""
+
+
+class ReplayLoop(SimLoop):
+    """Callbacks, timers, tasks and readings of the clock that are a script's go to it."""
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Handle:
+        context = contextvars.copy_context() if context is None else context
+        owner = context.get(owner_of_task)
+        handle = Handle(callback, args, context)
+        (owner.ready if isinstance(owner, Owner) else self._ready).append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Timer:
+        return self.call_at(delay, callback, *args, context=context)  # when does not matter: its turn is in the script
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Timer:
+        owner = owner_of_task.get()
+        assert isinstance(owner, Owner), "only nodes set timers"
+        timer = Timer(when, callback, args, self, context)
+        owner.arm(timer)
+        return timer
+
+    def time(self) -> float:
+        owner = owner_of_task.get()
+        return owner.read() if isinstance(owner, Owner) else super().time()
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> SimTask[T]:
+        owner = owner_of_task.get()
+        number = owner.next_task() if isinstance(owner, Owner) else self.next_number()
+        return SimTask(coro, number, loop=self, name=name, context=context)
+
+    def play(self, handle: Handle | Timer) -> None:
+        """Run *handle* now. A sys.exit() is its task's exception, as on a real node."""
+        with suppress(SystemExit):
+            handle.run(self)
+
+    def play_all(self, owners: Sequence[Owner]) -> None:
+        """Play until all are through, or none can go on. Raises ReplayDiverged."""
+        with self._as_running_loop():
+            went_on = True
+            while went_on and any(owner.open for owner in owners):
+                went_on = False
+                for owner in owners:
+                    went_on |= owner.advance()
+
+    def end_all(self, owners: Sequence[Owner]) -> None:
+        """Cancel what is left, so that nothing is destroyed while it is pending."""
+        with self._as_running_loop():
+            for _ in range(100):  # a task may refuse once or twice; one that always does is left alone
+                left = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
+                for task in sorted(left, key=lambda task: task.number):
+                    task.cancel()
+                for owner in owners:
+                    for _ in range(len(owner.ready)):
+                        self.play(owner.ready.popleft())
+                if not left:
+                    return

@@ -1,0 +1,133 @@
+"""Plays a real run again, node by node in its recorded order: `replay_cluster` is its only door."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from simcluster.errors import Left, NodeFailed, PeerLost, ReplayDiverged, RunError
+from simcluster.intra_op import one_thread
+from simcluster.runs.record import NodeRecord, Recorder, RunRecord, kept_spans
+from simcluster_backends.sim.loop.suspended import owner_of_task
+from simcluster_backends.sim.replay.loop import ReplayLoop
+from simcluster_backends.sim.replay.node import ReplayedChannel, ReplayedNode
+from simcluster_backends.sim.replay.script import Script
+
+if TYPE_CHECKING:
+    from simcluster.experiment.job import ClusterJob
+    from simcluster.replays.order import Order
+
+
+@one_thread()
+def replay_cluster(job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
+    """*job*, of which *orders* has one for each node, by rank. Its times are those recorded.
+
+    Raises ReplayDiverged, naming node and event, where the code does not do what was recorded.
+    """
+    loop = ReplayLoop()  # type: ignore[abstract]
+    module, _, function = job.program.partition(":")
+    program = getattr(import_module(module), function)
+    scripts = [
+        Script(rank, name, order, loop.play) for rank, (name, order) in enumerate(zip(job.names, orders, strict=True))
+    ]
+    try:
+        for script, order in zip(scripts, orders, strict=True):
+            _put_on(loop, script, order, job, program, scripts)
+        loop.play_all(scripts)
+        _check_all_ended(scripts)
+    finally:
+        _end(loop, scripts)
+    records = [script.node.recorder.record for script in scripts]
+    elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
+    return RunRecord(records, elapsed_s, 0.0, _error(scripts))
+
+
+def _put_on(
+    loop: ReplayLoop, script: Script, order: Order, job: ClusterJob, program: Any, scripts: Sequence[Script]
+) -> None:
+    recorder = Recorder(script.rank, script.name, lambda: script.now_s, kept_spans(len(job.names)))
+    recorder.losses_are_planned = False
+    recorder.channel = ReplayedChannel(script, loop)
+    script.node = ReplayedNode(script, job.names, job.seed, recorder, loop, order.answers)
+    script.node.to = partial(_node, scripts)
+    script.node.on_step = job.on_progress
+    token = owner_of_task.set(script)
+    try:
+        script.root = loop.create_task(_live(program, script, job.config_json), name=f"rank {script.rank}")
+    finally:
+        owner_of_task.reset(token)
+
+
+async def _live(program: Any, script: Script, config_json: str) -> NodeRecord:
+    try:
+        record: NodeRecord = await program(script.node, script.node.recorder, config_json)
+    except Left:
+        return script.node.recorder.record
+    return record
+
+
+def _node(scripts: Sequence[Script], rank: int) -> ReplayedNode:
+    return scripts[rank].node
+
+
+def _check_all_ended(scripts: Sequence[Script]) -> None:
+    stuck = next((script for script in scripts if script.open), None)
+    if stuck is not None:
+        circle = _circle(stuck, scripts)
+        culprit = _culprit(circle)
+        others = (f"; {script.place} waits for {script.awaited}" for script in circle if script is not culprit)
+        raise culprit.parted(f"the record has {culprit.awaited}, which never comes{''.join(others)}")
+
+
+def _circle(script: Script, scripts: Sequence[Script]) -> list[Script]:
+    """Return the nodes that wait for each other and hold up *script*, or one that waits for no node that is left."""
+    chain, held_up = [script], {script.rank: script for script in scripts if script.open}
+    while (source := held_up.get(chain[-1].source)) is not None and source not in chain:
+        chain.append(source)
+    return chain[chain.index(source) :] if source is not None else chain[-1:]
+
+
+def _culprit(circle: Sequence[Script]) -> Script:
+    """Return the node of *circle* whose record is most likely wrong.
+
+    A node that keeps to its record has sent all that was received from it before the event that it waits for. So the
+    culprit waits for the latest event, by one clock. The fastest messages there and back tell how far two clocks are
+    apart, but not to the last microsecond; so nodes with callbacks left go first, and the error names the others, too.
+    """
+    ahead_s = [0.0]
+    for one, other in pairwise(circle):
+        ahead_s.append(ahead_s[-1] + _ahead_s(other, one))
+    due_s = {script.rank: script.due_s - ahead for script, ahead in zip(circle, ahead_s, strict=True)}
+    return max(circle, key=lambda script: (bool(script.ready), due_s[script.rank]))
+
+
+def _ahead_s(one: Script, other: Script) -> float:
+    """By how much the clock of *one* is ahead, if a message takes as long there as back."""
+    there, back = other.node.fastest_s.get(one.rank), one.node.fastest_s.get(other.rank)
+    return 0.0 if there is None or back is None else (back - there) / 2
+
+
+def _error(scripts: Sequence[Script]) -> RunError | None:
+    """What the run died of, if it did: a failure rather than a loss that came of one."""
+    ended = [script for script in scripts if script.root.done() and not script.root.cancelled()]
+    failed = [(script, script.root.exception()) for script in ended]
+    found = [(script, error) for script, error in failed if error is not None]
+    for script, error in found:
+        if isinstance(error, ReplayDiverged):
+            raise error
+        if not isinstance(error, PeerLost):
+            return NodeFailed(script.rank, script.name, "".join(traceback.format_exception(error)))
+    return next((error for _, error in found if isinstance(error, PeerLost)), None)
+
+
+def _end(loop: ReplayLoop, scripts: Sequence[Script]) -> None:
+    """Nothing is destroyed while it is pending."""
+    loop.end_all(scripts)
+    for script in scripts:
+        if script.root.done() and not script.root.cancelled():
+            script.root.exception()  # seen: it is part of the outcome
+    loop.close()

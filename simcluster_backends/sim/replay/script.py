@@ -1,0 +1,224 @@
+"""A node that does what was recorded of a real one: when each of its callbacks runs, and what reaches it in between.
+
+What has not come yet is waited for, whatever the clock says. Where code and record part, `ReplayDiverged` says so. The
+callbacks of a node are one queue, first in, first out, here as on the real loop. So a record that says after how
+many of them an event took effect puts it back exactly where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from simcluster.errors import ENDED, ReplayDiverged
+from simcluster.replays.order import WORDS, Kind, Order
+from simcluster_backends.common.inbox import fail
+from simcluster_backends.sim.loop.clock import Alarm
+from simcluster_backends.sim.replay.loop import Owner
+
+if TYPE_CHECKING:
+    from simcluster_backends.sim.loop.event_loop import Handle, SimTask, Timer
+    from simcluster_backends.sim.replay.node import ReplayedNode
+
+
+MOST_GUESSED = 1_000_000
+"""Callbacks of a node that was lost before it had handed in all of its order."""
+
+
+class Script(Owner):
+    """The *order* of the node of *rank*; *play* runs a callback now. Its `node` and `root` task are set later."""
+
+    node: ReplayedNode
+    root: SimTask[Any]
+
+    def __init__(self, rank: int, name: str, order: Order, play: Callable[[Handle | Timer], None]) -> None:
+        self.rank, self.name = rank, name
+        self.ready: deque[Handle | Timer] = deque()
+        self.timers: dict[int, Timer] = {}
+        self.asides: dict[int, asyncio.Future[Any]] = {}
+        self.executed = 0
+        self.now_s = 0.0
+        self._broken: ReplayDiverged | None = None
+        self._play, self._order = play, order
+        self._position = self._reasons = self._digests = self._reads = self._tasks = self._armed = 0
+
+    # what the loop asks
+
+    def next_task(self) -> int:
+        self._tasks += 1
+        return self._tasks - 1  # 0 is the program itself
+
+    def arm(self, timer: Timer) -> None:
+        self._armed += 1
+        timer.alarm = Alarm(self.ready.append, timer)  # never called: its turn is in the order
+        self.timers[self._armed] = timer
+
+    def read(self) -> float:
+        reads = self._order.answers.reads
+        if self._reads == len(reads) and not self._order.whole:
+            return reads[-1] if reads else self.now_s
+        if self._reads == len(reads):
+            self._broken = self.parted(f"it asks for the time once more than the {len(reads)} times recorded")
+            raise self._broken
+        self._reads += 1
+        return reads[self._reads - 1]
+
+    # what whoever plays all nodes asks
+
+    def advance(self) -> bool:
+        counts, begun, guessed = self._order.events.counts, (self.executed, self._position), False
+        while not self.root.done():
+            due = counts[self._position] if self._position < len(counts) else None
+            if due is not None and due <= self.executed:
+                if due < self.executed:
+                    raise self.parted(f"the record has {self.awaited} after {due} callbacks, and {self.executed} ran")
+                if not self._apply():
+                    break
+            elif self.ready:
+                self._run_next()
+                if self._broken is not None:  # raised there, but the node's code may have caught it
+                    raise self._broken
+            elif due is None and not self._order.whole:
+                if guessed or not self._guess():
+                    break  # one guess a turn: it may well go on for ever
+                guessed = True
+            else:
+                recorded = f"has {self.awaited} only after {due}" if due is not None else "ends"
+                raise self.parted(f"nothing is left to do after {self.executed} callbacks, and the record {recorded}")
+        if self.root.done() and self._order.whole:
+            self._check_end()
+        return guessed or (self.executed, self._position) != begun
+
+    @property
+    def open(self) -> bool:
+        return self._order.whole and not self.root.done()
+
+    @property
+    def awaited(self) -> str:
+        """The next event, in words."""
+        events = self._order.events
+        if self._position == len(events.kinds):
+            return "nothing more"
+        return WORDS[Kind(events.kinds[self._position])].format(events.numbers[self._position])
+
+    @property
+    def source(self) -> int:
+        """The rank whose message the node waits for; nothing else stops one that is still open."""
+        return self._order.events.numbers[self._position]
+
+    @property
+    def due_s(self) -> float:
+        """When the next event took effect in the real run."""
+        return self._order.events.times_s[self._position]
+
+    @property
+    def place(self) -> str:
+        """The node and its next event, in words."""
+        return f"rank {self.rank} ({self.name}), {self._event}"
+
+    def parted(self, how: str) -> ReplayDiverged:
+        return ReplayDiverged(self.rank, self.name, self._event, how)
+
+    # inside
+
+    @property
+    def _event(self) -> str:
+        return f"event {self._position + 1}, step {self.node.recorder.record.steps}"
+
+    def _run_next(self) -> None:
+        if self.ready[0].cancelled():
+            self.ready.popleft()
+            return
+        recorded = self._order.callbacks
+        if recorded is not None and self.executed >= recorded:
+            raise self.parted(f"it goes on after the {recorded} callbacks with which it ended")
+        if recorded is None and self.executed >= MOST_GUESSED:
+            raise self.parted(f"it was lost, and without its record it goes on and on: {MOST_GUESSED} callbacks")
+        self.executed += 1
+        self._play(self.ready.popleft())
+
+    def _check_end(self) -> None:
+        if self._position < len(self._order.events.kinds):
+            raise self.parted(f"it has ended, and the record goes on with {self.awaited}")
+        if self.executed != self._order.callbacks:
+            raise self.parted(f"it has ended after {self.executed} callbacks, and the record {self._order.callbacks}")
+
+    def _apply(self) -> bool:
+        """Lets the next event take effect; False if what it needs of another node is not here yet."""
+        events = self._order.events
+        kind, number = Kind(events.kinds[self._position]), events.numbers[self._position]
+        node = self.node
+        if kind is Kind.MESSAGE:
+            message = node.arrived(number, events.digests[self._digests])
+            if message is None:
+                return False
+            self._digests += 1
+            self._passed()
+            node.inbox.put(message)
+            return True
+        self._passed()
+        if kind is Kind.ENDED:
+            node.inbox.lose(number, ENDED)
+        elif kind is Kind.LOST:
+            node.inbox.lose(number, self._reason())
+        elif kind is Kind.LEFT:
+            self._pending(node.sends, number).set_result(None)
+        elif kind is Kind.FAILED:
+            fail(self._pending(node.sends, number), ConnectionResetError(self._reason()))
+        elif kind is Kind.COMPUTED:
+            node.complete(number)
+        elif kind is Kind.TIMER:
+            self._fire(number)
+        elif kind is Kind.ASIDE:
+            self._pending(self.asides, number).set_result(None)
+        elif kind is Kind.TOLD:
+            node.recorder.told_to_leave = True
+        else:
+            self.root.cancel()
+        return True
+
+    def _guess(self) -> bool:
+        """One more event than a node that was lost had handed in: whatever may come next, in a fixed order.
+
+        Whether that was so, the checksums of what others have of it tell.
+        """
+        node = self.node
+        waiting = {number: future for number, future in node.sends.items() if not future.done()}
+        message = next((found for peer in node.streams if (found := node.arrived(peer)) is not None), None)
+        if message is not None:
+            node.inbox.put(message)
+        elif (piece := node.first_piece()) is not None:
+            node.complete(piece)
+        elif waiting:
+            node.sends.pop(min(waiting)).set_result(None)
+        elif asides := [number for number, future in self.asides.items() if not future.done()]:
+            self.asides.pop(asides[0]).set_result(None)
+        elif timers := [number for number, timer in self.timers.items() if not timer.cancelled()]:
+            self._fire(timers[0])
+        else:
+            return False
+        return True
+
+    def _passed(self) -> None:
+        self.now_s = self._order.events.times_s[self._position]
+        self._position += 1
+
+    def _reason(self) -> str:
+        self._reasons += 1
+        return self._order.answers.reasons[self._reasons - 1]
+
+    def _pending(self, futures: dict[int, asyncio.Future[Any]], number: int) -> asyncio.Future[Any]:
+        future = futures.pop(number, None)
+        if future is None or future.done():
+            self._position -= 1
+            raise self.parted(f"the record has {self.awaited}, and the node waits for no such thing")
+        return future
+
+    def _fire(self, number: int) -> None:
+        timer = self.timers.pop(number, None)
+        if timer is None or timer.cancelled():
+            self._position -= 1
+            raise self.parted(f"the record has {self.awaited}, and the node has set none")
+        self._play(timer)

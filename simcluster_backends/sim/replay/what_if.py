@@ -1,0 +1,62 @@
+"""A simulated run whose work takes as long as it took on real nodes: order and network are simulated."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from simcluster.forwarding import Forwarding
+from simcluster.transport import Cost
+from simcluster_backends.common.arguments import name_of
+from simcluster_backends.sim import run_cluster
+from simcluster_backends.sim.devices import DeviceModel
+
+if TYPE_CHECKING:
+    from simcluster.experiment.job import ClusterJob
+    from simcluster.runs.record import RunRecord
+
+T = TypeVar("T")
+Pieces = Sequence[tuple[str, float]]
+"""What ran on one node, in order: the name of each piece of work, and how many seconds it took."""
+
+
+def run_recorded(job: ClusterJob, pieces: Sequence[Pieces]) -> RunRecord:
+    """Run *job*, the n-th piece of each name taking as long as the n-th in its rank's *pieces*.
+
+    Where there are more than were recorded, they take the mean of their name; where none was, what the model says.
+    """
+    return run_cluster(job, Named, lambda rank, model: RecordedDevice(model, pieces[rank]))
+
+
+class RecordedDevice(DeviceModel):
+    """A device in place of *model*: the kind of a cost names the work, and its time has all that slowed it down."""
+
+    def __init__(self, model: DeviceModel, pieces: Pieces) -> None:
+        self.faults = ()
+        self._model, self._modelled = model, False
+        self._left: dict[str, deque[float]] = {}
+        for name, took_s in pieces:
+            self._left.setdefault(name, deque()).append(took_s)
+        self._mean_s = {name: fmean(took_s) for name, took_s in self._left.items()}
+
+    def start(self, cost: Cost, now_s: float) -> float:
+        left = self._left.get(cost.kind)
+        self._modelled = left is None
+        if left is None:
+            return self._model.start(cost, now_s)
+        return left.popleft() if left else self._mean_s[cost.kind]
+
+    def stop(self, now_s: float) -> None:
+        if self._modelled:
+            self._model.stop(now_s)
+
+
+class Named(Forwarding):
+    """A node that tells its device which work it does."""
+
+    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
+        named = replace(cost, kind=name_of(work)) if isinstance(cost, Cost) else cost
+        return await super().compute(work, *args, cost=named, **kwargs)

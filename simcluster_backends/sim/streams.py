@@ -1,0 +1,117 @@
+"""The streams between the nodes of a cluster, made when first used, and the balance of their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from simcluster_backends.sim.gate import Gate
+from simcluster_backends.sim.stream import Endpoint, Stream
+
+if TYPE_CHECKING:
+    from simcluster.fault_plans.kinds import Fault
+    from simcluster_backends.sim.loop.clock import Clock
+    from simcluster_backends.sim.membership import Membership
+    from simcluster_backends.sim.network.flows import Network
+    from simcluster_backends.sim.network.routes import Routes
+
+
+class End(Endpoint, Protocol):
+    """A node that deals with one incarnation of each of the others."""
+
+    def known(self, rank: int) -> int: ...
+
+
+class Streams:
+    """*ends* has the present incarnation of each rank. *gated* is whether faults may close or break streams.
+
+    *on_stream* is called with each new stream, *on_drop* with the fault and the size of each message that is dropped.
+    """
+
+    def __init__(
+        self, clock: Clock, network: Network, routes: Routes, membership: Membership, ends: Sequence[End], limit_B: int
+    ) -> None:
+        self.gated = False
+        self.on_stream: Callable[[Stream], object] = lambda stream: None
+        self.on_drop: Callable[[Fault | None, int], None] = lambda fault, size_bytes: None
+        self.limit_B = limit_B
+        self._clock, self._network, self._routes = clock, network, routes
+        self._membership, self._ends = membership, ends
+        self._streams: dict[tuple[int, int], Stream] = {}
+        self._former: dict[int, list[End]] = {}  # earlier incarnations, by rank
+        self._retired: list[Stream] = []  # from and to them
+        self._unaccepted: dict[tuple[int, int], Stream] = {}  # from new ones whose peers deal with old ones
+
+    def of(self, source: int, to: int) -> Stream:
+        """Return the stream between the present incarnations of two ranks."""
+        key = (source, to)
+        stream = self._streams.get(key)
+        if stream is None:
+            receiver = self._ends[to]
+            stream = self._streams[key] = self._make(self._ends[source], receiver)
+            if to not in self._membership.departed and receiver.known(source) != self._membership.incarnation(source):
+                stream.stop()  # until the receiver deals with this incarnation
+                self._unaccepted[key] = stream
+            self.on_stream(stream)
+        return stream
+
+    def to_incarnation(self, source: int, to: int, incarnation: int) -> Stream:
+        """Return a stream to *incarnation* of *to*; to one that is over, it drops every message."""
+        if incarnation == self._membership.incarnation(to):
+            return self.of(source, to)
+        stream = self._make(self._ends[source], self._former[to][incarnation])
+        self._retired.append(stream)
+        self.on_stream(stream)
+        return stream
+
+    def used(self) -> Iterable[Stream]:
+        """Return the streams of present incarnations, in order of first use."""
+        return self._streams.values()
+
+    def retire(self, rank: int) -> None:
+        """The present incarnation of *rank* is over, and another one takes its place."""
+        self._former.setdefault(rank, []).append(self._ends[rank])
+        for key in [key for key in self._streams if rank in key]:
+            self._retired.append(self._streams.pop(key))
+            self._unaccepted.pop(key, None)
+
+    def accept(self, rank: int, by: int) -> None:
+        """*by* deals with the present incarnation of *rank* from now on, and with none before."""
+        for stream in self._retired:
+            if (stream.sender.rank, stream.receiver.rank) == (rank, by):
+                stream.break_for(stream.sender.killed_by)
+        self._open(rank, by)
+
+    def drain(self, rank: int) -> None:
+        """*rank* is gone: what new incarnations send it arrives, and is dropped there."""
+        for source in [source for source, to in self._unaccepted if to == rank]:
+            self._open(source, rank)
+
+    def check_balance(self) -> None:
+        """Assert that all bytes that the recorders say were sent have arrived, are under way or were dropped."""
+        known_B: dict[tuple[int, int], int] = {}
+        for stream in [*self._streams.values(), *self._retired]:
+            way = (stream.sender.rank, stream.receiver.rank)
+            known_B[way] = known_B.get(way, 0) + stream.arrived_B + stream.under_way_B + stream.dropped_B
+        for end in self._ends:
+            for to, (_, sent_B) in end.recorder.record.sent_to.items():
+                found_B = known_B.pop((end.rank, to), 0)
+                assert sent_B == found_B, f"{end.name} sent {sent_B} B to rank {to}, and {found_B} B are accounted for"
+        assert not any(known_B.values()), f"bytes that no node sent: {known_B}"
+
+    def _make(self, sender: End, receiver: End) -> Stream:
+        return Stream(
+            self._clock,
+            self._network,
+            sender,
+            receiver,
+            self._routes.way(sender.name, receiver.name),
+            limit_B=self.limit_B,
+            on_drop=self.on_drop,
+            gate=Gate() if self.gated else None,
+        )
+
+    def _open(self, source: int, to: int) -> None:
+        stream = self._unaccepted.pop((source, to), None)
+        if stream is not None:
+            stream.go_on()

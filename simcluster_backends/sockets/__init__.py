@@ -1,0 +1,55 @@
+"""Real TCP between processes: `run_cluster` is what `--backend sockets` calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from simcluster.interrupts import Cancellable, CtrlC
+from simcluster_backends.sockets.wire.keys import OPEN_KEY, generate_key, read_key, write_key
+
+if TYPE_CHECKING:
+    from simcluster.experiment.job import ClusterJob
+    from simcluster.runs.record import RunRecord
+
+__all__ = ["OPEN_KEY", "generate_key", "join", "read_key", "run_cluster", "write_key"]
+
+
+def run_cluster(job: ClusterJob) -> RunRecord:
+    """Runs *job* to its end; no process of it is left when this returns or raises, whatever happens.
+
+    A run that fails has `error` set in its record: PeerLost, NodeFailed, NeverFinished or another RunError.
+    Raises UsageError, with everything that is wrong with the request, before anything is started;
+    KeyboardInterrupt after everything has been ended. May be called where a loop runs, as in a notebook: it
+    then waits for a thread.
+    """
+    from simcluster_backends.sockets.launcher.launcher import run_job
+    from simcluster_backends.sockets.launcher.settings import read_options
+
+    options, key = read_options(job)
+    run = Cancellable(run_job(job, options, key))
+    with CtrlC(run.cancel):
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(run.run())
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, run.run()).result()
+
+
+def join(
+    name: str,
+    rendezvous: str,
+    key: bytes,
+    listen: str = "127.0.0.1:0",
+    *,
+    files: str | None = None,
+    tls: str | None = None,
+    on_left: Callable[[], object] = lambda: None,
+) -> int:
+    """Runs as node *name* of the run at *rendezvous*: see simcluster_backends.sockets.node.process."""
+    from simcluster_backends.sockets.node import process as node
+
+    return node.join(name, rendezvous, key, listen, files=files, tls=tls, on_left=on_left)

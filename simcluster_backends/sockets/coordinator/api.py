@@ -1,0 +1,132 @@
+"""The calls as HTTP, each a line: what they mean is the desk's affair, and who may make them the guard's.
+
+Nothing changes by a GET.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import Field
+
+from simcluster import __version__
+from simcluster.watching.board import RunInfo, Telemetry, Words
+from simcluster_backends.sockets.coordinator import dashboard
+from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, Desk, Full, Gone, Unknown
+from simcluster_backends.sockets.coordinator.guard import App, Guard
+
+SAID, SAID_CHARACTERS = 5, 200
+"""Of all that is wrong with a request."""
+
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME)]
+
+
+class Arrival(Words):
+    """A worker, and where others reach it."""
+
+    name: Name
+    address: Annotated[str, Field(max_length=300)] = ""
+
+
+class Goodbye(Words):
+    """Said by the worker itself once it is *gone*; a caller without that asks the worker to leave."""
+
+    gone: bool = False
+
+
+class Outcome(Words):
+    """How a run ended; *error* is empty if well."""
+
+    error: Annotated[str, Field(max_length=20_000)] = ""
+
+
+def make_api(desk: Desk, token: str, hosts: Collection[str]) -> App:
+    """The service as an ASGI application that answers only to the names *hosts* and to who has *token*."""
+    api = FastAPI(title="simcluster coordinator", version=__version__, docs_url=None, redoc_url=None)
+    api.add_exception_handler(RequestValidationError, _refuse)
+    _add_calls_of_workers(api, desk)
+    _add_calls_of_launchers(api, desk)
+    _add_questions(api, desk)
+    return Guard(api, token, hosts, open_=(dashboard.PATH,))
+
+
+async def _refuse(request: Request, error: Exception) -> JSONResponse:
+    """Say in a sentence what is wrong. What was found is left out: it may be large, or no JSON."""
+    assert isinstance(error, RequestValidationError)
+    first = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}"[:SAID_CHARACTERS] for one in error.errors()[:SAID]]
+    return JSONResponse({"detail": "; ".join(first)}, 422)
+
+
+def _add_calls_of_workers(api: FastAPI, desk: Desk) -> None:
+    @api.post("/workers")
+    def register(arrival: Arrival) -> dict[str, Any]:
+        try:
+            return desk.register(arrival.name, arrival.address)
+        except Full:
+            raise HTTPException(409, "there are as many workers as there may be") from None
+
+    @api.post("/workers/{name}/heartbeat")
+    def heartbeat(name: Name) -> dict[str, Any]:
+        return desk.heartbeat(name)
+
+    @api.post("/workers/{name}/leave")
+    def leave(name: Name, goodbye: Goodbye | None = None) -> dict[str, Any]:
+        if goodbye is not None and goodbye.gone:
+            return desk.leave(name)
+        try:
+            return desk.ask_to_leave(name)
+        except Unknown:
+            raise HTTPException(404, f"no worker is called {name}: GET /status has their names") from None
+        except Gone as error:
+            raise HTTPException(409, f"{name} {error}") from None
+
+
+def _add_calls_of_launchers(api: FastAPI, desk: Desk) -> None:
+    @api.post("/runs")
+    def begin(run: RunInfo) -> dict[str, Any]:
+        if len(run.nodes) > MOST_WORKERS:
+            raise HTTPException(400, f"found {len(run.nodes)} nodes, expected at most {MOST_WORKERS}")
+        if wrong := [name for name in run.nodes if not re.fullmatch(NAME, name)]:
+            raise HTTPException(400, f"found the node {wrong[0][:80]!r}, expected a name as in {NAME}")
+        if len(set(run.nodes)) < len(run.nodes):
+            raise HTTPException(400, "found a node twice, expected a different name for each")
+        return desk.begin(run)
+
+    @api.post("/runs/end")
+    def end(outcome: Outcome) -> dict[str, Any]:
+        return desk.end(outcome.error)
+
+    @api.post("/telemetry")
+    def telemetry(telemetry: Telemetry) -> dict[str, Any]:
+        if len(telemetry.nodes) > MOST_WORKERS:
+            raise HTTPException(400, f"found {len(telemetry.nodes)} nodes, expected at most {MOST_WORKERS}")
+        return desk.telemetry(telemetry)
+
+
+def _add_questions(api: FastAPI, desk: Desk) -> None:
+    @api.api_route(dashboard.PATH, methods=["GET", "HEAD"], include_in_schema=False)
+    def page() -> HTMLResponse:
+        return HTMLResponse(dashboard.page(), headers=dashboard.headers())
+
+    @api.get("/training/ready")
+    def ready(min_workers: Annotated[int, Query(ge=1, le=1_000_000)] = 1) -> dict[str, Any]:
+        return desk.ready(min_workers)
+
+    @api.get("/status")
+    def status() -> JSONResponse:
+        return JSONResponse(desk.status())
+
+    @api.get("/history")
+    def history(after_s: float = -1.0) -> JSONResponse:
+        return JSONResponse(desk.history(after_s))
+
+    @api.get("/metrics")
+    def metrics() -> Response:
+        return Response(desk.prometheus(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,104 @@
+"""Calls a coordinator from a launcher or a node, with Python's own HTTP and nothing else."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+from simcluster.errors import Problem, RunError, UsageError
+from simcluster_backends.sockets.net.addresses import is_loopback
+from simcluster_backends.sockets.net.tls import COORDINATOR, in_words, names_in, trust
+
+CALL_S = 5.0
+ANSWER_LIMIT_BYTES = 16 * 1024**2
+IN_CLEAR = "https:// and --tls FOLDER, a tunnel to loopback, or --plain-http: anybody on the path could read the token"
+
+
+class NoAnswer(RunError):
+    """Nobody answers there, or not yet."""
+
+
+class NotAllowed(RunError):
+    """No call will be answered: another token, name or kind of HTTP, or no certificate of a coordinator."""
+
+    def __init__(self, url: str, found: str, expected: str) -> None:
+        self.found, self.expected = f"{url}, {found}", expected
+        super().__init__(f"the coordinator: found {self.found}, expected {expected}")
+
+
+REFUSALS = {
+    401: ("which does not take this token", "the token that it was started with"),
+    421: ("which has another name", "a name of its own, or --allow-host with this one where it is started"),
+    426: ("which does not speak plain HTTP", "https:// and --tls FOLDER"),
+}
+
+
+class Client:
+    """A coordinator at *url* ("https://host:port" or "http://host:port"), called with *token*.
+
+    Over https it has to show a coordinator's certificate of the authority in the folder *tls*, before it is told
+    anything. Raises UsageError for another kind of URL, and for http that leaves this machine unless that is
+    *plain_http*.
+    """
+
+    def __init__(self, url: str, token: str, *, tls: str | None = None, plain_http: bool = False) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.username:
+            raise UsageError(Problem("coordinator", repr(url), "https://HOST:PORT or http://HOST:PORT"))
+        if parts.scheme == "http" and not plain_http and not is_loopback(parts.hostname):
+            raise UsageError(Problem("coordinator", url, IN_CLEAR))
+        if parts.scheme == "https" and tls is None:
+            raise UsageError(Problem("coordinator", url, "--tls FOLDER, too, whose ca.pem says who it has to be"))
+        self.url, self._host, self._port = url, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+        self._trust = trust(Path(tls)) if parts.scheme == "https" and tls is not None else None
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def get(self, path: str, **parameters: object) -> Any:
+        query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
+        return self._call("GET", path + query, None)
+
+    def post(self, path: str, content: object = None) -> Any:
+        return self._call("POST", path, json.dumps(content if content is not None else {}, allow_nan=False))
+
+    def _call(self, method: str, path: str, body: str | None) -> Any:
+        """The answer. Raises NoAnswer, NotAllowed, or RunError for any other refusal."""
+        connection = self._connection()
+        try:
+            connection.connect()
+            self._believe(connection)
+            connection.request(method, path, body, self._headers)
+            answer = connection.getresponse()
+            content = answer.read(ANSWER_LIMIT_BYTES)
+        except ssl.SSLError as error:
+            expected = "a coordinator with --tls and a certificate of the authority in --tls FOLDER here"
+            raise NotAllowed(self.url, in_words(error), expected) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise NoAnswer(f"no answer from the coordinator at {self.url}: {error or type(error).__name__}") from None
+        finally:
+            connection.close()
+        words = content[:500].decode(errors="replace").strip()
+        if answer.status in REFUSALS:
+            raise NotAllowed(self.url, *REFUSALS[answer.status])
+        if answer.status != 200:
+            raise RunError(f"the coordinator at {self.url} says {answer.status} to {method} {path}: {words}")
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise RunError(f"{self.url} is no coordinator: it answers {words[:80]!r}") from None
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._trust is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=CALL_S)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=CALL_S, context=self._trust)
+
+    def _believe(self, connection: http.client.HTTPConnection) -> None:
+        """Raises NotAllowed if somebody else of the same authority answers, a node for instance."""
+        if isinstance(connection.sock, ssl.SSLSocket) and COORDINATOR not in (
+            names := names_in(connection.sock.getpeercert())
+        ):
+            found = f"which shows the certificate of {', '.join(sorted(names)) or 'nobody'}"
+            raise NotAllowed(self.url, found, "that of a coordinator")

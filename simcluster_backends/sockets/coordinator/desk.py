@@ -1,0 +1,172 @@
+"""The desk where all calls meet: the membership, the board of the run, and one lock around both."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from simcluster.watching.board import Board, RunInfo, Telemetry, plain
+from simcluster_backends.sockets.coordinator.membership import PRESENT, Membership, State
+from simcluster_backends.sockets.coordinator.status import prometheus, status
+
+MOST_WORKERS = 4096
+_NOT_THERE = {
+    State.EXPECTED: "is expected, and has not come yet",
+    State.LOST: "is lost",
+    State.LEFT: "has left already, or ended",
+}
+
+
+class Full(Exception):
+    """There are as many workers as there may be."""
+
+
+class Unknown(Exception):
+    """No worker has that name."""
+
+
+class Gone(Exception):
+    """A worker that cannot leave, since it is not there; the words say why."""
+
+
+class Desk:
+    """*now* is a clock that never goes back, in seconds. Every method may be called from any thread."""
+
+    def __init__(self, dead_s: float, now: Callable[[], float]) -> None:
+        self._now, self._lock = now, threading.Lock()
+        self._membership = Membership(dead_s)
+        self._board: Board | None = None
+        self._told_s = 0.0  # when a launcher was last heard of
+        self._leaving: set[str] = set()  # workers that were asked to leave, and have not yet
+
+    # workers
+
+    def register(self, name: str, address: str) -> dict[str, Any]:
+        """*name* is there; returns its rank, if it has one, and how often to be heard of. Raises Full."""
+        with self._lock:
+            membership = self._alive()
+            if name not in membership.workers and len(membership.workers) >= MOST_WORKERS:
+                raise Full
+            self._leaving.discard(name)
+            worker = membership.register(name, self._now(), address)
+            return {"name": name, "rank": worker.rank, "state": worker.state.value, **self._terms()}
+
+    def heartbeat(self, name: str) -> dict[str, Any]:
+        """Whether *name* is known: one that is not has to register. And whether it is to leave, if no run has it."""
+        with self._lock:
+            membership = self._alive()
+            known = membership.heartbeat(name, self._now())
+            asked = name in self._leaving and not membership.takes_part(name)
+            return {"known": known, "leave": asked, **self._terms()}
+
+    def leave(self, name: str) -> dict[str, Any]:
+        """Count *name* out at once: it says itself that it is gone."""
+        with self._lock:
+            self._leaving.discard(name)
+            return {"left": self._alive().leave(name), **self._terms()}
+
+    def ask_to_leave(self, name: str) -> dict[str, Any]:
+        """Have *name* asked to leave, by its run's launcher or at its next heartbeat.
+
+        It has not left yet: `status` says when it has. Raises Unknown or Gone.
+        """
+        with self._lock:
+            worker = self._alive().workers.get(name)
+            if worker is None:
+                raise Unknown
+            if worker.state not in PRESENT:
+                raise Gone(_NOT_THERE[worker.state])
+            self._leaving.add(name)
+            return {"left": False, "leaving": True, **self._terms()}
+
+    # a launcher
+
+    def begin(self, run: RunInfo) -> dict[str, Any]:
+        """A run begins to gather its nodes: their ranks are those of its list until it ends."""
+        with self._lock:
+            ranks = self._alive().begin(self._now(), run.nodes)
+            self._board, self._told_s = Board(run), self._now()
+            return {"ranks": ranks, **self._terms()}
+
+    def telemetry(self, telemetry: Telemetry) -> dict[str, Any]:
+        """How far the run is. Its launcher hears of its nodes, so no other caller has to. Returns who is to leave."""
+        with self._lock:
+            membership, now_s = self._alive(), self._now()
+            self._told_s = now_s
+            for node in telemetry.nodes:
+                known = membership.workers.get(node.name)
+                if known is None or node.state == "expected":
+                    continue
+                if node.state in ("lost", "ended") and node.name in self._leaving:
+                    self._leaving.discard(node.name)
+                    membership.leave(node.name)
+                elif node.state == "lost":
+                    membership.lose(node.name)
+                elif node.state == "ended":
+                    membership.leave(node.name)
+                elif known.state is not State.ALIVE:
+                    membership.register(node.name, now_s)
+                else:
+                    membership.heartbeat(node.name, now_s)
+            if self._board is not None:
+                self._board.add(telemetry)
+            leaving = sorted(name for name in self._leaving if membership.takes_part(name))
+            return {"leave": leaving, **self._terms()}
+
+    def end(self, error: str = "") -> dict[str, Any]:
+        """The run is over."""
+        with self._lock:
+            self._alive().end()
+            if self._board is not None:
+                self._board.end(error)
+            return self._terms()
+
+    # whoever asks
+
+    def ready(self, min_workers: int) -> dict[str, Any]:
+        """Who is there, by rank, whether they are enough, and the run that gathers or goes on, if one does."""
+        with self._lock:
+            membership, board = self._alive(), self._board
+            alive = membership.alive()
+            workers = [{"name": w.name, "worker_id": w.name, "rank": w.rank, "address": w.address} for w in alive]
+            return {
+                "ready": membership.ready(min_workers),
+                "active_workers": len(alive),
+                "min_workers": min_workers,
+                "workers": workers,
+                "run": board.run.model_dump() | {"state": board.state} if board is not None and board.goes_on else None,
+                **self._terms(),
+            }
+
+    def status(self) -> dict[str, Any]:
+        with self._lock:
+            return status(self._alive(), self._board, self._now())
+
+    def history(self, after_s: float) -> list[dict[str, Any]]:
+        """The moments of the run that are kept, later than *after_s* by its clock."""
+        with self._lock:
+            kept = self._board.history if self._board is not None else []
+            found: list[dict[str, Any]] = plain([moment for moment in kept if moment["elapsed_s"] > after_s])
+            return found
+
+    def prometheus(self) -> bytes:
+        return prometheus(self.status())
+
+    def _alive(self) -> Membership:
+        """The membership, without those of whom nothing was heard for too long; a run without a launcher has ended."""
+        now_s, board = self._now(), self._board
+        self._membership.expire(now_s)
+        if board is not None and board.goes_on and now_s - self._told_s > self._membership.dead_s:
+            board.end(f"its launcher was silent for {self._membership.dead_s:g} s")
+            self._membership.end()
+        return self._membership
+
+    def _terms(self) -> dict[str, Any]:
+        membership = self._membership
+        return {
+            "epoch": membership.epoch,
+            "running": membership.running,
+            "dead_s": membership.dead_s,
+            "heartbeat_s": membership.dead_s / 5,
+        }

@@ -1,0 +1,162 @@
+"""How long the service listens to somebody who does not come to the point, and how many of them at once.
+
+Uvicorn itself waits for ever for a request that is begun, and for a body that nobody wants any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from simcluster_backends.sockets.net.addresses import show_endpoint
+from simcluster_backends.sockets.net.frank import noting
+from simcluster_backends.sockets.net.tls import in_words
+
+ASK_S = 5.0
+"""Until the head of a request is whole: since it connected, or since the last answer."""
+
+ANSWER_S = 30.0
+"""Until a request is answered, its body and the way back included: those of who has the token may be long."""
+
+ASKING_LIMIT = 64
+"""Connections that have not asked anything yet. When one more comes the oldest is dropped: whoever means well has asked
+long before, so strangers in whatever number keep nobody out.
+"""
+
+LOGGED = 5
+
+
+class Few(logging.Filter):
+    """Of what strangers do only the first times are logged, and then powers of ten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno > logging.WARNING:
+            return True
+        self.count += 1
+        if self.count == LOGGED:
+            record.msg = f"{record.msg} (more are only counted)"
+        elif self.count > LOGGED:
+            record.msg = f"{record.msg} ({self.count} so far)"
+        return self.count <= LOGGED or str(self.count).strip("0") == "1"
+
+
+class Patient(H11Protocol):
+    """A connection that is dropped when its time is up. Made into a service's own class by `patient_protocol`."""
+
+    asking: dict[Patient, None]
+    few: logging.Logger
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.logger = self.few
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self in self.asking and self._is_answered:
+            self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.asking.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def _is_answered(self) -> bool:
+        """Whether there is a request whose answer is not complete."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        """From now on for what comes next: a request, or its answer."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self.asking.pop(self, None)
+        if not self._is_answered:
+            self.asking[self] = None
+            if len(self.asking) > ASKING_LIMIT:
+                oldest = next(iter(self.asking))
+                del self.asking[oldest]  # its end is told later, and the next one may come before that
+                oldest.drop()
+        self._deadline = self.loop.call_later(ANSWER_S if self._is_answered else ASK_S, self.drop)
+
+    def drop(self) -> None:
+        """End the connection at once, whatever the other end does."""
+        self.transport.abort()
+
+
+class Secured(Patient):
+    """The same over TLS, whose handshake is a part of coming to the point.
+
+    A server that is given a context would begin that handshake with any number of strangers, and wait for a minute.
+    """
+
+    secure: ssl.SSLContext
+    _early = b""  # what came with the end of the handshake
+    _is_secure = False
+    _securing: asyncio.Task[None] | None = None
+    _tcp: asyncio.Transport | None = None
+
+    def drop(self) -> None:
+        """End TLS and, below it, TCP: TLS that has been ended once does not pass an end on."""
+        super().drop()
+        if self._tcp is not None:
+            self._tcp.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = self._tcp = transport
+        transport.pause_reading()  # what comes is for TLS, which begins in the loop's next turn
+        self._wait()
+        self._securing = self.loop.create_task(self._secure(transport))
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_secure:
+            super().data_received(data)
+        else:
+            self._early += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._securing is not None:
+            self._securing.cancel()
+        super().connection_lost(exc)
+
+    async def _secure(self, transport: asyncio.Transport) -> None:
+        secured: Any = None
+        with noting() as refusal:
+            try:
+                secured = await self.loop.start_tls(
+                    transport, self, self.secure, server_side=True, ssl_handshake_timeout=ASK_S
+                )
+            except OSError as error:
+                why = refusal.error or error
+                words = in_words(why) if isinstance(why, ssl.SSLError) else str(why) or type(why).__name__
+                self.few.warning("dropped %s: %s", show_endpoint(*transport.get_extra_info("peername")[:2]), words)
+        if secured is None:  # gone meanwhile
+            self.asking.pop(self, None)
+            return
+        self._securing, self._is_secure = None, True
+        super().connection_made(secured)
+        if self._early:
+            self.data_received(self._early)
+
+
+def patient_protocol(secure: ssl.SSLContext | None = None) -> type[asyncio.Protocol]:
+    """The class of the connections of one service, which speaks TLS by *secure* if there is one."""
+    few = logging.Logger("uvicorn.error", logging.WARNING)
+    few.parent = logging.getLogger("uvicorn.error")
+    few.addFilter(Few())
+    kind = Patient if secure is None else Secured
+    return type("ServicePatient", (kind,), {"asking": {}, "few": few, "secure": secure})

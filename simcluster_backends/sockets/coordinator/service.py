@@ -1,0 +1,80 @@
+"""Runs the coordinator: in the foreground as a command, or in a thread beside a run."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Iterable
+
+import uvicorn
+
+from simcluster.errors import Problem, RunError, UsageError
+from simcluster_backends.sockets.coordinator.api import make_api
+from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.rate_limits import patient_protocol
+from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint, show_endpoint
+
+MOST_CONNECTIONS = 256
+START_S = 10.0
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+
+log = logging.getLogger("simcluster.sockets")
+
+
+class Service:
+    """Answers at *endpoint* ("host:port", port 0 for any) for *desk* to who has *token*; *hosts* are its other names.
+
+    Over TLS if it is given what to show. Raises UsageError if that cannot be listened at.
+    """
+
+    def __init__(
+        self, endpoint: str, token: str, desk: Desk, hosts: Iterable[str] = (), secure: ssl.SSLContext | None = None
+    ) -> None:
+        host, port = parse_endpoint(endpoint, "coordinator")
+        if is_wildcard(host) and not list(hosts):
+            found = f"{endpoint}, which has no name of its own"
+            raise UsageError(Problem("coordinator", found, "--allow-host NAME, by which it is called"))
+        self._socket = open_socket(host, port, "coordinator")
+        bound = self._socket.getsockname()
+        self.endpoint = show_endpoint(str(bound[0]), int(bound[1]))
+        names = {*LOCAL, f"[{host}]" if ":" in host else host, *hosts}
+        config = uvicorn.Config(
+            make_api(desk, token, names),
+            log_level="warning",
+            access_log=False,  # a path tells what the log of the run tells, and a header has the token
+            server_header=False,
+            loop="asyncio",  # TLS that begins on an open connection loses its first bytes with uvloop
+            http=patient_protocol(secure),
+            ws="none",
+            lifespan="off",
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
+        self.url = f"{'http' if secure is None else 'https'}://{self.endpoint}"
+
+    def start(self) -> None:
+        """Answers from now on, in a thread of its own. Raises RunError."""
+        self._thread.start()
+        end_s = time.monotonic() + START_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > end_s:
+                raise RunError(f"the coordinator at {self.endpoint} did not start")
+            time.sleep(0.01)
+
+    def run(self) -> None:
+        """Answers until it is interrupted."""
+        self._run()
+
+    def close(self) -> None:
+        """Answers no longer."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(START_S)
+        self._socket.close()
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])

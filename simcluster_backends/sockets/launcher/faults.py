@@ -1,0 +1,196 @@
+"""Makes the faults of a plan happen to real nodes: what the launcher does to processes, and what it orders nodes to do.
+
+A node's network and its work are its own, so it is told beforehand and acts by its own clock: see
+simcluster_backends.sockets.node.cuts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+
+from simcluster.errors import Problem
+from simcluster.experiment.job import ClusterJob
+from simcluster.fault_plans.kinds import (
+    CRASHED,
+    Crash,
+    Cut,
+    Fault,
+    Hang,
+    Join,
+    Leave,
+    NodeFault,
+    Pairs,
+    Partition,
+    Restart,
+    Slow,
+    Spell,
+    hung,
+    overdue,
+    severed,
+)
+from simcluster.fault_plans.log import FaultLog
+from simcluster_backends.sockets.wire.messages import Hold
+
+SUPPORTED = (Crash, Restart, Join, Leave, Hang, Slow, Cut, Partition)
+"""The other kinds need a network that this backend does not have."""
+
+_BY_ITS_STARTER = {
+    Hang: "only its launcher can let a stopped process go on",
+    Restart: "only its launcher can start it again",
+    Join: "whoever starts it may do so late (see min_workers)",
+}
+
+
+def check_faults(job: ClusterJob) -> list[Problem]:
+    """What is wrong with the faults of *job* for real nodes."""
+    problems = []
+    for number, fault in enumerate(job.faults):
+        key = f"faults[{number}]"
+        if not isinstance(fault, SUPPORTED):
+            words = "crash, restart, join, leave, hang, slow, cut, flap or partition"
+            expected = f"{words}: the others are for the simulator (--backend sim)"
+            problems.append(Problem(f"{key}.kind", f"{fault.kind}, which sockets cannot do", expected))
+        elif isinstance(fault, NodeFault):
+            if not 0 <= fault.rank < len(job.names):
+                problems.append(Problem(f"{key}.node", f"rank {fault.rank}", f"a rank from 0 to {len(job.names) - 1}"))
+            elif type(fault) in _BY_ITS_STARTER and job.addresses and job.addresses[fault.rank] is not None:
+                found = f"{job.names[fault.rank]}, which is started by hand"
+                expected = f"a node that is started here, or by ssh: {_BY_ITS_STARTER[type(fault)]}"
+                problems.append(Problem(f"{key}.node", found, expected))
+        elif job.topology is None:
+            problems.append(Problem(key, fault.kind, "a topology, whose links can be cut"))
+    return problems
+
+
+def slow_spells(job: ClusterJob, rank: int) -> list[tuple[Spell, float]]:
+    """When the node of *rank* works how many times as slowly."""
+    return [
+        (spell, fault.factor)
+        for fault in job.faults
+        if isinstance(fault, Slow) and fault.rank == rank
+        for spell in fault.spells
+    ]
+
+
+def holds(job: ClusterJob, rank: int) -> list[Hold]:
+    """From whom, and when, the node of *rank* is cut off."""
+    orders = []
+    for fault, pairs in _cuts(job):
+        ways: dict[tuple[bool, bool], list[int]] = {}
+        for peer in range(len(job.names)):
+            if peer != rank and (way := (pairs(rank, peer), pairs(peer, rank))) != (False, False):
+                ways.setdefault(way, []).append(peer)
+        orders += [Hold(peers, sends, receives, list(fault.spells)) for (sends, receives), peers in ways.items()]
+    return orders
+
+
+def _cuts(job: ClusterJob) -> list[tuple[Fault, Pairs]]:
+    topology = job.topology
+    if topology is None:
+        return []
+    return [(fault, severed(fault, topology)) for fault in job.faults if isinstance(fault, (Cut, Partition))]
+
+
+class Faults:
+    """The faults of one run, from its start to its end.
+
+    *kill*, *stop* and *let_go* act on the process of a rank, *leave* tells it to leave, and *bring* begins another one
+    in its place. *life* is which of its lives a rank is in, None if it is in none.
+
+    *planned* says of each rank that the plan has killed, or may be about to, why it is lost. *away* are the ranks that
+    it brings (back) later.
+    """
+
+    def __init__(
+        self,
+        job: ClusterJob,
+        dead_s: float,
+        *,
+        kill: Callable[[int], object],
+        stop: Callable[[int], object],
+        let_go: Callable[[int], object],
+        leave: Callable[[int], object],
+        bring: Callable[[int], object],
+        life: Callable[[int], int | None],
+    ) -> None:
+        self._job, self._dead_s = job, dead_s
+        self._kill, self._stop, self._let_go = kill, stop, let_go
+        self._leave, self._bring, self._life = leave, bring, life
+        self._loop = asyncio.get_running_loop()
+        self._started_s = 0.0
+        self._timers: list[asyncio.TimerHandle] = []
+        self._long_cuts = [
+            (min(start_s for start_s, end_s in fault.spells if end_s - start_s > dead_s), pairs)
+            for fault, pairs in _cuts(job)
+            if any(end_s - start_s > dead_s for start_s, end_s in fault.spells)
+        ]
+        self._told: list[tuple[Leave, int | None]] = []  # to leave, and in which life
+        self.planned: dict[int, str] = {}
+        late = [fault for fault in job.faults if isinstance(fault, Join) and fault.spells[0][1] > 0]
+        self.away: dict[int, Fault] = {fault.rank: fault for fault in late}
+        self.log = FaultLog(lambda: self._loop.time() - self._started_s, sees_bytes=False)
+
+    def start(self) -> None:
+        """The run's clock is 0 now."""
+        self._started_s = self._loop.time()
+        for fault in self._job.faults:
+            for start_s, end_s in fault.spells:
+                self._at(start_s, self._begin, fault)
+                if end_s < inf:
+                    self._at(end_s, self._end, fault)
+
+    def cancel(self) -> None:
+        """Nothing begins or ends any more."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def has_left(self, rank: int) -> None:
+        """*rank* has left, as it was told to, or by itself."""
+        for fault, _ in self._told:
+            if fault.rank == rank:
+                self.log.ends(fault)
+
+    def came(self, rank: int) -> None:
+        """*rank* has begun another life, to which what was planned for the last one does not happen."""
+        self.planned.pop(rank, None)
+
+    def cut_off(self, a: int, b: int) -> bool:
+        """Whether the plan has cut *a* and *b* off from each other for so long that they have lost each other."""
+        now_s = self._loop.time() - self._started_s
+        return any(start_s < now_s and (pairs(a, b) or pairs(b, a)) for start_s, pairs in self._long_cuts)
+
+    # inside
+
+    def _at(self, time_s: float, action: Callable[[Fault], None], fault: Fault) -> None:
+        self._timers.append(self._loop.call_at(self._started_s + time_s, action, fault))
+
+    def _begin(self, fault: Fault) -> None:
+        if isinstance(fault, NodeFault) and not isinstance(fault, Join) and self._life(fault.rank) is None:
+            return
+        self.log.begins(fault)
+        if isinstance(fault, (Crash, Restart)):
+            self.planned.setdefault(fault.rank, CRASHED)
+            if isinstance(fault, Restart):
+                self.away[fault.rank] = fault
+            self._kill(fault.rank)
+        elif isinstance(fault, Leave):
+            self._told.append((fault, self._life(fault.rank)))
+            self._leave(fault.rank)
+        elif isinstance(fault, Hang):
+            self._stop(fault.rank)
+            self.planned.setdefault(fault.rank, hung(self._dead_s))
+
+    def _end(self, fault: Fault) -> None:
+        self.log.ends(fault)
+        if isinstance(fault, (Restart, Join)) and self.away.get(fault.rank) is fault:
+            del self.away[fault.rank]
+            self._bring(fault.rank)
+        elif isinstance(fault, Leave) and (fault, self._life(fault.rank)) in self._told:
+            self.planned.setdefault(fault.rank, overdue(fault.notice_s))
+            self._kill(fault.rank)
+        elif isinstance(fault, Hang):
+            self._let_go(fault.rank)
+            if self.planned.get(fault.rank) == hung(self._dead_s):
+                del self.planned[fault.rank]

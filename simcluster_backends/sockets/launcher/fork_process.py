@@ -1,0 +1,181 @@
+"""The process that forks nodes: it has torch loaded already, so that a node costs a fork, not an import.
+
+simcluster_backends.sockets.launcher.fork_server is the other end of its standard input and output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import importlib
+import json
+import logging
+import os
+import select
+import selectors
+import signal
+import stat
+import sys
+import traceback
+from typing import Any, NoReturn
+
+from simcluster.errors import SimclusterError
+from simcluster.intra_op import use_one_thread
+from simcluster_backends.sockets.launcher.logs import log_file
+from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER
+
+
+def serve() -> None:
+    """Forks a node for every request on standard input, until that ends."""
+    use_one_thread()
+    importlib.import_module("torch._dynamo")  # see `prepare` in simcluster.experiment.node
+    importlib.import_module("simcluster_backends.sockets.node.process")
+    answers = os.dup(1)
+    os.dup2(2, 1)  # whatever prints does not speak to the parent
+    wake_reader, wake_writer = os.pipe()
+    os.set_blocking(wake_writer, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wake_writer)
+    private = [answers, wake_reader, wake_writer]
+    children: dict[int, int] = {}
+    gc.collect()
+    gc.freeze()
+    pending = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(0, selectors.EVENT_READ)
+        selector.register(wake_reader, selectors.EVENT_READ)
+        while True:
+            ready = [key.fd for key, _ in selector.select()]
+            if wake_reader in ready:
+                os.read(wake_reader, 4096)
+                _reap(children, answers)
+            if 0 in ready:
+                data, ended = _all_there_is()
+                if ended:
+                    break
+                *lines, pending = (pending + data).split(b"\n")
+                requests = [json.loads(line) for line in lines]
+                forgotten = {request["forget"] for request in requests if "forget" in request}
+                for request in requests:
+                    if "forget" not in request and request.get("spawn") not in forgotten:
+                        _obey(request, children, private, selector)
+    for pid in list(children):
+        signal_group(pid, signal.SIGKILL)
+
+
+def _all_there_is() -> tuple[bytes, bool]:
+    """(what is there to be read on standard input, whether it has ended)."""
+    data = b""
+    while piece := os.read(0, 65536):
+        data += piece
+        if not select.select([0], [], [], 0)[0]:
+            return data, False
+    return data, True
+
+
+def _obey(
+    request: dict[str, Any], children: dict[int, int], private: list[int], selector: selectors.BaseSelector
+) -> None:
+    if "kill" in request:
+        if request["kill"] in children:
+            signal_group(request["kill"], signal.SIGKILL)
+        return
+    if "pause" in request:
+        if request["pause"] in children:
+            signal_group(request["pause"], signal.SIGSTOP if request["paused"] else signal.SIGCONT)
+        return
+    number = request.pop("spawn")
+    preload = request.pop("preload", "")
+    if preload and preload not in sys.modules:
+        try:
+            importlib.import_module(preload)
+        except Exception:
+            traceback.print_exc()  # the node meets it too, and tells the launcher
+    pid = os.fork()
+    if pid == 0:
+        selector.close()
+        _become_node(private, **request)
+    children[pid] = number
+    _answer(private[0], {"of": number, "pid": pid})
+
+
+def _become_node(private: list[int], here: dict[str, Any], log_file: str | None, key: str, **request: Any) -> None:
+    """The child: never returns."""
+    code = 1
+    try:
+        os.setsid()
+        os.chdir(here["folder"])
+        os.environ.clear()
+        os.environ.update(here["environment"])
+        sys.path[:] = here["path"]
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for descriptor in private:
+            os.close(descriptor)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        output = _open_log(log_file) if log_file else nothing
+        os.dup2(nothing, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        faulthandler.enable()
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        code = importlib.import_module("simcluster_backends.sockets.node.process").join(
+            key=bytes.fromhex(key), **request
+        )
+    except SimclusterError as error:
+        if RUN_IS_OVER not in str(error):
+            print(f"error: {type(error).__name__}: {error}")
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _open_log(file: str) -> int:
+    """Open the log *file*, which may be a pipe that a launcher's process on this machine reads."""
+    try:
+        if stat.S_ISFIFO(os.lstat(file).st_mode):
+            number = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # without a reader that is an error
+            os.set_blocking(number, True)
+            return number
+    except FileNotFoundError:
+        pass  # a regular file is made
+    except OSError as error:
+        _end_without(file, error)
+    try:
+        return log_file(file)
+    except FileNotFoundError:
+        os._exit(1)  # the launcher made its folder, and has gone since and taken it away
+    except OSError as error:
+        _end_without(file, error)
+
+
+def _end_without(file: str, error: OSError) -> NoReturn:
+    print(f"a node ends: its log {file} cannot be opened ({error.strerror})", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _reap(children: dict[int, int], answers: int) -> None:
+    for pid in list(children):
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)  # whatever it started and left behind
+            _answer(answers, {"of": children.pop(pid), "exit": os.waitstatus_to_exitcode(status)})
+
+
+def _answer(answers: int, what: dict[str, int]) -> None:
+    try:
+        os.write(answers, json.dumps(what).encode() + b"\n")
+    except BrokenPipeError:
+        return  # the parent is gone; its end of the input will say so too
+
+
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Sends signal *number* to the process group of *pid*, if it still lives."""
+    for kill in (os.killpg, os.kill):  # a child that was forked just now has no group of its own yet
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, number)

@@ -1,0 +1,196 @@
+"""The parent's end of the process that forks nodes (simcluster_backends.sockets.launcher.fork_process is what it runs).
+
+Both speak JSON lines over the server's standard input and output, so the key is in no command line, environment or
+file. The server ends when its input does, and its children with it: however the parent ends, no process stays behind.
+If the server itself is killed, its children live on, and the parent watches them by their process ids.
+multiprocessing's own fork server is not used because it pickles.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import contextlib
+import itertools
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from simcluster.errors import RunError
+from simcluster_backends.sockets.launcher.fork_process import signal_group
+
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(open(0, 'rb', buffering=0, closefd=False).readline()); "
+    "from simcluster_backends.sockets.launcher.fork_process import serve; serve()"
+)
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_MEMORY = {
+    "THP_MEM_ALLOC_ENABLE": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2),
+    "MALLOC_TRIM_THRESHOLD_": str(64 * 1024**2),
+}
+"""A message's memory is always new, and to be given it takes longer than to fill it. So torch asks for pages of 2 MiB
+where it needs as much, and glibc keeps what was given back: of blocks below 32 MiB, which is its own limit, and 64 MiB
+at the most, which is what an inbox holds. Settings of the user's own are left alone."""
+
+CLOSE_S = 5.0
+ORPHANS_S = 0.1
+"""How often the nodes of a fork server that was killed are looked for."""
+
+log = logging.getLogger("simcluster.sockets")
+
+
+class Start(concurrent.futures.Future[int]):
+    """The process id of a node that was asked for as *number*."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+        self.set_running_or_notify_cancel()  # whoever awaits it may give up; the process comes all the same
+
+
+class ForkServer:
+    """The parent's end. Make one with `fork_server()`, which keeps it for all runs of this process."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._numbers = itertools.count()
+        self._pids: dict[int, Start] = {}
+        self._on_exit: dict[int, Callable[[int | None], None]] = {}
+        self._children: dict[int, int] = {}  # number -> process id
+        self._closing = False
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-c", _BOOT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C at the terminal is the parent's to handle
+            env=_environment(),
+        )
+        self._write(_path())
+        self._reader = threading.Thread(target=self._read, name="fork server", daemon=True)
+        self._reader.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None and self._reader.is_alive()
+
+    def spawn(self, on_exit: Callable[[int | None], None], **request: Any) -> Start:
+        """Starts a node with `join(**request)`.
+
+        *on_exit* is called, in another thread, with the exit code (negative: the signal; None: nobody knows). What is
+        returned raises RunError if the server is gone.
+        """
+        number = next(self._numbers)
+        start = Start(number)
+        with self._lock:
+            self._pids[number], self._on_exit[number] = start, on_exit
+        here = {"path": _path(), "folder": os.getcwd(), "environment": _environment()}
+        self._write({"spawn": number, "here": here, **request})
+        return start
+
+    def forget(self, start: Start) -> None:
+        """Does not start that node any more, if the server has not got to it yet."""
+        self._write({"forget": start.number})
+
+    def kill(self, pid: int) -> None:
+        """Kills the process group of child *pid*, if it still lives."""
+        if self.alive:
+            self._write({"kill": pid})
+        else:
+            signal_group(pid, signal.SIGKILL)
+
+    def pause(self, pid: int, paused: bool) -> None:
+        """Stops the process group of child *pid*, if it still lives, or lets it go on."""
+        if self.alive:
+            self._write({"pause": pid, "paused": paused})
+        else:
+            signal_group(pid, signal.SIGSTOP if paused else signal.SIGCONT)
+
+    def close(self) -> None:
+        """Ends the server and all its children."""
+        self._closing = True
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(CLOSE_S)
+        if self._process.returncode:  # killed, so it has not ended its children itself
+            for pid in self._children.values():
+                signal_group(pid, signal.SIGKILL)
+        self._process.stdout.close()
+
+    def _write(self, what: object) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(what).encode() + b"\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            self._fail_pending()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            with self._lock:
+                if "pid" in answer:
+                    self._children[answer["of"]] = answer["pid"]
+                    self._pids.pop(answer["of"]).set_result(answer["pid"])
+                    continue
+                del self._children[answer["of"]]
+                on_exit = self._on_exit.pop(answer["of"])
+            on_exit(answer["exit"])
+        self._fail_pending()
+        self._outlive()
+
+    def _outlive(self) -> None:
+        """The server is gone. Unless that was asked for, its children go on, and are watched from here."""
+        if self._children and not self._closing:
+            log.warning("the process that starts nodes was killed; the nodes that it had started go on")
+        while self._children and not self._closing:
+            for number, pid in list(self._children.items()):
+                try:
+                    os.kill(pid, 0)
+                except ProcessLookupError:
+                    del self._children[number]
+                    self._on_exit.pop(number)(None)
+            time.sleep(ORPHANS_S)
+
+    def _fail_pending(self) -> None:
+        with self._lock:
+            pending, self._pids = list(self._pids.values()), {}
+        for start in pending:
+            start.set_exception(RunError("the process that starts nodes has ended: see its messages above"))
+
+
+def _path() -> list[str]:
+    return [os.getcwd() if entry == "" else entry for entry in sys.path]
+
+
+def _environment() -> dict[str, str]:
+    return {**_MEMORY, **os.environ, **_ONE_THREAD}
+
+
+_server: ForkServer | None = None
+
+
+def fork_server() -> ForkServer:
+    """This process's fork server, started when first asked for and ended when this process ends."""
+    global _server
+    if _server is None or _server.owner != os.getpid() or not _server.alive:
+        # One that was killed is closed at the end only: its nodes may still be at work in another thread's run.
+        _server = ForkServer()
+        atexit.register(_server.close)
+    return _server

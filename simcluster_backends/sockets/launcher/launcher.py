@@ -1,0 +1,350 @@
+"""Runs one job: starts or awaits its nodes, brings them together, watches them, and always ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+
+from simcluster.errors import NeverFinished, RunError
+from simcluster.experiment.job import ClusterJob
+from simcluster.fault_plans.kinds import ABSENT, NOTICE_S
+from simcluster.runs.record import RunRecord
+from simcluster.watching.board import Telemetry
+from simcluster_backends.common.verdict import Verdict
+from simcluster_backends.sockets.launcher.admission import are_enough, begin_with, missing, refusal
+from simcluster_backends.sockets.launcher.checkpoints import FromNodes
+from simcluster_backends.sockets.launcher.faults import Faults
+from simcluster_backends.sockets.launcher.late_joiners import Comers
+from simcluster_backends.sockets.launcher.member import Member, members_of
+from simcluster_backends.sockets.launcher.node_job import node_job
+from simcluster_backends.sockets.launcher.reporting import Reporter, reporting
+from simcluster_backends.sockets.launcher.restarts import run_again_if_lost
+from simcluster_backends.sockets.launcher.settings import Options
+from simcluster_backends.sockets.launcher.shutdown import Ending
+from simcluster_backends.sockets.launcher.starters import Starters
+from simcluster_backends.sockets.launcher.telemetry import Teller
+from simcluster_backends.sockets.launcher.watchdog import Watch
+from simcluster_backends.sockets.net.addresses import open_socket, show_endpoint
+from simcluster_backends.sockets.net.connection import Connection
+from simcluster_backends.sockets.net.listener import Listener
+from simcluster_backends.sockets.net.tls import tls_of_launcher
+from simcluster_backends.sockets.wire.frame import Frame
+from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake, Identity
+from simcluster_backends.sockets.wire.messages import (
+    Beat,
+    Crash,
+    End,
+    FromLauncher,
+    Go,
+    Leave,
+    Outcome,
+    PeerGone,
+    ShardPiece,
+    read_from_node,
+)
+
+log = logging.getLogger("simcluster.sockets")
+
+
+class Launcher:
+    """One run. `run` returns its record, whatever becomes of it; only a wrong request raises."""
+
+    def __init__(self, job: ClusterJob, options: Options, key: bytes, reporter: Reporter) -> None:
+        self.job, self.options, self._reporter = job, options, reporter
+        self._key, self._run_id = key, secrets.token_bytes(16)
+        self.members = members_of(job)
+        self._teller = Teller(self.members, job.topology)
+        self._safekeeping = FromNodes(job.keeping, self.members)
+        self._listener = Listener(self._handshake, self._joined, tls=tls_of_launcher(options.tls))
+        self._starters = Starters(job, options, key, self._exited)
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._started_s: float | None = None
+        self._given_up = False
+        self._ending = Ending(self.members, self._starters, self._changed)
+        self._watch = Watch(
+            self.members,
+            options,
+            beat=partial(self._tell_all, Beat()),
+            on_silent=self._give_up_on,
+            give_up=self._lose_patience,
+            expects=lambda: bool(self._faults.away) or self._comers.any,
+        )
+        self._faults = Faults(
+            job,
+            options.dead_s,
+            kill=lambda rank: self._crash(self.members[rank]),
+            stop=lambda rank: self._starters.pause(self.members[rank], True),
+            let_go=lambda rank: self._starters.pause(self.members[rank], False),
+            leave=lambda rank: self.members[rank].tell(Leave()),
+            bring=lambda rank: self._comers.bring(rank),
+            life=lambda rank: None if self.members[rank].ended else self.members[rank].incarnation,
+        )
+        self._comers = Comers(
+            self.members,
+            self._changed,
+            start=lambda member: self._starters.start_again([member], self._where),
+            kill=self._starters.kill,
+            came=self._came,
+            at_s=lambda: self._elapsed_s,
+            patience_s=options.start_s,
+        )
+        self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
+
+    async def run(self) -> RunRecord:
+        """The whole run. Raises UsageError if it cannot listen where it is asked to."""
+        began_s = time.perf_counter()
+        host, port = self.options.endpoint
+        if "rendezvous" not in self.job.options:
+            host = await self._starters.host() or host
+        await self._listener.start(open_socket(host, port, "rendezvous"))
+        await self._reporter.begin(self._where)
+        watching = asyncio.create_task(self._watch.run())
+        telling = asyncio.create_task(self._reporter.run(self._telemetry, self._ask_to_leave))
+        interrupted = True
+        try:
+            await self._start()
+            await self._wait_until(self._is_over)
+            interrupted = False
+        except _GiveUp:
+            interrupted = False
+            await self._ending.stop(str(self.verdict.error))
+        finally:
+            watching.cancel()
+            telling.cancel()
+            self._faults.cancel()
+            expected = {*self._faults.away, *(member.rank for member in self.members if member.is_coming)}
+            await self._comers.close()
+            await self._ending.end()
+            await self._listener.close()
+            await self._safekeeping.close()
+            if interrupted:
+                self._starters.logs.forget()
+        await self._reporter.last(self._telemetry)
+        for member in self.members:
+            if member.gone is not None and not member.has_left:
+                self.verdict.never_came(member.rank, member.gone, planned=member.rank in expected)
+        nodes = [member.record() for member in self.members]
+        elapsed_s = max((node.finished_s or 0.0 for node in nodes), default=0.0) or self._elapsed_s
+        extra = {"lost": self.verdict.lost, "faults": self._faults.log.rows()}
+        return RunRecord(nodes, elapsed_s, time.perf_counter() - began_s, self.verdict.error, extra)
+
+    # the order of a run
+
+    async def _start(self) -> None:
+        """Everyone in, everyone told where the others are, everyone connected, go."""
+        founders: list[Member] = []
+        for rank in self._faults.away:
+            self.members[rank].leave_out()
+        try:
+            async with asyncio.timeout(self.options.start_s):
+                await self._spawn()
+                await self._wait_until(lambda: are_enough(self.members, self.options.min_workers))
+                founders = begin_with(self.members)
+                await self._wait_until(lambda: all(member.connected for member in founders))
+        except TimeoutError:
+            self.verdict.own = NeverFinished(
+                f"the run at {self._where} did not start within {self.options.start_s:g} s",
+                missing(self.members, founders) + self._listener.dropped_in_words,
+            )
+            raise _GiveUp from None
+        self._started_s = time.perf_counter()
+        self._watch.start()
+        for member in founders:
+            member.tell(Go())
+        self._faults.start()
+        self._comers.begin()
+
+    def _is_over(self) -> bool:
+        """Nobody lives, and nobody is to come who could change what becomes of the run."""
+        decided = self.verdict.anybody_well or self.verdict.is_lost
+        to_come = self._faults.away or self._comers.any
+        return all(member.ended for member in self.members) and (decided or not to_come)
+
+    async def _spawn(self) -> None:
+        """Starts the nodes that are not started by hand."""
+        try:
+            members = [member for member in self.members if member.gone is None]
+            await self._starters.start(members, self._listener.host, self._listener.port)
+        except RunError as error:
+            self.verdict.own = error
+            raise _GiveUp from None
+
+    # what happens
+
+    def _handshake(self) -> Handshake:
+        def admit(peer: Identity) -> str | None:
+            return RUN_IS_OVER if self._ending.has_begun else refusal(peer.name, self.members)
+
+        me = Identity("control", "launcher", -1, self._run_id)
+        return Handshake(self._key, me, accepts=True, admit=admit)
+
+    def _joined(self, connection: Connection) -> None:
+        member = self.members[self.job.names.index(connection.peer.name)]
+        if member.connection is not None:  # two at once, both admitted: the first one stays
+            connection.abort("the name is taken")
+            return
+        if member.gone is not None:
+            self._comers.joined(member)
+        member.connection, member.heard_s = connection, self._loop.time()
+        connection.on_frame = partial(self._receive, member)
+        connection.on_lost = partial(self._left, member)
+        late = self._started_s is not None
+        member.tell(node_job(self.job, self.options, member.rank, self._run_id, late=late))
+        self._safekeeping.welcome(member)
+
+    def _receive(self, member: Member, frame: Frame) -> None:
+        message, steps = read_from_node(frame), member.steps
+        member.heard_s = self._loop.time()
+        if isinstance(message, ShardPiece):
+            self._safekeeping.hear(member, message)
+            return
+        if isinstance(message, Outcome) and member.is_coming:
+            self._comers.refused(member, message)
+            return
+        member.hear(message)
+        if member.steps > steps:
+            self._note_progress(member)
+        if isinstance(message, Outcome):
+            if message.failure is None:
+                self.verdict.ended_well()
+            else:
+                self.verdict.failed(member.rank, message.failure)
+                if member.has_left:
+                    self._let_go(member, message.failure.text)
+                elif not self._ending.is_stopping and message.failure.kind != "peer_lost":
+                    self._tell_others(member, f"failed: {message.failure.text}")
+        self._changed.set()
+
+    def _note_progress(self, member: Member) -> None:
+        if self.job.on_progress is not None:
+            try:
+                self.job.on_progress(member.rank, member.steps)
+            except Exception:
+                log.exception("on_progress raised; the run goes on")
+
+    def _let_go(self, member: Member, reason: str) -> None:
+        """It has left, as it was told to, and said so to its peers; whoever is on the way to it must not wait."""
+        member.gone = reason
+        self._faults.has_left(member.rank)
+        for other in self.members:
+            if other.is_coming:
+                other.tell(PeerGone(member.rank, reason, member.incarnation))
+        member.tell(End())
+
+    def _came(self, member: Member, reason: str) -> None:
+        """It is among the others, though it was not there before, for *reason*."""
+        log.info("%s has come, %s before", member.label, reason)
+        self._faults.came(member.rank)
+        self.verdict.came(member.rank, reason)
+        self._changed.set()
+
+    def _left(self, member: Member, reason: str) -> None:
+        member.connection = None
+        self._comers.lost(member)
+        self._died(member, f"its process is gone ({reason})")
+
+    def _exited(self, member: Member, code: int | None) -> None:
+        if member.connection is None:
+            log_file = self._starters.logs.file(member.name)
+            seen = f"see {log_file}" if log_file else "give the run a folder to see its messages"
+            how = "" if code is None else f" with exit code {code}"
+            self._comers.lost(member)
+            self._died(member, f"its process ended{how} before it joined; {seen}")
+        self._changed.set()
+
+    def _died(self, member: Member, reason: str) -> None:
+        """Without an outcome. Its peers are told, for one that was silent has not closed its connections."""
+        self._changed.set()
+        if member.ended or self._ending.has_begun:
+            return
+        member.gone = reason = self._faults.planned.get(member.rank, reason)
+        self.verdict.died(member.rank, reason)
+        self._tell_others(member, reason)
+
+    def _ask_to_leave(self, names: Collection[str]) -> None:
+        """Tell the nodes called *names* to leave, as SIGTERM does; again until they have. Before the start none can."""
+        for member in self.members:
+            if self._started_s is not None and member.name in names and not member.ended:
+                member.tell(Leave(NOTICE_S))
+
+    def _crash(self, member: Member) -> None:
+        """The fault plan: this node dies now."""
+        if member.ended:
+            return
+        if member.by_hand:
+            member.tell(Crash())
+        else:
+            self._starters.kill(member)
+
+    # losing patience
+
+    def _give_up_on(self, member: Member) -> None:
+        self._died(member, f"silent for {self.options.dead_s:g} s")
+        self._starters.kill(member)
+        if member.connection is not None:
+            member.connection.abort("silent for too long")
+
+    def _lose_patience(self, headline: str) -> None:
+        """The run ends now; of a death that may have led to this the verdict knows already."""
+        self._given_up = True
+        if self.verdict.error is None:
+            waits = [member.waits_in_words for member in self.members if not member.ended]
+            self.verdict.own = NeverFinished(headline, waits)
+        self._changed.set()
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Raises _GiveUp as soon as the run cannot end well any more."""
+        while not condition():
+            if self._hopeless():
+                raise _GiveUp
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _hopeless(self) -> bool:
+        """A death alone does not end a run that has begun: an algorithm may bear it."""
+        died_early = self._started_s is None and any(member.gone not in (None, ABSENT) for member in self.members)
+        return self._given_up or self.verdict.own is not None or self.verdict.has_failed or died_early
+
+    # saying
+
+    @property
+    def _where(self) -> str:
+        return show_endpoint(self._listener.host, self._listener.port)
+
+    @property
+    def _elapsed_s(self) -> float:
+        return 0.0 if self._started_s is None else time.perf_counter() - self._started_s
+
+    def _telemetry(self) -> Telemetry:
+        return self._teller.telemetry(self._elapsed_s, self._loop.time(), self._faults.log.rows())
+
+    def _tell_all(self, message: FromLauncher) -> None:
+        for member in self.members:
+            member.tell(message)
+
+    def _tell_others(self, member: Member, reason: str) -> None:
+        for other in self.members:
+            if other is not member and (other.is_coming or not other.ended):
+                other.tell(PeerGone(member.rank, reason, member.incarnation))
+
+
+class _GiveUp(Exception):
+    """The run has failed; the verdict knows why."""
+
+
+async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
+    """Runs *job*, again if it is lost and options say so.
+
+    Raises UsageError if its rendezvous cannot be listened at, or its configuration is too long.
+    """
+    async with reporting(job, options) as reporter:
+        record = await run_again_if_lost(
+            job, options.max_restarts, lambda job: Launcher(job, options, key, reporter).run()
+        )
+        await reporter.end("" if record.error is None else str(record.error))
+        return record

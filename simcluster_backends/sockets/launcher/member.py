@@ -1,0 +1,181 @@
+"""One node as its launcher knows it, in all of its lives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from simcluster.experiment.job import ClusterJob, Remote
+from simcluster.fault_plans.kinds import ABSENT
+from simcluster.runs.copies import put_back
+from simcluster.runs.record import Metric, NodeRecord, Span
+from simcluster_backends.sockets.net.connection import Connection
+from simcluster_backends.sockets.wire.messages import (
+    LEFT,
+    Connected,
+    FromLauncher,
+    FromNode,
+    Listening,
+    Ordered,
+    Outcome,
+    Piece,
+    Rows,
+    Status,
+    control_frame,
+)
+
+
+@dataclass
+class Member:
+    """One node, from its start to its end. It has ended when *outcome* or *gone* is set.
+
+    It may come back, as another *incarnation*: *is_coming* from when its process is started, or has joined, until it is
+    among the others. What its earlier lives have left is in *before*; metrics and spans are of all of them.
+    """
+
+    rank: int
+    name: str
+    by_hand: bool = False
+    remote: Remote | None = None
+    pid: int | None = None
+    exited: bool = True
+    connection: Connection | None = None
+    listening: tuple[str, int] | None = None
+    connected: bool = False
+    heard_s: float = 0.0
+    status: Status | None = None
+    metrics: list[Metric] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    order: list[bytes] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
+    outcome: Outcome | None = None
+    gone: str | None = None
+    incarnation: int = 0
+    is_coming: bool = False
+    before: list[NodeRecord] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        return f"rank {self.rank} ({self.name})"
+
+    @property
+    def ended(self) -> bool:
+        return self.outcome is not None or self.gone is not None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether others can have a connection to it: it lives, or has ended well and waits for the end of the run."""
+        well = self.outcome is None or self.outcome.failure is None
+        return self.connection is not None and self.gone is None and well
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it was told to leave, and did."""
+        return self.outcome is not None and self.outcome.failure is not None and self.outcome.failure.kind == LEFT
+
+    def leave_out(self) -> None:
+        """The run begins without it."""
+        self.gone = ABSENT
+
+    def come(self) -> None:
+        """It is about to come, for the first time or again, which begins another incarnation."""
+        self.incarnation += 1
+        self.is_coming = True
+
+    def begin_anew(self) -> None:
+        """Its process is gone, and another one is about to take its place."""
+        if self.gone != ABSENT:
+            self.before.append(replace(self._life(), metrics=[], spans=[], order=[]))
+        self.pid, self.listening, self.connected, self.status = None, None, False, None
+        self.order, self.pieces, self.outcome = [], [], None
+        self.come()
+
+    def tell(self, message: FromLauncher) -> None:
+        """Sends it *message*, if it is there."""
+        if self.connection is not None:
+            self.connection.put(control_frame(message))
+
+    def hear(self, message: FromNode) -> None:
+        """Notes what it said."""
+        if isinstance(message, Status):
+            self.status = message
+        elif isinstance(message, Rows):
+            self.metrics += message.metrics
+            self.spans += message.spans
+        elif isinstance(message, Ordered):
+            self.order.append(message.content)
+        elif isinstance(message, Piece):
+            self.pieces.append(message.content)
+        elif isinstance(message, Listening):
+            self.listening = (message.host, message.port)
+        elif isinstance(message, Connected):
+            self.connected = True
+        elif isinstance(message, Outcome):
+            self.outcome = message
+
+    @property
+    def steps(self) -> int:
+        """How far it is, as it said last."""
+        return self.status.steps if self.status is not None else 0
+
+    @property
+    def algorithm_ended(self) -> bool:
+        """Whether it has nothing left to do but to evaluate and to hand in."""
+        return self.status is not None and self.status.ended
+
+    @property
+    def waits(self) -> bool:
+        """Whether, as it said last, it waits and does not compute."""
+        return self.status is not None and bool(self.status.waits) and not self.status.computing
+
+    @property
+    def waits_in_words(self) -> str:
+        """What it does, as it said last, for the report of a run that does not end."""
+        if self.status is not None and self.status.stalled_s:
+            return f"{self.label} is at {self.status.place}, for {self.status.stalled_s:.0f} s without an await"
+        words = ", ".join(self.status.waits) if self.status is not None else ""
+        if self.status is not None and self.status.computing:
+            words = f"a piece of its work{', ' if words else ''}{words}"
+        return f"{self.label} waits for {words or 'something outside the transport'}"
+
+    def record(self) -> NodeRecord:
+        """What is known of its part, in all of its lives."""
+        return together([*self.before, self._life()])
+
+    def _life(self) -> NodeRecord:
+        """What is known of its present life: all of it, or what it had said before it died."""
+        if self.outcome is not None:
+            record = replace(self.outcome.record, metrics=self.metrics, spans=self.spans, order=self.order)
+            return put_back(record, b"".join(self.pieces))
+        record = NodeRecord(
+            self.rank, self.name, self.metrics, self.spans, order=self.order, incarnation=self.incarnation
+        )
+        if self.status is not None:
+            record.sent_to, record.steps = self.status.sent_to, self.status.steps
+            record.bytes_received = self.status.bytes_received
+            record.samples = [self.status.samples] if self.status.samples is not None else []
+        return record
+
+
+def together(lives: Sequence[NodeRecord]) -> NodeRecord:
+    """The record of the last of *lives*, with what the earlier ones sent, received, and did to their samples."""
+    *earlier, record = lives
+    for life in earlier:
+        for peer, (messages, size_bytes) in life.sent_to.items():
+            count = record.sent_to.setdefault(peer, [0, 0])
+            record.sent_to[peer] = [count[0] + messages, count[1] + size_bytes]
+        record.bytes_received += life.bytes_received
+        record.control_bytes += life.control_bytes
+        record.steps = max(record.steps, life.steps)
+    record.samples = [sample for life in lives for sample in life.samples]
+    return record
+
+
+def members_of(job: ClusterJob) -> list[Member]:
+    """One for each node of *job*, by rank."""
+    alone: list[None] = [None] * len(job.names)
+    places = zip(job.names, job.addresses or alone, job.remotes or alone, strict=True)
+    return [
+        Member(rank, name, by_hand=address is not None, remote=remote)
+        for rank, (name, address, remote) in enumerate(places)
+    ]

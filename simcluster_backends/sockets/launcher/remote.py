@@ -1,0 +1,238 @@
+"""The nodes of one run that are started on other machines by ssh: one connection to each machine, whatever runs there.
+
+The connection is the lease of all that was started: a machine ends its nodes when it closes, however that comes about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from simcluster.errors import LaunchFailed
+from simcluster_backends.sockets.launcher.fingerprint import differences, fingerprint
+from simcluster_backends.sockets.launcher.logs import Logs
+from simcluster_backends.sockets.launcher.member import Member
+from simcluster_backends.sockets.launcher.orders import (
+    LINE_LIMIT_BYTES,
+    Exited,
+    Kill,
+    Order,
+    Pause,
+    Place,
+    Report,
+    Said,
+    ToMachine,
+    line_of,
+    read_from_machine,
+)
+from simcluster_backends.sockets.net.addresses import show_endpoint
+from simcluster_backends.sockets.net.ssh import Ssh
+
+CLOSE_S = 3.0
+LAST_LINES = 3
+
+MakeOrder = Callable[[Sequence[Member], list[Place]], Order]
+
+
+class Machine:
+    """One machine and the connection to it, over which all of *members* live. They have the same ssh and command."""
+
+    def __init__(self, members: Sequence[Member], tell: Callable[[Member, str], None]) -> None:
+        remote = members[0].remote
+        assert remote is not None
+        self.members, self.remote = {member.name: member for member in members}, remote
+        self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None] | None = None
+        self._on_exit: Callable[[Member, int | None], None] = lambda member, code: None
+        self._ended: tuple[int | None] | None = None  # with which exit code, once it has
+        self._tell = tell
+        self._process: asyncio.subprocess.Process | None = None
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
+
+    @property
+    def label(self) -> str:
+        return f"{', '.join(self.members)} (ssh {self.remote.ssh})"
+
+    async def live(self, arguments: Sequence[str]) -> None:
+        """The whole life of the connection. *report* is done or has failed by its end."""
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=LINE_LIMIT_BYTES,
+                start_new_session=True,  # a Ctrl-C at the terminal is the launcher's to handle
+            )
+        except OSError as error:
+            self._end(f"{arguments[0]} cannot be started: {error.strerror}", None)
+            return
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        try:
+            await asyncio.gather(self._hear(self._process.stdout), self._hear(self._process.stderr))
+            code = await self._process.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # and whatever it goes through to get there
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), CLOSE_S)
+            raise
+        said = f": {'; '.join(self._last)}" if self._last else ""
+        self._end(f"ended with exit code {code} before it was ready{said}", code)
+
+    def begin(self, order: Order, on_exit: Callable[[Member, int | None], None]) -> None:
+        """Gives *order*; from now on members live, and *on_exit* is called for each that does no more."""
+        self._on_exit = on_exit
+        for member in self.members.values():
+            member.exited = False
+        self.send(order)
+        if self._ended is not None:  # just now, between its report and this
+            self._all_exited(*self._ended)
+
+    def send(self, message: ToMachine) -> None:
+        """Send *message*, if there is a connection."""
+        if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
+            self._process.stdin.write(line_of(message))
+
+    def forget(self, member: Member) -> None:
+        """*member* has ended here, and lives elsewhere now."""
+        self.members.pop(member.name, None)
+
+    def let_go(self) -> None:
+        """Gives up the lease: whatever still runs there is ended."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    async def _hear(self, stream: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                line = await stream.readuntil(b"\n")
+            except asyncio.IncompleteReadError as end:
+                line = end.partial
+            except asyncio.LimitOverrunError as error:
+                line = await stream.read(max(1, error.consumed))
+            if not line:
+                return
+            self._understand(line)
+
+    def _understand(self, line: bytes) -> None:
+        message = read_from_machine(line)
+        if isinstance(message, Report):
+            if not self.report.done():
+                self.report.set_result(message)
+        elif isinstance(message, Said) and message.node in self.members:
+            self._tell(self.members[message.node], message.line)
+        elif isinstance(message, Exited) and message.node in self.members:
+            self._exited(self.members[message.node], message.code)
+        elif message is None and (text := line.decode(errors="replace").rstrip()):
+            self._last.append(text)
+            for member in list(self.members.values())[:1]:
+                self._tell(member, text)
+
+    def _end(self, reason: str, code: int | None) -> None:
+        if not self.report.done():
+            self.report.set_exception(LaunchFailed("", [f"{self.label} {reason}"]))
+            self.report.exception()  # whoever waits is told again; nobody may
+        self._ended = (code,)
+        self._all_exited(code)
+
+    def _all_exited(self, code: int | None) -> None:
+        for member in self.members.values():
+            self._exited(member, code)
+
+    def _exited(self, member: Member, code: int | None) -> None:
+        if not member.exited:
+            member.exited = True
+            self._on_exit(member, code)
+
+
+class Remotes:
+    """Starts members of a run on other machines, says when one exits, and ends them. Made inside the run's loop."""
+
+    def __init__(
+        self,
+        ssh: Ssh,
+        on_exit: Callable[[Member, int | None], None],
+        logs: Logs,
+        on_output: Callable[[str, str], None] | None,
+    ) -> None:
+        self._ssh, self._on_exit, self._logs, self._on_output = ssh, on_exit, logs, on_output
+        self._machines: list[Machine] = []
+        self._of: dict[str, Machine] = {}
+
+    async def start(self, members: Sequence[Member], make_order: MakeOrder) -> None:
+        """Starts *members*, each where its remote says. Raises LaunchFailed with everything that is wrong anywhere."""
+        alike: dict[tuple[str, tuple[str, ...]], list[Member]] = {}
+        new: list[Machine] = []
+        for member in members:
+            assert member.remote is not None
+            alike.setdefault((member.remote.ssh, member.remote.command), []).append(member)
+        for group in alike.values():
+            machine = Machine(group, self._tell)
+            new.append(machine)
+            for member in group:
+                if member.name in self._of:  # it comes back: the connection over which it lived before may go on
+                    self._of[member.name].forget(member)
+            self._of |= dict.fromkeys((member.name for member in group), machine)
+            words = [*machine.remote.command, "node", group[0].name, "--launched"]
+            machine.task = asyncio.create_task(machine.live(self._ssh.command(machine.remote.ssh, words)))
+        self._machines += new
+        if new:
+            await self._check(new)
+        for machine in new:
+            group = list(machine.members.values())
+            machine.begin(make_order(group, [_place(member) for member in group]), self._on_exit)
+
+    async def _check(self, machines: Sequence[Machine]) -> None:
+        """All *machines* are there, and have what this one has."""
+        here, reasons = await asyncio.to_thread(fingerprint), []
+        for outcome, machine in zip(
+            await asyncio.gather(*(machine.report for machine in machines), return_exceptions=True),
+            machines,
+            strict=True,
+        ):
+            if isinstance(outcome, LaunchFailed):
+                reasons += outcome.reasons
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            elif words := differences(here, outcome.fingerprint):
+                reasons.append(f"{machine.label} differs: {'; '.join(words)}")
+        if reasons:
+            what = "machine" if len(machines) == 1 else "machines"
+            raise LaunchFailed(f"{len(reasons)} of {len(machines)} {what} cannot take part", reasons)
+
+    def kill(self, member: Member) -> None:
+        if member.name in self._of and not member.exited:
+            self._of[member.name].send(Kill(member.name))
+
+    def pause(self, member: Member, paused: bool) -> None:
+        """Stops the process of *member*, heartbeats and all, or lets it go on."""
+        if member.name in self._of and not member.exited:
+            self._of[member.name].send(Pause(member.name, paused))
+
+    async def close(self) -> None:
+        """Nothing of the run is left anywhere, as far as this machine can see to it."""
+        tasks = [machine.task for machine in self._machines if machine.task is not None]
+        for machine in self._machines:
+            machine.let_go()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _tell(self, member: Member, line: str) -> None:
+        self._logs.append(member.name, line)
+        if self._on_output is not None:
+            self._on_output(member.name, line)
+
+
+def _place(member: Member) -> Place:
+    remote = member.remote
+    assert remote is not None
+    return Place(member.name, "" if remote.address is None else show_endpoint(remote.address, remote.port))

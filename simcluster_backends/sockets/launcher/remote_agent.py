@@ -1,0 +1,204 @@
+"""What `simcluster node NAME --launched` does on a machine that a launcher has reached by ssh.
+
+It says what is installed here, takes one order, starts the nodes in it, passes on what they print, and ends them all,
+with their process groups, when its standard input ends: that is the launcher's lease, and it ends however the launcher
+or the connection does. The key stays in memory. If this process itself is killed, the fork server ends the nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from simcluster.documents.own_files import place_below
+from simcluster_backends.sockets.launcher.fingerprint import fingerprint
+from simcluster_backends.sockets.launcher.fork_server import ForkServer, fork_server
+from simcluster_backends.sockets.launcher.orders import (
+    ORDER_LIMIT_BYTES,
+    Exited,
+    FromMachine,
+    Kill,
+    Order,
+    Pause,
+    Place,
+    Report,
+    Said,
+    ToMachine,
+    line_of,
+    read_to_machine,
+)
+from simcluster_backends.sockets.net.reachable_address import listen_towards
+
+LINE_BYTES = 8192
+"""Longer lines are cut in pieces."""
+
+READ_BYTES = 65536
+
+
+def serve_launcher() -> int:
+    """The whole life of this end; returns the exit code."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # whatever prints here does not speak to the launcher
+    with tempfile.TemporaryDirectory(prefix="simcluster-", ignore_cleanup_errors=True) as folder:
+        return asyncio.run(_live(out, Path(folder)))
+
+
+async def _live(out: int, folder: Path) -> int:
+    return await _Launched(out, folder).live()
+
+
+class Pipe:
+    """A named pipe that a node prints into; calls *say* with each line."""
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self.path, self._say, self._begun = path, say, b""
+        os.mkfifo(path, 0o600)
+        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # a writer, too, so that it never seems to end
+
+    def read(self) -> None:
+        """Passes on what is there."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self.descriptor, READ_BYTES):
+                *lines, self._begun = (self._begun + data).split(b"\n")
+                for line in lines:
+                    self._pass_on(line)
+                while len(self._begun) >= LINE_BYTES:
+                    self._pass_on(self._begun[:LINE_BYTES])
+                    self._begun = self._begun[LINE_BYTES:]
+
+    def close(self) -> None:
+        """Passes on the rest; nothing may follow."""
+        self.read()
+        if self._begun:
+            self._pass_on(self._begun)
+        os.close(self.descriptor)
+
+    def _pass_on(self, line: bytes) -> None:
+        for start in range(0, max(1, len(line)), LINE_BYTES):
+            self._say(line[start : start + LINE_BYTES].decode(errors="replace").rstrip("\r"))
+
+
+class _Launched:
+    """One order, from its coming to the end of its last node."""
+
+    def __init__(self, out: int, folder: Path) -> None:
+        self._out, self._folder = out, folder
+        self._loop = asyncio.get_running_loop()
+        self._order: asyncio.Future[Order] = self._loop.create_future()
+        self._over = asyncio.Event()
+        self._server: ForkServer | None = None
+        self._pipes: dict[str, Pipe] = {}
+        self._pids: dict[str, int] = {}
+        self._codes: dict[str, int | None] = {}
+
+    async def live(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._over.set)
+        self._say(Report(fingerprint()))
+        threading.Thread(target=self._listen, name="launcher", daemon=True).start()
+        over = asyncio.create_task(self._over.wait())
+        try:
+            ways: list[asyncio.Future[Any]] = [over, self._order]
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            if not self._order.done():
+                return 1  # the launcher has no use for this machine
+            self._start(self._order.result())
+            await over
+        finally:
+            over.cancel()
+            if self._server is not None:
+                self._server.close()
+        return max((1 if code is None else abs(code) for code in self._codes.values()), default=1)
+
+    # the order
+
+    def _start(self, order: Order) -> None:
+        files, secrets = self._folder / "files", self._folder / "tls"
+        for path, content in order.files.items():
+            _write(place_below(files, Path(path)), content)
+        for name, content in order.secrets.items():
+            _write(secrets / Path(name).name, content)
+        self._server = fork_server()
+        for place in order.nodes:
+            self._start_node(place, order, str(files), str(secrets) if order.secrets else None)
+
+    def _start_node(self, place: Place, order: Order, files: str, tls: str | None) -> None:
+        assert self._server is not None
+        pipe = Pipe(self._folder / f"{len(self._pipes)}.pipe", lambda line: self._say(Said(place.name, line)))
+        self._pipes[place.name] = pipe
+        self._loop.add_reader(pipe.descriptor, pipe.read)
+        start = self._server.spawn(
+            lambda code: self._call(lambda: self._exited(place.name, code)),
+            name=place.name,
+            rendezvous=order.rendezvous,
+            listen=listen_towards(place.listen, order.rendezvous),
+            key=order.key,
+            log_file=str(pipe.path),
+            files=files,
+            tls=tls,
+        )
+        start.add_done_callback(lambda start: self._call(lambda: self._started(place.name, start)))
+
+    def _started(self, name: str, start: Future[int]) -> None:
+        if start.exception() is not None:
+            self._exited(name, None)
+        else:
+            self._pids[name] = start.result()
+
+    def _exited(self, name: str, code: int | None) -> None:
+        if name in self._codes:
+            return
+        self._codes[name] = code
+        pipe = self._pipes[name]
+        self._loop.remove_reader(pipe.descriptor)
+        pipe.close()
+        self._say(Exited(name, code))
+        if self._codes.keys() == self._pipes.keys():
+            self._over.set()
+
+    def _call(self, action: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has been closed: all is over
+            self._loop.call_soon_threadsafe(action)
+
+    # the launcher
+
+    def _listen(self) -> None:
+        """In a thread of its own, since not everything that standard input may be can be waited for in a loop."""
+        while line := sys.stdin.buffer.readline(ORDER_LIMIT_BYTES):
+            self._call(partial(self._hear, read_to_machine(line)))
+        self._call(self._over.set)
+
+    def _hear(self, message: ToMachine | None) -> None:
+        if isinstance(message, Order):
+            if not self._order.done():
+                self._order.set_result(message)
+        elif isinstance(message, Kill | Pause) and self._server is not None and message.node in self._pids:
+            pid = self._pids[message.node]
+            if isinstance(message, Kill):
+                self._server.kill(pid)
+            else:
+                self._server.pause(pid, message.paused)
+
+    def _say(self, message: FromMachine) -> None:
+        data = line_of(message)
+        try:
+            while data:
+                data = data[os.write(self._out, data) :]
+        except OSError:
+            self._over.set()  # nobody listens any more
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)

@@ -1,0 +1,276 @@
+"""The backend's own options, checked all at once before anything is started."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from simcluster.documents.yaml import describe
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.job import ClusterJob
+from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
+from simcluster_backends.common.inbox import INBOX_BYTES
+from simcluster_backends.sockets.launcher import tmux
+from simcluster_backends.sockets.launcher.faults import check_faults
+from simcluster_backends.sockets.net.addresses import is_loopback, is_wildcard, parse_endpoint
+from simcluster_backends.sockets.net.tls import COORDINATOR, LAUNCHER, check_files, read_tls
+from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES
+from simcluster_backends.sockets.wire.handshake import NAME_LIMIT_BYTES
+from simcluster_backends.sockets.wire.keys import OPEN_KEY, generate_key, key_of, read_key, read_token
+
+CONFIG_LIMIT_BYTES = 16 * 1024**2
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+IN_CLEAR = "--tls FOLDER, an address on loopback, or --plain-http: anybody on the path could read the token"
+
+MOST_DEAD_S = 90.0
+"""A node that is silent for longer is lost, whatever is asked for: others wait for it."""
+
+GRACE_S = 30.0
+"""What an algorithm may take to end once its time is up: the clocks of real nodes differ, and it may tidy up."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `options` of a ClusterJob may hold.
+
+    *rendezvous* is where the launcher listens, *key_file* holds the key that hand-started nodes need too. A node
+    is dead after *dead_s* without a heartbeat. NeverFinished ends a start that takes longer than *start_s*, and a
+    run in which for *stuck_s* every node waits and nothing moves; for *idle_s* no work is done and nothing
+    recorded, whatever else goes on; for *loop_s* one node's event loop does not turn; or some algorithm has not
+    ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`, if it has one.
+    *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a frame may have
+    *body_limit_bytes*, and larger messages travel in parts.
+    The run begins when *min_workers* nodes are connected, rank 0 among them; the others join late.
+    Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*;
+    *tmux* shows what all nodes print. A run that is lost begins again up to *max_restarts* times.
+    With *order*, nodes note in which order things happen there, so that the run can be replayed. *portable* kernels are
+    those that every x86-64 machine has.
+    What goes on is told to a *coordinator*: at "host:port" one of this run's own, or another's at "http://...".
+    With *tls*, a folder of certificates, connections are encrypted and those certificates say who may join. The token
+    leaves this machine unencrypted only with *plain_http*.
+    """
+
+    rendezvous: str = "127.0.0.1:0"
+    key_file: str | None = None
+    heartbeat_s: float = 0.5
+    dead_s: float = DEAD_S
+    start_s: float = 60.0
+    min_workers: int | None = None
+    stuck_s: float = 30.0
+    idle_s: float = 1800.0
+    loop_s: float = 300.0
+    limit_s: float | None = None
+    inbox_bytes: int = INBOX_BYTES
+    body_limit_bytes: int = BODY_LIMIT_BYTES
+    uvloop: bool | None = None
+    ssh: bool = True
+    ssh_config: str | None = None
+    ssh_options: tuple[str, ...] = ()
+    tmux: bool = False
+    max_restarts: int = 0
+    coordinator: str | None = None
+    token_file: str | None = None
+    tls: str | None = None
+    plain_http: bool = False
+    order: bool = True
+    portable: bool = False
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether nodes that are started by hand can have what it takes to join."""
+        return any(given is not None for given in (self.key_file, self.token_file, self.tls))
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        return parse_endpoint(self.rendezvous, "rendezvous")
+
+
+_TIMES = ("heartbeat_s", "start_s", "stuck_s", "idle_s", "loop_s", "limit_s")
+POSITIVE = dict.fromkeys(_TIMES, LIMITS_S[1]) | {
+    "dead_s": MOST_DEAD_S,
+    "inbox_bytes": 2**50,
+    "body_limit_bytes": BODY_LIMIT_BYTES,
+}
+"""Name -> the most that it may be; all are more than 0."""
+
+MOST_RESTARTS = 1_000_000
+
+
+def read_options(job: ClusterJob) -> tuple[Options, bytes]:
+    """The options of *job* and the key of the run. Raises UsageError with everything that is wrong."""
+    problems: list[Problem] = []
+    given = _known(job.options, problems)
+    options = Options(**given)
+    for name, most in POSITIVE.items():
+        value = getattr(options, name)
+        if value is not None and not 0 < value <= most:
+            problems.append(
+                Problem(name, describe(value), f"more than 0 and at most {most:.15g}{' s' * name.endswith('_s')}")
+            )
+    if 0 < options.dead_s <= MOST_DEAD_S and options.dead_s < 2 * options.heartbeat_s:
+        problems.append(
+            Problem("dead_s", repr(options.dead_s), f"at least two heartbeats, {2 * options.heartbeat_s:g}")
+        )
+    if not 0 <= options.max_restarts <= MOST_RESTARTS:
+        problems.append(
+            Problem("max_restarts", describe(options.max_restarts), f"0 or more, and at most {MOST_RESTARTS}")
+        )
+    if options.min_workers is not None and not 1 <= options.min_workers <= max(1, len(job.names)):
+        problems.append(
+            Problem("min_workers", describe(options.min_workers), f"from 1 to {len(job.names)}, or nothing: all")
+        )
+    problems += tmux.missing() if options.tmux else []
+    for option in options.ssh_options:
+        if not isinstance(option, str) or "=" not in option:
+            problems.append(Problem("ssh_options", repr(option), "KEY=VALUE, as ssh's -o takes it"))
+    _collect(problems, lambda: _check_endpoint(options, any(job.remotes), problems))
+    _check_nodes(job, options, problems)
+    key = _key(job, options, problems)
+    if problems:
+        raise UsageError(problems)
+    if options.limit_s is None and job.time_s is not None:
+        options = replace(options, limit_s=job.time_s + GRACE_S)
+    return options, key
+
+
+def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
+    """That of the key file, or what the token makes, or a new one."""
+    key, token = None, None
+    if options.key_file is not None:
+        key = _collect(problems, lambda: read_key(Path(options.key_file or "")))
+    if options.token_file is not None:
+        token = _collect(problems, lambda: read_token(Path(options.token_file or "")))
+    if options.coordinator is not None:
+        if options.token_file is None:
+            problems.append(Problem("token_file", "none", "the token that every call of the coordinator must have"))
+        _collect(problems, lambda: check_coordinator(options.coordinator or "", options.tls, options.plain_http))
+    if options.tls is not None:
+        here = [
+            name
+            for name, address in zip(job.names, job.addresses or [None] * len(job.names), strict=False)
+            if not address
+        ]
+        problems += _check_certificates(Path(options.tls), [LAUNCHER, *here])
+    if key is None and token is None and options.tls is not None:
+        return OPEN_KEY  # certificates decide
+    return key or (key_of(token) if token is not None else generate_key())
+
+
+def missing() -> list[Problem]:
+    """Return what has to be installed before a coordinator can run here."""
+    absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    expected = "it to be installed: pip install 'simcluster[api]'"
+    return [Problem("coordinator", f"no {', '.join(absent)}", expected)] if absent else []
+
+
+def is_elsewhere(coordinator: str) -> bool:
+    """Whether *coordinator* is the URL of another's, not a place at which to make one."""
+    return "://" in coordinator
+
+
+def check_coordinator(coordinator: str, tls: str | None, plain_http: bool) -> None:
+    """Raises UsageError unless *coordinator* can be one, by whose wire no token is shown unless that is asked for."""
+    if is_elsewhere(coordinator):
+        from simcluster_backends.sockets.coordinator.client import Client
+
+        Client(coordinator, "", tls=tls, plain_http=plain_http)
+        return
+    host, _ = parse_endpoint(coordinator, "coordinator")
+    problems = missing()
+    if tls is not None:
+        problems += check_files(Path(tls), [COORDINATOR])
+    elif not plain_http and not is_loopback(host):
+        problems.append(Problem("coordinator", coordinator, IN_CLEAR))
+    if problems:
+        raise UsageError(problems)
+
+
+def _check_certificates(folder: Path, names: list[str]) -> list[Problem]:
+    """What is missing, or would be refused by the others once it is shown."""
+    if problems := check_files(folder, names):
+        return problems
+    for name in names:
+        _collect(problems, lambda name=name: read_tls(folder, name))  # type: ignore[misc]
+    return problems
+
+
+def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """The options that exist and have the right type; the others become *problems*."""
+    types: dict[str, tuple[type, ...]] = {
+        "rendezvous": (str,),
+        "key_file": (str, Path, type(None)),
+        "limit_s": (int, float, type(None)),
+        "inbox_bytes": (int,),
+        "body_limit_bytes": (int,),
+        "uvloop": (bool, type(None)),
+        "ssh": (bool,),
+        "order": (bool,),
+        "portable": (bool,),
+        "tmux": (bool,),
+        "max_restarts": (int,),
+        "min_workers": (int, type(None)),
+        "coordinator": (str, type(None)),
+        "token_file": (str, Path, type(None)),
+        "tls": (str, Path, type(None)),
+        "plain_http": (bool,),
+        "ssh_config": (str, Path, type(None)),
+        "ssh_options": (list, tuple),
+    }
+    names = [field.name for field in fields(Options)]
+    known: dict[str, Any] = {}
+    for name, value in given.items():
+        expected = types.get(name, (int, float))
+        if name not in names:
+            problems.append(Problem(name, "an option that the sockets backend does not have", nearest(name, names)))
+        elif not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
+            words = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in expected)
+            problems.append(Problem(name, describe(value), words))
+        else:
+            known[name] = str(value) if isinstance(value, Path) else value
+    return known
+
+
+def _check_endpoint(options: Options, elsewhere: bool, problems: list[Problem]) -> None:
+    """Nodes *elsewhere* are given the key by their launcher."""
+    host, _ = options.endpoint
+    if is_wildcard(host):
+        problems.append(Problem("rendezvous", options.rendezvous, "one address, at which the nodes reach the launcher"))
+    elif not is_loopback(host) and not options.has_secret and not elsewhere:
+        problems.append(
+            Problem(
+                "rendezvous",
+                options.rendezvous,
+                "key_file too: off loopback nothing is started without a key",
+            )
+        )
+
+
+def _check_nodes(job: ClusterJob, options: Options, problems: list[Problem]) -> None:
+    if not job.names:
+        problems.append(Problem("names", "none", "at least one node"))
+    for name in sorted({name for name in job.names if job.names.count(name) > 1}):
+        problems.append(Problem("names", f"{name!r} twice", "a different name for every node"))
+    for name in job.names:
+        if len(name.encode()) > NAME_LIMIT_BYTES:
+            problems.append(Problem("names", repr(name), f"at most {NAME_LIMIT_BYTES} bytes a name"))
+    for key, given in (("addresses", job.addresses), ("remotes", job.remotes)):
+        if given and len(given) != len(job.names):
+            expected = f"one for each of the {len(job.names)} nodes, or none at all"
+            problems.append(Problem(key, str(len(given)), expected))
+    if any(job.addresses) and not options.has_secret:
+        problems.append(Problem("key_file", "none", "the key file that the nodes started by hand have, too"))
+    size_bytes = len(job.config_json.encode())
+    if size_bytes > CONFIG_LIMIT_BYTES:
+        problems.append(Problem("config_json", f"{size_bytes} bytes", f"at most {CONFIG_LIMIT_BYTES}"))
+    problems.extend(check_faults(job))
+
+
+def _collect(problems: list[Problem], check: Callable[[], Any]) -> Any:
+    try:
+        return check()
+    except UsageError as error:
+        problems.extend(error.problems)
+        return None

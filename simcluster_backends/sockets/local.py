@@ -1,0 +1,138 @@
+"""A whole cluster in one process and one loop, over real loopback connections with real handshakes.
+
+For tests of the transport's promises, which then take milliseconds a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from simcluster.runs.record import Recorder
+from simcluster.testing import ComesBack, Crash
+from simcluster.testing.owners import Owners
+from simcluster_backends.common.inbox import INBOX_BYTES
+from simcluster_backends.sockets.net.addresses import open_socket
+from simcluster_backends.sockets.node.loops import run_to_its_end
+from simcluster_backends.sockets.node.mesh import Mesh
+from simcluster_backends.sockets.node.transport import SocketTransport
+from simcluster_backends.sockets.wire.keys import generate_key
+
+Body: TypeAlias = Callable[[SocketTransport], Awaitable[Any]]
+
+
+def run_bodies(
+    bodies: Sequence[Body],
+    *,
+    seed: int = 0,
+    inbox_bytes: int = INBOX_BYTES,
+    timeout_s: float = 60.0,
+    uvloop: bool | None = None,
+) -> list[Any]:
+    """Runs body i as rank i of one cluster; returns each one's result, or the exception that it ended with.
+
+    A body that raises `simcluster.testing.Crash` dies without a goodbye, and if it raises `ComesBack` begins again; one
+    that raises anything else dies too, and its peers are told why. Raises TimeoutError if not all have ended after
+    *timeout_s*.
+    """
+
+    async def run() -> list[Any]:
+        async with asyncio.timeout(timeout_s):
+            return await _run(bodies, seed, inbox_bytes)
+
+    return run_to_its_end(run(), uvloop)
+
+
+async def _run(bodies: Sequence[Body], seed: int, inbox_bytes: int) -> list[Any]:
+    cluster = _Cluster(len(bodies), seed, inbox_bytes)
+    try:
+        await cluster.connect()
+        lives = [cluster.live(rank, body) for rank, body in enumerate(bodies)]
+        return await asyncio.gather(*lives, return_exceptions=True)
+    finally:
+        await cluster.close()
+
+
+class _Cluster:
+    """All nodes, and what becomes of them."""
+
+    def __init__(self, size: int, seed: int, inbox_bytes: int) -> None:
+        self.names = [f"node{rank}" for rank in range(size)]
+        self._seed, self._inbox_bytes = seed, inbox_bytes
+        self._key, self._run, started_s = generate_key(), secrets.token_bytes(16), time.perf_counter()
+        self._recorders = [
+            Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(self.names)
+        ]
+        self._transports: list[SocketTransport] = []
+        self._meshes: list[Mesh] = []
+        self._gone: dict[int, str] = {}
+        self._coming = asyncio.Lock()
+        self._owners = Owners(size)
+        self._owners.watch(asyncio.get_running_loop())
+        for rank in range(size):
+            transport, mesh = self._node(rank)
+            self._transports.append(transport)
+            self._meshes.append(mesh)
+
+    async def connect(self) -> None:
+        """Everybody to everybody."""
+        for mesh in self._meshes:
+            await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
+        await asyncio.gather(*(mesh.connect(self._addresses, timeout_s=60.0) for mesh in self._meshes))
+
+    async def live(self, rank: int, body: Body) -> Any:
+        """A node's lives: its body, then a goodbye, or none. What a life started and did not await ends with it."""
+        while True:
+            try:
+                return await self._live(rank, body)
+            except ComesBack:
+                await self._come_back(rank)
+
+    async def close(self) -> None:
+        for mesh in self._meshes:
+            await mesh.close()
+        await asyncio.gather(*(transport.close() for transport in self._transports))
+
+    # inside
+
+    @property
+    def _addresses(self) -> list[tuple[str, int]]:
+        return [(mesh.listener.host, mesh.listener.port) for mesh in self._meshes]
+
+    def _node(self, rank: int) -> tuple[SocketTransport, Mesh]:
+        transport = SocketTransport(rank, self.names, self._seed, self._recorders[rank], inbox_bytes=self._inbox_bytes)
+        return transport, Mesh(transport, self.names, self._key, self._run, b"")
+
+    async def _come_back(self, rank: int) -> None:
+        """One at a time, so that everybody knows where everybody is."""
+        async with self._coming:
+            await self._meshes[rank].close()
+            self._recorders[rank].incarnation += 1
+            transport, mesh = self._node(rank)
+            await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
+            self._transports[rank], self._meshes[rank] = transport, mesh
+            gone = {other: reason for other, reason in self._gone.items() if other != rank}
+            await mesh.come_late(self._recorders[rank].incarnation, self._addresses, gone, timeout_s=60.0)
+            del self._gone[rank]
+
+    async def _live(self, rank: int, body: Body) -> Any:
+        transport = self._transports[rank]
+
+        async def own() -> Any:
+            self._owners.begin(rank)
+            return await body(transport)
+
+        life = asyncio.create_task(own())
+        try:
+            result = await life
+            transport.finish()
+            return result
+        except BaseException as error:
+            self._gone[rank] = f"{type(error).__name__}: {error}"
+            await transport.close(crash=isinstance(error, Crash))
+            raise
+        finally:
+            self._owners.end(rank)

@@ -1,0 +1,345 @@
+"""One TCP connection: a handshake, then frames both ways, with back-pressure both ways.
+
+Outgoing frames leave in the order of `put`. There is no writer task: `_pump` writes chunks while the kernel
+takes them and goes on in `resume_writing`; the transport's own write buffer is kept empty (its high-water
+mark is 0), so a frame counts as left when its last byte is the kernel's. Incoming bytes land in place, by
+FrameReader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Protocol, cast
+
+from torch import Tensor
+
+from simcluster.errors import HandshakeRefused, ProtocolError
+from simcluster_backends.sockets.net.tls import in_words, names_in
+from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
+from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.landing import Landing
+from simcluster_backends.sockets.wire.reader import FrameReader, Limits
+
+HANDSHAKE_TIMEOUT_S = 5.0
+ABORTED_S = 1.0
+"""Sooner than that the loop says of a connection that was aborted that it is closed."""
+
+LAST_WORD_S = 1.0
+"""Time that a peer that is refused has to hear why."""
+
+PUMP_BYTES = 8 * CHUNK_BYTES
+"""Written without a pause before the loop's other tasks get a turn."""
+
+log = logging.getLogger("simcluster.sockets")
+
+
+class Left(Protocol):
+    """What waits for a frame to leave, as much of a future as is asked of it here."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: None, /) -> None: ...
+
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+
+class Sending:
+    """A frame in the queue. *left* ends when its last byte has left this process, or fails with ConnectionError."""
+
+    __slots__ = ("chunks", "frame", "left", "on_left")
+
+    def __init__(self, frame: Outgoing, left: Left | None, on_left: Callable[[], None] | None) -> None:
+        self.frame, self.left, self.on_left = frame, left, on_left
+        self.chunks: Iterator[bytes | bytearray | memoryview] | None = None
+
+    def end(self, error: Exception | None = None) -> None:
+        if error is None and self.on_left is not None:
+            self.on_left()
+        if self.left is not None and not self.left.done():
+            if error is None:
+                self.left.set_result(None)
+            else:
+                self.left.set_exception(error)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Calls *on_open* when the handshake is done, which sets `on_frame` and `on_lost`; else *on_fail*."""
+
+    def __init__(
+        self,
+        handshake: Handshake,
+        *,
+        on_open: Callable[[Connection], None],
+        on_fail: Callable[[Connection, Exception], None],
+        limits: Limits | None = None,
+    ) -> None:
+        self.handshake = handshake
+        self.on_frame: Callable[[Frame], None] = lambda frame: None
+        self.on_lost: Callable[[str], None] = lambda reason: None
+        self.bytes_sent = 0  # in frames that have left whole
+        self.bytes_moved = 0  # both ways, as they go
+        self._on_open, self._on_fail = on_open, on_fail
+        self._reader = FrameReader(limits)
+        self._queue: deque[Sending] = deque()
+        self._seq = 0
+        self._paused = False
+        self._reads = True
+        self._reading_paused = self._reading_held = self._writing_held = False
+        self._reason = ""
+        self._failed = False
+        self._closing = self._encrypted = False
+        self._descriptor = -1
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # what the owner calls
+
+    @property
+    def peer(self) -> Identity:
+        """Who is at the other end. Only after *on_open*."""
+        assert self.handshake.peer is not None
+        return self.handshake.peer
+
+    @property
+    def is_open(self) -> bool:
+        return self.handshake.done and not self._closing
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is, or was, anybody at the other end; with TLS only after its own handshake."""
+        return self._transport is not None
+
+    @property
+    def address(self) -> str:
+        """host:port of the other end, for a log."""
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        return f"{name[0]}:{name[1]}" if name else "an unknown address"
+
+    def put(
+        self,
+        frame: Outgoing,
+        left: Left | None = None,
+        on_left: Callable[[], None] | None = None,
+    ) -> Sending:
+        """Queues *frame* and writes what can be written at once. *on_left* is called when it has left."""
+        sending = Sending(frame, left, on_left)
+        if self._closing:
+            sending.end(ConnectionResetError(self._reason))
+        else:
+            self._queue.append(sending)
+            self._pump()
+        return sending
+
+    def withdraw(self, sending: Sending) -> bool:
+        """A cancelled send: of what was not begun, nothing leaves (True); what was begun is finished (False)."""
+        unbegun = sending.chunks is None and sending in self._queue
+        if unbegun:
+            self._queue.remove(sending)
+        else:
+            sending.frame.keep()
+        return unbegun
+
+    def land(self, tag: str, place: Tensor) -> Landing | None:
+        """See FrameReader."""
+        return self._reader.land(tag, place)
+
+    def take_back(self, landing: Landing) -> None:
+        """See FrameReader."""
+        self._reader.take_back(landing)
+
+    def pause_reading(self) -> None:
+        self._reading_paused = True
+        self._read_or_not()
+
+    def resume_reading(self) -> None:
+        self._reading_paused = False
+        self._read_or_not()
+
+    def hold(self, *, writing: bool, reading: bool) -> None:
+        """A fault: until the next call nothing is written, or nothing is read."""
+        self._writing_held, self._reading_held = writing, reading
+        self._read_or_not()
+        self._pump()
+
+    def close(self, reason: str = "closed by this node") -> None:
+        """Sends what is queued as far as the kernel takes it now, and ends the connection."""
+        self._reason = self._reason or reason
+        self._pump()
+        self._closing = True
+        if self._transport is not None:
+            self._outside(self._transport.close)
+
+    async def end(self, grace_s: float = 1.0) -> None:
+        """Closes, and aborts if what is queued has not left after *grace_s*. Returns when the socket is closed."""
+        self.close()
+        if self._transport is not None:
+            await asyncio.wait([self._closed], timeout=grace_s)
+            self._transport.abort()
+            await asyncio.wait([self._closed], timeout=ABORTED_S)
+
+    def abort(self, reason: str) -> None:
+        """Ends the connection at once."""
+        self._reason = self._reason or reason
+        self._closing = True
+        if self._transport is not None:
+            self._outside(self._transport.abort)
+
+    # what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not derive from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        if self._closing:
+            self._transport.abort()
+            return
+        self._encrypted = transport.get_extra_info("ssl_object") is not None
+        if self._encrypted:
+            self.handshake.certified = names_in(transport.get_extra_info("peercert"))
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        # Plain transports pause above this mark, those of TLS at it.
+        self._transport.set_write_buffer_limits(high=1 if self._encrypted else 0, low=0)
+        with suppress(OSError):  # a stranger may be gone again, of which some systems tell here
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._deadline = self._loop.call_later(
+            HANDSHAKE_TIMEOUT_S,
+            lambda: self._fail(HandshakeRefused(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")),
+        )
+        self._send_handshake()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closing:
+            return
+        self.bytes_moved += nbytes
+        try:
+            self._reader.received(nbytes)
+            while not self._closing and (frame := self._reader.next_frame()) is not None:
+                self._accept(frame)
+        except OtherVersion as error:
+            self._fail(error if self.handshake.done else self.handshake.refuse(str(error)))
+        except (ProtocolError, HandshakeRefused) as error:
+            self._fail(error)
+
+    def eof_received(self) -> None:
+        torn = "" if self._reader.between_frames else " in the middle of a frame"
+        self.abort(f"the connection was closed by the peer{torn}")
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._pump()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        if isinstance(exc, ssl.SSLError):
+            self._reason = self._reason or in_words(exc)
+        self._reason = self._reason or (f"{type(exc).__name__}: {exc}" if exc else "the connection was closed")
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if not self._closed.done():
+            self._closed.set_result(None)
+        waiting, self._queue = self._queue, deque()
+        for sending in waiting:
+            sending.end(ConnectionResetError(self._reason))
+        if self.handshake.done:
+            self.on_lost(self._reason)
+        elif not self._failed:
+            self._failed = True
+            refused = isinstance(exc, ssl.SSLError)
+            self._on_fail(self, (HandshakeRefused if refused else ConnectionResetError)(self._reason))
+
+    # inside
+
+    def _outside(self, ending: Callable[[], None]) -> None:
+        """Does what ends the transport; TLS's is not to be ended from within its own callbacks."""
+        if self._encrypted:
+            self._loop.call_soon(ending)
+        else:
+            ending()
+
+    def _accept(self, frame: Frame) -> None:
+        if self.handshake.done:
+            self.on_frame(frame)
+            return
+        done = self.handshake.receive(frame.header)
+        self._send_handshake()
+        if done:
+            self._reader.limits.open = True
+            assert self._deadline is not None
+            self._deadline.cancel()
+            self._on_open(self)
+
+    def _send_handshake(self) -> None:
+        for header in self.handshake.to_send():
+            self.put(Outgoing(Kind.HANDSHAKE, header))
+
+    def _fail(self, error: Exception) -> None:
+        """The peer breaks the protocol, or may not join: it gets the last word, if any, and is dropped."""
+        if self._failed or self._closing:
+            return
+        self._failed = True
+        if self.handshake.done:
+            log.warning("dropped %s: %s", self.address, error)
+            self.abort(str(error))
+        else:
+            self._send_handshake()
+            self.close(str(error))
+            if self._transport is not None:
+                # A peer that does not take its last word, or does not answer the end of TLS, would stay for 30 s.
+                self._loop.call_later(LAST_WORD_S, self._transport.abort)
+            self._on_fail(self, error)
+
+    def _read_or_not(self) -> None:
+        """What is not read fills the kernel's buffers, and then the sender waits."""
+        reads = not self._reading_paused and not self._reading_held
+        if reads == self._reads or self._transport is None or self._transport.is_closing():
+            return
+        self._reads = reads
+        if reads:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _write(self, transport: asyncio.Transport, chunk: bytes | bytearray | memoryview) -> None:
+        """What the kernel takes now it takes from where it is; of the rest the transport has a copy."""
+        if not self._encrypted:
+            with suppress(OSError):  # of which the transport tells
+                chunk = memoryview(chunk)[os.write(self._descriptor, chunk) :]
+        if chunk:
+            transport.write(bytes(chunk))
+
+    def _pump(self) -> None:
+        """Writes chunks until the kernel takes no more, or others want a turn."""
+        transport, budget = self._transport, PUMP_BYTES
+        if transport is None or self._writing_held:
+            return
+        while self._queue and not self._paused and not transport.is_closing():
+            sending = self._queue[0]
+            if sending.chunks is None:
+                sending.chunks = sending.frame.chunks(self._seq)
+                self._seq += sending.frame.count
+            chunk = next(sending.chunks, None)
+            if chunk is None:
+                self._queue.popleft()
+                self.bytes_sent += sending.frame.wire_bytes
+                sending.end()
+                continue
+            self._write(transport, chunk)
+            self.bytes_moved += len(chunk)
+            budget -= len(chunk)
+            if budget <= 0:
+                self._loop.call_soon(self._pump)
+                return

@@ -1,0 +1,229 @@
+"""Opens connections, from both sides: a listener that hands over whoever passes the handshake, and `connect`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from simcluster.errors import HandshakeRefused, ProtocolError, RunError
+from simcluster_backends.sockets.net.addresses import show_endpoint
+from simcluster_backends.sockets.net.connection import HANDSHAKE_TIMEOUT_S, LAST_WORD_S, Connection
+from simcluster_backends.sockets.net.frank import noting
+from simcluster_backends.sockets.net.tls import Tls, in_words
+from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake
+from simcluster_backends.sockets.wire.reader import Limits
+
+PENDING_LIMIT = 64
+"""Connections that have not finished their handshake. The next one is dropped unread; a node tries again."""
+
+LOGGED = 5
+"""Strangers that the log tells of in full. More of them are counted, or somebody who knocks for ever fills a disk."""
+
+TOO_MANY = "too many connections that have not finished their handshake"
+BACKLOG = 100
+RETRY_S = 0.1
+
+log = logging.getLogger("simcluster.sockets")
+
+
+class Listener:
+    """Calls *on_open* with each connection that passed the handshake; drops and logs all others."""
+
+    def __init__(
+        self,
+        make_handshake: Callable[[], Handshake],
+        on_open: Callable[[Connection], None],
+        limits: Limits | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self.host, self.port = "", 0
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._make_handshake, self._on_open = make_handshake, on_open
+        self._limits = limits or Limits()
+        self.dropped: deque[str] = deque(maxlen=10)  # the last ones, in words
+        self.dropped_count = 0
+        self._pending: dict[Connection, None] = {}
+        self._server: asyncio.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None  # in place of it with TLS
+        self._securing: set[asyncio.Task[None]] = set()
+
+    @property
+    def dropped_in_words(self) -> list[str]:
+        """Whom nobody let in: the last ones, and how many there were before."""
+        earlier = self.dropped_count - len(self.dropped)
+        return ([f"dropped {earlier} connections before these"] if earlier else []) + list(self.dropped)
+
+    async def start(self, listening: socket.socket) -> None:
+        """Accepts connections from *listening*, made by `open_socket`, which is closed with this listener."""
+        self.host, self.port = listening.getsockname()[:2]
+        if self._tls is None:
+            self._server = await self._loop.create_server(self._accept, sock=listening)
+            return
+        listening.setblocking(False)
+        listening.listen(BACKLOG)
+        self._accepting = asyncio.create_task(self._accept_encrypted(listening, self._tls.server))
+
+    async def close(self) -> None:
+        """Listens no longer. Connections that were handed over live on."""
+        tasks = [*self._securing, *([self._accepting] if self._accepting is not None else [])]
+        if self._server is not None or self._accepting is not None:
+            if self._server is not None:
+                self._server.close()
+            self._server = self._accepting = None
+            if self.dropped_count > LOGGED:
+                log.warning("%d connections dropped in all before they joined", self.dropped_count)
+        for connection in list(self._pending):
+            connection.abort("the listener was closed")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)
+
+    def _accept(self) -> Connection:
+        connection = Connection(
+            self._make_handshake(), on_open=self._opened, on_fail=self._failed, limits=replace(self._limits)
+        )
+        if len(self._pending) >= PENDING_LIMIT:
+            connection.abort(TOO_MANY)
+        else:
+            self._pending[connection] = None
+        return connection
+
+    async def _accept_encrypted(self, listening: socket.socket, context: ssl.SSLContext) -> None:
+        """As a server does, but for this: it would begin the handshake of TLS with any number of strangers at once."""
+        with listening:
+            while True:
+                await asyncio.sleep(0)  # what is there already is accepted at once: others are to have a turn
+                try:
+                    accepted, address = await self._loop.sock_accept(listening)
+                except OSError:  # that one is gone again, or this process may open no more files for now
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                where = show_endpoint(*address[:2])
+                if len(self._pending) >= PENDING_LIMIT:
+                    accepted.close()
+                    self._drop(f"dropped {where} before it joined: {TOO_MANY}")
+                    continue
+                connection = self._accept()
+                securing = asyncio.create_task(self._secure(connection, accepted, where, context))
+                self._securing.add(securing)
+                securing.add_done_callback(partial(self._secured, connection, accepted))
+
+    async def _secure(
+        self, connection: Connection, accepted: socket.socket, address: str, context: ssl.SSLContext
+    ) -> None:
+        """The handshake of TLS; ours follows in the connection itself."""
+        with noting() as refusal:
+            try:
+                await self._loop.connect_accepted_socket(
+                    lambda: connection,
+                    accepted,
+                    ssl=context,
+                    ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                    ssl_shutdown_timeout=LAST_WORD_S,
+                )
+            except OSError as error:
+                why = refusal.error or error
+                words = in_words(why) if isinstance(why, ssl.SSLError) else str(why) or type(why).__name__
+                self._drop(f"dropped {address} before it joined: {words}")
+
+    def _secured(self, connection: Connection, accepted: socket.socket, securing: asyncio.Task[None]) -> None:
+        self._securing.discard(securing)
+        if not connection.is_made:
+            self._pending.pop(connection, None)
+            accepted.close()
+
+    def _opened(self, connection: Connection) -> None:
+        self._pending.pop(connection, None)
+        self._on_open(connection)
+
+    def _failed(self, connection: Connection, error: Exception) -> None:
+        self._pending.pop(connection, None)
+        if RUN_IS_OVER not in str(error):  # a node that was on its way: nothing to warn of
+            self._drop(f"dropped {connection.address} before it joined: {error}")
+
+    def _drop(self, words: str) -> None:
+        self.dropped.append(words)
+        self.dropped_count += 1
+        count = self.dropped_count
+        if count <= LOGGED:
+            log.warning("%s%s", self.dropped[-1], "; more are only counted" if count == LOGGED else "")
+        elif str(count).strip("0") == "1":  # 10, 100, 1000, ...
+            log.warning("%d connections dropped so far; the last one: %s", count, self.dropped[-1])
+
+
+async def connect(
+    host: str,
+    port: int,
+    make_handshake: Callable[[], Handshake],
+    *,
+    on_open: Callable[[Connection], None],
+    timeout_s: float,
+    limits: Limits | None = None,
+    tls: Tls | None = None,
+) -> Connection:
+    """A connection whose handshake is done; *on_open* was called with it before its first frame.
+
+    Tries again for *timeout_s* while nobody answers there; then raises RunError. Raises HandshakeRefused or
+    ProtocolError at once: trying again would not help.
+    """
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + timeout_s
+    while True:
+        try:
+            return await _connect_once(host, port, make_handshake, on_open, limits, tls)
+        except ssl.SSLError as error:
+            raise HandshakeRefused(f"{show_endpoint(host, port)}: {in_words(error)}") from None
+        except (OSError, TimeoutError) as error:
+            if loop.time() + RETRY_S > end_s:
+                reason = str(error) or type(error).__name__
+                raise RunError(f"no answer from {show_endpoint(host, port)} within {timeout_s:g} s: {reason}") from None
+        except (HandshakeRefused, ProtocolError) as error:
+            raise type(error)(f"{show_endpoint(host, port)}: {error}") from None
+        await asyncio.sleep(RETRY_S)
+
+
+async def _connect_once(
+    host: str,
+    port: int,
+    make_handshake: Callable[[], Handshake],
+    on_open: Callable[[Connection], None],
+    limits: Limits | None,
+    tls: Tls | None,
+) -> Connection:
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[Connection] = loop.create_future()
+
+    def succeed(connection: Connection) -> None:
+        on_open(connection)
+        if not opened.done():
+            opened.set_result(connection)
+
+    def fail(connection: Connection, error: Exception) -> None:
+        if not opened.done():
+            opened.set_exception(error)
+
+    connection = Connection(make_handshake(), on_open=succeed, on_fail=fail, limits=replace(limits) if limits else None)
+    try:
+        with noting() as refusal:
+            try:
+                async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                    secure = tls.client if tls is not None else None
+                    await loop.create_connection(lambda: connection, host, port, ssl=secure)
+            except (OSError, TimeoutError):
+                if refusal.error is not None:
+                    raise refusal.error from None
+                raise
+        return await opened
+    finally:
+        if opened.done() and not opened.cancelled():
+            opened.exception()
+        if not connection.is_open:
+            connection.abort("given up")

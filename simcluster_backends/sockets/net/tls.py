@@ -1,0 +1,169 @@
+"""Mutual TLS between the nodes of a run and their launcher: 1.3 only, an authority of one's own, names in certificates.
+
+Both ends show a certificate of the same authority. Whose it is stands in its subject alternative name as a URI, since
+the names of nodes are not names of hosts; the handshake that follows compares it with the name that its peer claims.
+"""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simcluster.errors import Problem, UsageError
+from simcluster_backends.sockets.net.frank import FrankContext, noting
+
+AUTHORITY, LAUNCHER, COORDINATOR = "ca", "launcher", "coordinator"
+URI = "simcluster://node/"
+MADE_ANEW = "one that `simcluster keys init` makes when this one is removed"
+MADE_BY = "a file of `simcluster keys init`, which makes what a folder lacks"
+
+
+def certificate_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.pem"
+
+
+def key_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.key"
+
+
+def uri_of(name: str) -> str:
+    return URI + name
+
+
+def names_in(certificate: dict[str, Any] | None) -> frozenset[str]:
+    """Whose *certificate*, as a context has verified it, is."""
+    alternative = (certificate or {}).get("subjectAltName", ())
+    return frozenset(value.removeprefix(URI) for kind, value in alternative if kind == "URI" and value.startswith(URI))
+
+
+def files_for(folder: Path, name: str) -> list[Path]:
+    """What *name* needs of *folder*."""
+    return [certificate_file(folder, AUTHORITY), certificate_file(folder, name), key_file(folder, name)]
+
+
+def check_files(folder: Path, names: Iterable[str]) -> list[Problem]:
+    """What is missing in *folder* so that all *names* can show who they are, or open to others' eyes."""
+    problems = []
+    for path in dict.fromkeys(path for name in names for path in files_for(folder, name)):
+        if not path.is_file():
+            problems.append(Problem("tls", f"no {path}", MADE_BY))
+        elif path.suffix == ".key" and stat.S_IMODE(path.stat().st_mode) & 0o077:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            problems.append(Problem("tls", f"{path} with mode {mode:04o}", "mode 0600: only its owner may read it"))
+    return problems
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The contexts of one node, as acceptor and as connector."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+def read_tls(folder: Path, name: str) -> Tls:
+    """What *name* shows and believes, of *folder*. Raises UsageError."""
+    if problems := check_files(folder, [name]):
+        raise UsageError(problems)
+    try:
+        server, client = (_context(kind, folder, name) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
+    except (ssl.SSLError, OSError) as error:
+        raise UsageError(Problem("tls", f"{folder} for {name} ({error})", MADE_BY)) from None
+    if wrong := _own_fault(server, client, name):
+        raise UsageError(Problem("tls", f"{certificate_file(folder, name)}: {wrong}", MADE_ANEW))
+    return Tls(server, client)
+
+
+def tls_of_coordinator(folder: Path) -> ssl.SSLContext:
+    """What a coordinator shows; browsers have no certificates, so it asks for none. Raises UsageError."""
+    if problems := check_files(folder, [COORDINATOR]):
+        raise UsageError(problems)
+    server = _bare(ssl.PROTOCOL_TLS_SERVER)
+    certificate, key = certificate_file(folder, COORDINATOR), key_file(folder, COORDINATOR)
+    try:
+        server.load_cert_chain(certificate, key)
+    except (ssl.SSLError, OSError) as error:
+        raise UsageError(Problem("tls", f"{certificate} ({error})", MADE_BY)) from None
+    if wrong := _own_fault(server, trust(folder), COORDINATOR):
+        raise UsageError(Problem("tls", f"{certificate}: {wrong}", MADE_ANEW))
+    return server
+
+
+def trust(folder: Path) -> ssl.SSLContext:
+    """What whoever calls a coordinator believes; it shows nothing. Raises UsageError."""
+    authority = certificate_file(folder, AUTHORITY)
+    context = _bare(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(authority)
+    except (ssl.SSLError, OSError) as error:
+        raise UsageError(Problem("tls", f"{authority} ({error})", MADE_BY)) from None
+    return context
+
+
+def tls_of_launcher(folder: str | None) -> Tls | None:
+    """What a launcher shows and believes, if it speaks TLS at all. Raises UsageError."""
+    return read_tls(Path(folder), LAUNCHER) if folder is not None else None
+
+
+def _own_fault(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
+    """What others would find wrong with the certificate of *name*, found by talking to oneself in memory.
+
+    Found here it is told before anything is connected.
+    """
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    connector = client.wrap_bio(back, there, server_side=False)
+    acceptor = server.wrap_bio(there, back, server_side=True)
+    with noting() as refusal:
+        for end in (connector, acceptor, connector, acceptor):
+            with suppress(ssl.SSLError):
+                end.do_handshake()
+            if refusal.error is not None:
+                return in_words(refusal.error)
+    names = names_in(connector.getpeercert())
+    return "" if name in names else f"it is that of {', '.join(sorted(names)) or 'nobody'}, not of {name}"
+
+
+def _context(kind: int, folder: Path, name: str) -> ssl.SSLContext:
+    authority, certificate, key = files_for(folder, name)
+    context = _bare(kind)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def _bare(kind: int) -> ssl.SSLContext:
+    context = FrankContext(kind)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # nodes have names of their own: see names_in
+    if kind == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0  # no connection is resumed
+    return context
+
+
+_MEANT = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not good",
+    "UNKNOWN_CA": "our certificate is of an authority that the peer does not know",
+    "BAD_CERTIFICATE": "the peer does not take our certificate",
+    "CERTIFICATE_EXPIRED": "our certificate has expired",
+    "CERTIFICATE_REQUIRED": "the peer requires a certificate",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer shows no certificate",
+    "WRONG_VERSION_NUMBER": "the peer does not speak TLS: is it started with --tls, too?",
+    "HTTP_REQUEST": "the peer does not speak TLS, but HTTP",
+    "UNSUPPORTED_PROTOCOL": "the peer speaks another version of TLS than 1.3",
+    "ALERT_PROTOCOL_VERSION": "the peer speaks another version of TLS than this side",
+}
+
+
+def in_words(error: ssl.SSLError) -> str:
+    """What *error* means for who runs nodes."""
+    reason = str(error.reason or "")
+    meant = next((words for part, words in _MEANT.items() if part in reason), "")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        meant = f"its certificate is not good: {error.verify_message}"
+    return f"TLS: {meant or error}"

@@ -1,0 +1,108 @@
+"""A node that finds its run through a coordinator: it registers, waits for a run that wants it, joins, and leaves.
+
+Whoever comes first waits: the coordinator may not be there yet, and no run either.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from simcluster_backends.sockets.coordinator.client import Client, NoAnswer
+from simcluster_backends.sockets.net.addresses import parse_endpoint
+from simcluster_backends.sockets.net.reachable_address import listen_towards
+from simcluster_backends.sockets.wire.keys import key_of, read_key, read_token
+
+GOODBYE = {"gone": True}
+LEAST_WAIT_S, MOST_WAIT_S = 0.1, 1.0
+
+
+def attend_with_files(
+    name: str,
+    url: str,
+    token_file: Path,
+    key_file: Path | None,
+    listen: str | None,
+    tls: str | None,
+    patience_s: float,
+    join: Callable[..., int],
+    plain_http: bool = False,
+) -> int:
+    """As `attend`, with what a command line gives. Raises UsageError for what is wrong in it."""
+    token = read_token(token_file)
+    key = read_key(key_file) if key_file is not None else key_of(token)
+    if listen is not None:
+        parse_endpoint(listen, "listen")
+
+    def take_part(rendezvous: str) -> int | None:
+        left: list[bool] = []
+        here = listen_towards(listen or "", rendezvous)
+        code = join(name, rendezvous, key, here, tls=tls, on_left=lambda: left.append(True))
+        return None if left else code
+
+    client = Client(url, token, tls=tls, plain_http=plain_http)
+    return attend(name, client, listen or "", take_part, patience_s=patience_s)
+
+
+def attend(
+    name: str,
+    client: Client,
+    listen: str,
+    join: Callable[[str], int | None],
+    *,
+    patience_s: float,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Takes part, as *name*, in the next run that *client*'s coordinator has for it; returns the exit code.
+
+    *join* is called with the rendezvous of each attempt of that run, and returns None if this node has left it, as it
+    was told to: then it leaves the coordinator, too. Raises NoAnswer or RunError if there is no coordinator, or no run,
+    for *patience_s*; NotAllowed at once. A worker that is asked to leave while no run has it ends with 0.
+    """
+    end_s, wait_s = now() + patience_s, LEAST_WAIT_S
+    code: int | None = None
+    epoch = -1
+    while True:
+        try:
+            heard = client.post(f"/workers/{name}/heartbeat")
+            if heard.get("leave"):
+                client.post(f"/workers/{name}/leave", GOODBYE)
+                return code or 0
+            run = _next_run(name, client, listen, heard["known"])
+        except NoAnswer:
+            if code is not None:
+                return code  # the launcher's own coordinator ends with it
+            if now() > end_s:
+                raise
+            run = None
+        else:
+            if run is not None and run["epoch"] > epoch:
+                epoch, code = run["epoch"], join(run["rendezvous"])
+                if code is None:
+                    with suppress(NoAnswer):
+                        client.post(f"/workers/{name}/leave", GOODBYE)
+                    return 0
+                continue
+            if run is None and code is not None:
+                client.post(f"/workers/{name}/leave", GOODBYE)
+                return code
+            if code is None and now() > end_s:
+                client.post(f"/workers/{name}/leave", GOODBYE)
+                raise NoAnswer(f"the coordinator at {client.url} had no run for {name} within {patience_s:g} s")
+        sleep(wait_s)
+        wait_s = min(2 * wait_s, MOST_WAIT_S)
+
+
+def _next_run(name: str, client: Client, listen: str, known: bool) -> dict[str, Any] | None:
+    """Return the active run that wants *name*, or None. Register a worker that is not known."""
+    if not known:
+        client.post("/workers", {"name": name, "address": listen})
+    answer = client.get("/training/ready", min_workers=1)
+    run: dict[str, Any] | None = answer["run"]
+    if run is None or name not in run["nodes"]:
+        return None
+    return run | {"epoch": answer["epoch"]}

@@ -1,0 +1,332 @@
+"""A node's process: joins a launcher, builds its part of the mesh, runs the program, hands in its record."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from simcluster.checkpoints.keeper import Channel
+from simcluster.documents.own_files import look_below
+from simcluster.errors import Problem, UsageError
+from simcluster.fault_plans.kinds import cut_off
+from simcluster.intra_op import one_thread
+from simcluster.kernels import heed_portable
+from simcluster.logs import setup as logs
+from simcluster.replays.notes import Notes
+from simcluster.replays.order import Kind
+from simcluster.runs.copies import hand_in, told
+from simcluster.runs.record import NodeRecord, Recorder, kept_spans
+from simcluster_backends.common.event_loop import KEEPER
+from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
+from simcluster_backends.sockets.net.tls import Tls, read_tls
+from simcluster_backends.sockets.node.checkpoints import ToLauncher
+from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane
+from simcluster_backends.sockets.node.cuts import Holds
+from simcluster_backends.sockets.node.limits import limits_of
+from simcluster_backends.sockets.node.loops import run_to_its_end
+from simcluster_backends.sockets.node.mesh import Mesh
+from simcluster_backends.sockets.node.order import NotedChannel
+from simcluster_backends.sockets.node.program import Program, failure_of, load, prepare
+from simcluster_backends.sockets.node.shutdown_notice import Notice, seen_off
+from simcluster_backends.sockets.node.stall_detector import Pulse
+from simcluster_backends.sockets.node.transport import SocketTransport
+from simcluster_backends.sockets.wire.keys import KEY_BYTES
+from simcluster_backends.sockets.wire.messages import (
+    LEFT,
+    ROWS_A_FRAME,
+    Addresses,
+    BeginWith,
+    Connected,
+    Crash,
+    End,
+    Failure,
+    FromLauncher,
+    FromNode,
+    Go,
+    Job,
+    Leave,
+    Listening,
+    Ordered,
+    Outcome,
+    PeerGone,
+    Piece,
+    Rows,
+    Status,
+    Stop,
+    Stored,
+    in_pieces,
+)
+
+WAITS_SHOWN = 20
+
+
+def join(
+    name: str,
+    rendezvous: str,
+    key: bytes,
+    listen: str = "127.0.0.1:0",
+    *,
+    files: str | None = None,
+    tls: str | None = None,
+    on_left: Callable[[], object] = lambda: None,
+) -> int:
+    """Runs as node *name* of whatever run the launcher at *rendezvous* ("host:port") has; returns the exit
+    code.
+
+    *listen* is where the other nodes reach this one; port 0 takes any. Below *files* a launcher has put own code; in
+    *tls* are this node's certificate and its authority's, if TLS is spoken. 0 says that this node's part went well, or
+    that it left as it was told to, of which *on_left* is told, too; 1 that it did not. Raises UsageError for a bad
+    address or certificate, and HandshakeRefused, ProtocolError or RunError if the launcher cannot be reached or will
+    not have this node.
+    """
+    host, port = parse_endpoint(rendezvous, "rendezvous")
+    own = parse_endpoint(listen, "listen")
+    if is_wildcard(own[0]):
+        raise UsageError(Problem("listen", listen, "one address, at which the other nodes reach this one"))
+    if len(key) < KEY_BYTES:
+        raise UsageError(Problem("key", f"{len(key)} bytes", f"at least {KEY_BYTES}"))
+    if files is not None:
+        look_below(Path(files))
+    secure = read_tls(Path(tls), name) if tls is not None else None
+    with open_socket(*own, "listen") as listening:
+        lane = ControlLane(name, host, port, key, secure)
+        lane.start()
+        try:
+            job = lane.job.result(timeout=JOIN_S + 10)
+            logs.log_as_node(logs.LogSettings(job.log_format, job.log_level, job.loki, "node", job.title, job.rank))
+            with one_thread():
+                failure = run_to_its_end(_live(lane, job, key, listening, secure), job.uvloop, counts=job.order)
+            if failure is not None and failure.kind == LEFT:
+                on_left()
+                return 0
+            return 0 if failure is None else 1
+        finally:
+            lane.close()
+            logs.close()
+
+
+async def _live(lane: ControlLane, job: Job, key: bytes, listening: socket.socket, tls: Tls | None) -> Failure | None:
+    return await _Node(lane, job, key, listening, tls).live()
+
+
+class _Node:
+    """One run of one node."""
+
+    def __init__(
+        self, lane: ControlLane, job: Job, key: bytes, listening: socket.socket, tls: Tls | None = None
+    ) -> None:
+        self.lane, self.job, self._listening = lane, job, listening
+        self._loop = asyncio.get_running_loop()
+        self._started_s: float | None = None
+        self.recorder = Recorder(job.rank, job.names[job.rank], self._now, kept_spans(len(job.names)))
+        self.recorder.losses_are_planned = False
+        self.notes = Notes(self._now) if job.order else None
+        self.transport = SocketTransport(
+            job.rank,
+            job.names,
+            job.seed,
+            self.recorder,
+            inbox_bytes=job.inbox_bytes,
+            body_limit_bytes=job.body_limit_bytes,
+            message_limits=job.message_limits,
+            slow=job.slow,
+            notes=self.notes,
+        )
+        self.holds = Holds(
+            job.holds,
+            job.dead_s,
+            hold=self.transport.hold,
+            give_up=lambda rank: self.transport.give_up(rank, cut_off(job.dead_s)),
+        )
+        self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits_of(job), tls)
+        self._safekeeping = ToLauncher(lane, self.transport)
+        self._addresses: asyncio.Future[Addresses] = self._loop.create_future()
+        self._go: asyncio.Future[Go] = self._loop.create_future()
+        self._leave = asyncio.Event()
+        self._notice = Notice(self.recorder, self.notes)
+        self._part: asyncio.Task[NodeRecord] | None = None
+        self._stopped = ""
+        self._metrics_sent = self._spans_sent = 0
+        self._pulse = Pulse(self._loop, job.heartbeat_s)
+
+    async def live(self) -> Failure | None:
+        """The node's whole life; returns how its part failed, if it did."""
+        self._part = asyncio.create_task(self._take_part())
+        self.lane.serve(self._from_lane, self._launcher_lost, self._report)
+        failure = None
+        try:
+            record = await self._part
+            self._end_tasks()
+            self.transport.finish()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            failure = failure_of(error, self._stopped, began=self._started_s is not None)
+            self._end_tasks()
+            record = self.recorder.record
+            if record.finished_s is None:
+                record = self.recorder.finish(None)
+            if failure.kind == LEFT:
+                self.transport.finish(failure.text)
+            else:
+                await self.transport.close()
+        self._notice.over()
+        self.lane.hand_in(_pieces(record), lambda lane_bytes: self._outcome(record, failure, lane_bytes))
+        await self._leave.wait()
+        if failure is not None and failure.kind == LEFT:
+            await seen_off(self.transport.links)
+        self.holds.cancel()
+        await self.mesh.close()
+        await self.transport.close()
+        return failure
+
+    async def _take_part(self) -> NodeRecord:
+        heed_portable({"portable": self.job.portable})
+        program = load(self.job.program)
+        await self.mesh.listener.start(self._listening)
+        if self.job.late:  # before anybody who is at work already has to do with it
+            prepare(self.job.program, self.job.config_json)
+        self.lane.send(Listening(self.mesh.listener.host, self.mesh.listener.port))
+        await self._meet(await self._addresses)
+        if not self.job.late:
+            prepare(self.job.program, self.job.config_json)
+        self.lane.send(Connected())
+        at_s = (await self._go).at_s
+        self.recorder.channel = self._channel()
+        self.recorder.restored = await self._safekeeping.begins_with() if self.job.resumes else None
+        self._started_s = time.perf_counter() - at_s
+        self.holds.start(at_s)
+        self._notice.heed_sigterm()
+        record = await self._run(program)
+        if not isinstance(record, NodeRecord):
+            raise TypeError(f"{self.job.program} returned {type(record).__name__}, not a NodeRecord")
+        return record
+
+    async def _meet(self, told: Addresses) -> None:
+        """Connect to every node that is there."""
+        self.recorder.incarnation = told.incarnation
+        if told.incarnation:
+            await self.mesh.come_late(told.incarnation, told.addresses, told.gone, self.job.start_s)
+        else:
+            await self.mesh.connect(told.addresses, self.job.start_s, told.gone)
+
+    def _channel(self) -> Channel | None:
+        if not self.job.keeps or self.notes is None:
+            return self._safekeeping if self.job.keeps else None
+        return NotedChannel(self._safekeeping, self.notes)
+
+    async def _run(self, program: Program) -> NodeRecord:
+        """The program itself, from its first callback to its last."""
+        if self.notes is None:
+            return await program(self.transport, self.recorder, self.job.config_json)
+        self.notes.begin()
+        try:
+            return await program(self.transport, self.recorder, self.job.config_json)
+        finally:
+            self.notes.end()
+
+    def _end_tasks(self) -> None:
+        """What the program started and did not await ends with it."""
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if task.get_name() != KEEPER:
+                task.cancel()
+
+    def _now(self) -> float:
+        return 0.0 if self._started_s is None else time.perf_counter() - self._started_s
+
+    # what the launcher says; called in the lane's thread
+
+    def _from_lane(self, message: FromLauncher) -> None:
+        if isinstance(message, Crash):
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._soon(self._receive, message)
+
+    def _launcher_lost(self, reason: str) -> None:
+        self._soon(self._give_up, f"the launcher is gone: {reason}")
+
+    def _give_up(self, reason: str) -> None:
+        """End without a launcher. It hears of nothing any more: the log alone can say why."""
+        if not self._leave.is_set():
+            print(reason, file=sys.stderr, flush=True)
+        self._receive(Stop(reason))
+        self._leave.set()
+
+    def _soon(self, action: Callable[..., object], *given: object) -> None:
+        """Call *action* in the node's loop, unless the node's life is over: the lane lasts a little longer."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(action, *given)
+
+    def _report(self) -> list[FromNode]:
+        """How far this node is, and what it noted since the last report."""
+        record, transport = self.recorder.record, self.transport
+        sent_to = {to: list(count) for to, count in list(record.sent_to.items())}
+        messages: list[FromNode] = [
+            Status(
+                transport.moved,
+                transport.done,
+                transport.computing,
+                transport.waits()[:WAITS_SHOWN] if self._started_s is not None else [],
+                record.steps,
+                sent_to,
+                record.bytes_received,
+                record.finished_s is not None,
+                *self._pulse.stalled(),
+                self.recorder.ledger() if self.recorder.ledger is not None else None,
+            )
+        ]
+        while len(record.metrics) > self._metrics_sent or len(record.spans) > self._spans_sent:
+            metrics = record.metrics[self._metrics_sent : self._metrics_sent + ROWS_A_FRAME]
+            spans = record.spans[self._spans_sent : self._spans_sent + ROWS_A_FRAME]
+            self._metrics_sent += len(metrics)
+            self._spans_sent += len(spans)
+            messages.append(Rows(metrics, spans))
+        if self.notes is not None:
+            messages += map(Ordered, self.notes.take())
+        return messages
+
+    def _outcome(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> Outcome:
+        control_bytes = lane_bytes + self.transport.handshake_and_goodbye_bytes
+        rest = replace(
+            record, metrics=[], spans=[], weights=None, copies=told(record.copies), control_bytes=control_bytes
+        )
+        return Outcome(rest, failure)
+
+    # the same, in the node's own loop
+
+    def _receive(self, message: FromLauncher) -> None:
+        if isinstance(message, Addresses) and not self._addresses.done():
+            self._addresses.set_result(message)
+        elif isinstance(message, Go) and not self._go.done():
+            self._go.set_result(message)
+        elif isinstance(message, PeerGone):
+            if self._addresses.done():  # which tell of all that were gone before
+                self.mesh.lose(message.rank, message.reason)
+            self.transport.expect_end(message.rank, message.reason, message.incarnation)
+        elif isinstance(message, Leave):
+            self._notice.give(message.notice_s)
+        elif isinstance(message, Stop):
+            self._stopped = self._stopped or message.reason
+            if self._part is not None:
+                if self.notes is not None:
+                    self.notes.note(Kind.STOPPED, 0)
+                self._part.cancel()
+        elif isinstance(message, Stored):
+            self._safekeeping.stored()
+        elif isinstance(message, BeginWith):
+            self._safekeeping.hear(message)
+        elif isinstance(message, End):
+            self._leave.set()
+
+
+def _pieces(record: NodeRecord) -> Iterator[Piece]:
+    for content in hand_in(record):
+        for piece, _ in in_pieces(content):
+            yield Piece(piece)

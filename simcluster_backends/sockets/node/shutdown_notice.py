@@ -1,0 +1,80 @@
+"""A node that is told to leave: by its launcher, or by whoever sends its process SIGTERM. And how it is seen off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from simcluster.fault_plans.kinds import NOTICE_S
+from simcluster.replays.order import Kind
+
+if TYPE_CHECKING:
+    from simcluster.replays.notes import Notes
+    from simcluster.runs.record import Recorder
+    from simcluster_backends.sockets.net.connection import Connection
+
+SEEN_OFF_S = 10.0
+"""How long a node that leaves waits for slow peers to take what it has sent them."""
+
+
+class Notice:
+    """That of one node. Whether the algorithm has been told goes into *notes*: a replay leaves at the same step."""
+
+    def __init__(self, recorder: Recorder, notes: Notes | None) -> None:
+        self._recorder, self._notes = recorder, notes
+        self._loop = asyncio.get_running_loop()
+        self._overdue: threading.Timer | None = None
+        self._heeds = False
+
+    def heed_sigterm(self) -> None:
+        """From now on SIGTERM means to leave, within NOTICE_S; before, and the second time, it ends the process."""
+        if threading.current_thread() is threading.main_thread():
+            self._loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
+            self._heeds = True
+
+    def give(self, notice_s: float = 0.0) -> None:
+        """The algorithm is to end at the end of its step; with *notice_s* the process ends after that at the latest."""
+        if notice_s and self._overdue is None:
+            # A thread's, since an algorithm that is overdue may not let go of the loop.
+            self._overdue = threading.Timer(notice_s, os.kill, (os.getpid(), signal.SIGKILL))
+            self._overdue.daemon = True
+            self._overdue.start()
+        if not self._recorder.told_to_leave:
+            if self._notes is not None:
+                self._notes.note(Kind.TOLD, 0)
+            self._recorder.told_to_leave = True
+
+    def over(self) -> None:
+        """The algorithm has ended."""
+        if self._heeds:
+            self._loop.remove_signal_handler(signal.SIGTERM)
+            self._heeds = False
+        if self._overdue is not None:
+            self._overdue.cancel()
+
+    def _on_sigterm(self) -> None:
+        self._loop.remove_signal_handler(signal.SIGTERM)
+        self._heeds = False
+        self.give(NOTICE_S)
+
+
+async def seen_off(links: Sequence[Connection]) -> None:
+    """After a goodbye for a reason: returns when every peer has had all that was sent, and closed, or is too slow."""
+    loop = asyncio.get_running_loop()
+    left: list[asyncio.Future[None]] = []
+    for link in links:
+        if link.is_open:
+            left.append(loop.create_future())
+            link.on_lost = partial(_resolve, left[-1])
+    if left:
+        await asyncio.wait(left, timeout=SEEN_OFF_S)
+
+
+def _resolve(future: asyncio.Future[None], reason: str) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,242 @@
+"""Writes frames and defines them byte for byte; simcluster_backends.sockets.wire.reader reads them.
+
+A frame is a preamble of 40 bytes, a header and a body:
+
+    magic 4s | version u8 | kind u8 | flags u16 | header_len u32 | body_len u64 | seq u64
+    | header crc32c u32 | body crc32c u32 | reserved u32
+
+all little-endian. The header's checksum covers the preamble too (its own field apart), so no length is
+believed, and nothing is allocated, before it holds. `seq` rises by one per frame and direction, from 0: a
+frame that is repeated, left out or moved is found out. Tensors travel raw and are received into the very
+memory that the algorithm gets.
+
+A message whose tensors are larger than a frame may be travels in parts: its DATA frame has the flag MORE, and PART
+frames follow with nothing in between, all but the last with MORE. The body's checksum is over the message's body so
+far.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import google_crc32c
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from simcluster.errors import ProtocolError
+from simcluster.payload import PREAMBLE_BYTES, MessageHeader, Payload, body_bytes, encode_header
+from simcluster_backends.sockets.wire.landing import Landing
+from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+"""One-dimensional view of somebody's memory."""
+
+MAGIC = b"simc"
+HEADER_LIMIT_BYTES = 64 * 1024
+BODY_LIMIT_BYTES = 256 * 1024**2
+"""Of one frame, unless the run says less."""
+MESSAGE_LIMIT_BYTES = 64 * 1024**3
+"""Of all parts of a message, where nothing is known of the receiver's memory."""
+MORE = 1
+CONTROL_LIMIT_BYTES = 64 * 1024**2
+HANDSHAKE_LIMIT_BYTES = 256
+JOIN_BYTES = 256 * 1024
+"""Copied together rather than sent piece by piece."""
+CHUNK_BYTES = 512 * 1024
+"""Written at once: fits into a core's own cache, and is worth a call of the system."""
+
+_layout = struct.Struct("<4sBBHIQQIII")
+assert _layout.size == PREAMBLE_BYTES
+
+
+class Kind(enum.IntEnum):
+    """What a frame is for. HANDSHAKE's header is a handshake message, CONTROL's body a control message."""
+
+    HANDSHAKE = 1
+    DATA = 2
+    CONTROL = 3
+    GOODBYE = 4
+    PART = 5
+
+
+class Preamble(NamedTuple):
+    """A frame's first 40 bytes."""
+
+    magic: bytes
+    version: int
+    kind: int
+    flags: int
+    header_len: int
+    body_len: int
+    seq: int
+    header_crc: int
+    body_crc: int
+    reserved: int
+
+    @classmethod
+    def read(cls, data: bytes) -> Preamble:
+        return cls(*_layout.unpack(data))
+
+
+class OtherVersion(ProtocolError):
+    """A frame of another version of this protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A whole frame that arrived. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
+
+    *body_crc* is the checksum of a DATA frame's body, which has been found to be right; *landing* is where it was read
+    into, if that was named before.
+    """
+
+    kind: Kind
+    header: bytes
+    body: bytes = b""
+    message: MessageHeader | None = None
+    tensors: tuple[Tensor, ...] = ()
+    size_bytes: int = 0
+    body_crc: int = 0
+    landing: Landing | None = None
+
+
+def octets(tensor: Tensor) -> Bytes:
+    """The memory of a contiguous CPU *tensor* of any dtype and shape, as bytes."""
+    view: Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return view
+
+
+def as_octets(data: bytes) -> Bytes:
+    """*data* as the body of a frame."""
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+def crc32c(chunk: bytes | Bytes, crc: int = 0) -> int:
+    value: int = google_crc32c.extend(crc, chunk)
+    return value
+
+
+def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any:
+    """Decodes *data*; whatever a decoder raises on hostile bytes becomes a ProtocolError."""
+    try:
+        return decoder.decode(data)
+    except (
+        msgspec.MsgspecError,
+        UnicodeError,
+        RecursionError,
+        ValueError,
+        OverflowError,
+        MemoryError,
+    ) as error:
+        raise ProtocolError(f"{what} cannot be decoded: {type(error).__name__}: {error}") from None
+
+
+class Outgoing:
+    """One frame on its way out. Its number is given when its first chunk is asked for: what never left has none.
+
+    A body that is not *kept* is somebody else's memory, and so is a chunk of it: good until its owner has a turn.
+    `keep` copies what has not been given out.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        header: bytes = b"",
+        body: Sequence[Bytes] = (),
+        *,
+        kept: bool = True,
+        part_bytes: int = BODY_LIMIT_BYTES,
+    ) -> None:
+        self.kind, self.header, self.kept = kind, header, kept
+        self._begun = 0, 0  # of the body: which piece, and how much of it
+        self.body = [piece for piece in body if len(piece)]
+        self.body_bytes = sum(len(piece) for piece in self.body)
+        self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
+        self._part_bytes = part_bytes if kind is Kind.DATA else max(1, self.body_bytes)
+        self.count = max(1, -(-self.body_bytes // self._part_bytes))
+        self.wire_bytes = self.size_bytes + (self.count - 1) * PREAMBLE_BYTES
+        if len(header) > HEADER_LIMIT_BYTES:
+            raise ValueError(f"a header of {len(header)} bytes; at most {HEADER_LIMIT_BYTES}")
+
+    def _preamble(self, seq: int, number: int, body_bytes: int, body_crc: int) -> bytes:
+        """The preamble of part *number* under number *seq*."""
+        kind, header = (Kind.PART, b"") if number else (self.kind, self.header)
+        flags = MORE if number + 1 < self.count else 0
+        fields = Preamble(MAGIC, PROTOCOL_VERSION, kind, flags, len(header), body_bytes, seq, 0, body_crc, 0)
+        return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), header))) + header
+
+    def keep(self) -> None:
+        """From now on the body may change: what has not been given out as a chunk is copied."""
+        if self.kept:
+            return
+        self.kept = True
+        index, start = self._begun
+        for later in range(index, len(self.body)):
+            copy = np.empty_like(self.body[later])
+            copy[start:] = self.body[later][start:]
+            self.body[later], start = copy, 0
+
+    def chunks(self, seq: int) -> Iterator[bytes | bytearray | memoryview]:
+        """The frame's bytes, its parts numbered from *seq* on: small pieces joined, large ones cut."""
+        crc = 0
+        for number, spans in enumerate(self._parts()):
+            for index, start, end in spans:
+                crc = crc32c(self.body[index][start:end], crc)
+            small = bytearray(self._preamble(seq + number, number, sum(end - start for _, start, end in spans), crc))
+            for index, start, end in spans:
+                if len(small) + end - start > JOIN_BYTES:
+                    yield small
+                    small = bytearray()
+                    while start < end - JOIN_BYTES:
+                        at, start = start, min(start + CHUNK_BYTES, end)
+                        self._begun = index, start
+                        yield self.body[index][at:start].data
+                small += self.body[index][start:end].data  # looked up again: it may have been kept meanwhile
+                self._begun = (index, end) if end < len(self.body[index]) else (index + 1, 0)
+            if small:
+                yield small
+
+    def _parts(self) -> Iterator[list[tuple[int, int, int]]]:
+        """(piece, from, to) of the body, for each part."""
+        part: list[tuple[int, int, int]] = []
+        room = self._part_bytes
+        for index, length in enumerate(map(len, self.body)):
+            start = 0
+            while start < length:
+                if not room:
+                    yield part
+                    part, room = [], self._part_bytes
+                end = min(length, start + room)
+                part.append((index, start, end))
+                room, start = room - (end - start), end
+        yield part
+
+
+def data_frame(
+    tag: str, payload: Payload, part_bytes: int = BODY_LIMIT_BYTES, limit_bytes: int = MESSAGE_LIMIT_BYTES
+) -> Outgoing:
+    """*payload* under *tag*, in parts of at most *part_bytes*; its tensors are not copied.
+
+    Raises TypeError or ValueError on what cannot travel.
+    """
+    header = encode_header(tag, payload)
+    for tensor in payload.tensors:
+        if tensor.is_meta:
+            raise TypeError(f"message {tag!r}: a {tensor.device.type} tensor has no bytes to send")
+    size_bytes = body_bytes(payload)
+    if size_bytes > limit_bytes:
+        raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {limit_bytes}")
+    pieces = [octets(tensor.cpu().resolve_neg()) for tensor in payload.tensors]
+    return Outgoing(Kind.DATA, header, pieces, kept=False, part_bytes=part_bytes)
+
+
+def header_crc(preamble: bytes, header: bytes) -> int:
+    """The checksum over *preamble*, its own field apart, and *header*."""
+    return crc32c(header, crc32c(preamble[:28] + preamble[32:]))

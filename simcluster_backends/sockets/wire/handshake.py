@@ -1,0 +1,198 @@
+"""Who may join: a mutual proof of a shared key, as a state machine over handshake messages.
+
+    connector                                   acceptor
+        Hello(nonce, who I am)        ->
+                                      <-        Hello(nonce, who I am), Proof
+        Proof                         ->
+                                      <-        Welcome, or Refused(reason)
+
+A proof is HMAC-SHA256 under the shared key over the prover's role and both hellos whole: nonces, lane, run,
+versions, names, incarnations and the configuration's hash, so none of them can be changed on the way, and no proof
+can be used twice or sent back to its maker. Whoever cannot prove the key learns only that: what else may be wrong is
+said to proven peers, the two versions apart. The frames that follow are numbered and checksummed but not
+signed: the key decides who joins, it does not hide or seal what is sent. For a network that others can write
+to, use a tunnel.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from simcluster import __version__
+from simcluster.errors import HandshakeRefused, ProtocolError
+from simcluster_backends.sockets.wire.frame import decode
+from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
+
+NONCE_BYTES = 32
+NAME_LIMIT_BYTES = 64
+REASON_LIMIT_BYTES = 180
+AUTHENTICATION_FAILED = "authentication failed"
+RUN_IS_OVER = "the run is over"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who speaks, on which *lane* ("control" or "data") of which *run*; the launcher's rank is -1.
+
+    *run* and *config* are b"" where a node cannot know them yet: on its way to the launcher. *incarnation* is which of
+    its lives in that run this is.
+    """
+
+    lane: str
+    name: str
+    rank: int = -1
+    run: bytes = b""
+    config: bytes = b""
+    incarnation: int = 0
+
+
+class Hello(msgspec.Struct, array_like=True, tag=1, frozen=True):
+    nonce: bytes
+    package: str
+    lane: str
+    name: str
+    rank: int
+    run: bytes
+    config: bytes
+    incarnation: int = 0
+
+
+class Proof(msgspec.Struct, array_like=True, tag=2, frozen=True):
+    mac: bytes
+
+
+class Welcome(msgspec.Struct, array_like=True, tag=3, frozen=True):
+    pass
+
+
+class Refused(msgspec.Struct, array_like=True, tag=4, frozen=True):
+    reason: str
+
+
+HandshakeMessage: TypeAlias = Hello | Proof | Welcome | Refused
+_decoder: msgspec.msgpack.Decoder[HandshakeMessage] = msgspec.msgpack.Decoder(HandshakeMessage)
+_encoder = msgspec.msgpack.Encoder()
+
+Admit: TypeAlias = Callable[[Identity], str | None]
+"""Says why a proven peer may not join, or None if it may."""
+
+
+class Handshake:
+    """One side of a handshake: headers of handshake frames in by `receive`, out by `to_send`.
+
+    `receive` raises HandshakeRefused, whoever refused, or ProtocolError; `to_send` may then still hold the
+    last word to the peer. *peer* is set, and *done* true, once both sides have proven the key and the
+    acceptor said welcome.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        me: Identity,
+        *,
+        accepts: bool,
+        admit: Admit | None = None,
+        package: str = __version__,
+    ) -> None:
+        assert len(me.name.encode()) <= NAME_LIMIT_BYTES, f"the name {me.name!r} is too long"
+        self._key, self._accepts, self._admit = key, accepts, admit
+        self.me = me
+        self.peer: Identity | None = None
+        self.done = False
+        self.certified: frozenset[str] | None = None  # whose certificate the peer has shown; None without TLS
+        self._package = package
+        who = me.lane, me.name, me.rank, me.run, me.config, me.incarnation
+        self._hello = _encoder.encode(Hello(secrets.token_bytes(NONCE_BYTES), package, *who))
+        self._their_hello = b""
+        self._their_identity: Identity | None = None
+        self._out: list[bytes] = [] if accepts else [self._hello]
+        self._expects: type[HandshakeMessage] = Hello
+
+    def to_send(self) -> list[bytes]:
+        """Headers of the handshake frames to send now, each once."""
+        out, self._out = self._out, []
+        return out
+
+    def receive(self, header: bytes) -> bool:
+        """Takes the header of a handshake frame; returns `done`."""
+        message = decode(_decoder, header, "a handshake message")
+        if isinstance(message, Refused):
+            raise HandshakeRefused(f"refused by the peer: {message.reason[:REASON_LIMIT_BYTES]!r}")
+        if not isinstance(message, self._expects):
+            raise ProtocolError(f"a {type(message).__name__} where {self._expects.__name__} was to come")
+        if isinstance(message, Hello):
+            self._receive_hello(message, header)
+        elif isinstance(message, Proof):
+            self._receive_proof(message)
+        else:
+            self._finish()
+        return self.done
+
+    def refuse(self, reason: str) -> HandshakeRefused:
+        """Leaves *reason* for the peer; returns the error to raise here."""
+        short = reason.encode()[:REASON_LIMIT_BYTES].decode(errors="ignore")
+        self._out.append(_encoder.encode(Refused(short)))
+        return HandshakeRefused(reason)
+
+    def _receive_hello(self, hello: Hello, encoded: bytes) -> None:
+        if hello.package != self._package:
+            raise self.refuse(
+                f"simcluster {hello.package[:20]!r} cannot talk to {self._package!r}: "
+                "install the same version on every node"
+            )
+        if len(hello.nonce) != NONCE_BYTES or len(hello.name.encode()) > NAME_LIMIT_BYTES:
+            raise ProtocolError("a hello with a nonce or name of the wrong length")
+        self._their_hello = encoded
+        self._their_identity = Identity(hello.lane, hello.name, hello.rank, hello.run, hello.config, hello.incarnation)
+        if self._accepts:
+            self._out += [self._hello, _encoder.encode(Proof(self._mac(acceptor=True)))]
+        self._expects = Proof
+
+    def _receive_proof(self, proof: Proof) -> None:
+        if not hmac.compare_digest(proof.mac, self._mac(acceptor=not self._accepts)):
+            raise self.refuse(AUTHENTICATION_FAILED)
+        assert self._their_identity is not None
+        reason = self._uncertified(self._their_identity) or self._disagreement(self._their_identity)
+        if reason is None and self._admit is not None:
+            reason = self._admit(self._their_identity)
+        if reason is not None:
+            raise self.refuse(reason)
+        if self._accepts:
+            self._out.append(_encoder.encode(Welcome()))
+            self._finish()
+        else:
+            self._out.append(_encoder.encode(Proof(self._mac(acceptor=False))))
+            self._expects = Welcome
+
+    def _finish(self) -> None:
+        self.peer, self.done = self._their_identity, True
+
+    def _uncertified(self, them: Identity) -> str | None:
+        if self.certified is None or them.name in self.certified:
+            return None
+        return f"the certificate is that of {', '.join(sorted(self.certified)) or 'nobody'}, not of {them.name!r}"
+
+    def _disagreement(self, them: Identity) -> str | None:
+        me = self.me
+        if them.lane != me.lane:
+            return f"this is the {me.lane} lane, not {them.lane[:20]!r}"
+        if me.run and them.run and them.run != me.run:
+            return "another run"
+        if me.config != them.config:
+            return "another configuration of the run"
+        return None
+
+    def _mac(self, *, acceptor: bool) -> bytes:
+        ours, theirs = self._hello, self._their_hello
+        first, second = (theirs, ours) if self._accepts else (ours, theirs)
+        mac = hmac.new(self._key, digestmod="sha256")
+        protocol = f"simcluster {PROTOCOL_VERSION}".encode()
+        for part in (protocol, b"acceptor" if acceptor else b"connector", first, second):
+            mac.update(len(part).to_bytes(4, "little") + part)
+        return mac.digest()

@@ -1,0 +1,245 @@
+"""What launcher and nodes say to each other on the control lane, as typed MessagePack in the body of a
+CONTROL frame.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+
+from simcluster.errors import ProtocolError, UsageError
+from simcluster.runs.record import Metric, NodeRecord, Span
+from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES, Frame, Kind, Outgoing, as_octets, decode
+
+ROWS_A_FRAME = 5000
+PIECE_BYTES = 256 * 1024
+"""So few that on a slow link, too, the launcher hears of the node while its weights are under way."""
+
+
+class Hold(msgspec.Struct, array_like=True, frozen=True):
+    """An order for a node: during each of *spells*, (from, to) in seconds of the run, not to write to *peers* (if
+    *sends*), not to read from them (if *receives*).
+    """
+
+    peers: list[int]
+    sends: bool
+    receives: bool
+    spells: list[tuple[float, float]]
+
+
+class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
+    """Launcher to node: who it is and what to run. *slow* and *holds* are its part in the fault plan; *keeps*:
+    checkpoints are wanted; *resumes*: what it begins with follows; *order*: in which order things happen is noted;
+    *late*: the run has begun without it.
+    *message_limits* are what each rank takes in one message. *title* is the job's in what it logs, and how it does that
+    the launcher says. The other fields are ClusterJob's and its options.
+    """
+
+    rank: int
+    names: list[str]
+    seed: int
+    config_json: str
+    program: str
+    run: bytes
+    inbox_bytes: int
+    body_limit_bytes: int
+    heartbeat_s: float
+    dead_s: float
+    start_s: float
+    uvloop: bool | None
+    slow: list[tuple[tuple[float, float], float]]
+    holds: list[Hold]
+    keeps: bool = False
+    resumes: bool = False
+    order: bool = True
+    title: str = ""
+    log_format: str = "text"
+    log_level: str = "info"
+    loki: str = ""
+    late: bool = False
+    portable: bool = False
+    message_limits: list[int] = []
+
+    @property
+    def config(self) -> bytes:
+        """The hash that all nodes of a run must agree on."""
+        parts = [*self.names, str(self.seed), self.program, self.config_json]
+        return hashlib.sha256("\x00".join(parts).encode()).digest()
+
+
+class Listening(msgspec.Struct, array_like=True, frozen=True, tag="listening"):
+    """Node to launcher: where its peers can reach it."""
+
+    host: str
+    port: int
+
+
+class Addresses(msgspec.Struct, array_like=True, frozen=True, tag="addresses"):
+    """Launcher to node: where everyone listens, by rank, but for those that are *gone*, and why.
+
+    A node that begins with the run has *incarnation* 0; one that comes late, or again, has a higher one.
+    """
+
+    addresses: list[tuple[str, int]]
+    gone: dict[int, str] = {}
+    incarnation: int = 0
+
+
+class Connected(msgspec.Struct, array_like=True, frozen=True, tag="connected"):
+    """Node to launcher: it has a connection to every peer."""
+
+
+class Go(msgspec.Struct, array_like=True, frozen=True, tag="go"):
+    """Launcher to node: the run's clock is at *at_s* now."""
+
+    at_s: float = 0.0
+
+
+class Beat(msgspec.Struct, array_like=True, frozen=True, tag="beat"):
+    """Launcher to node: it is still there."""
+
+
+class PeerGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):
+    """Launcher to node: this *incarnation* of *rank* has died."""
+
+    rank: int
+    reason: str
+    incarnation: int = 0
+
+
+class Leave(msgspec.Struct, array_like=True, frozen=True, tag="leave"):
+    """Launcher to node: end at the end of the step, and go; by itself within *notice_s*, if that is not 0."""
+
+    notice_s: float = 0.0
+
+
+class Crash(msgspec.Struct, array_like=True, frozen=True, tag="crash"):
+    """Launcher to node: the fault plan wants it dead, now and without a goodbye."""
+
+
+class Stop(msgspec.Struct, array_like=True, frozen=True, tag="stop"):
+    """Launcher to node: give up, and hand in what there is."""
+
+    reason: str
+
+
+class End(msgspec.Struct, array_like=True, frozen=True, tag="end"):
+    """Launcher to node: everybody is done; leave."""
+
+
+class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
+    """Node to launcher: it is still there, and this is how far it is.
+
+    *moved* rises with everything that happens on it, *done* with work and records alone; its algorithm has *ended*; its
+    event loop has not turned for *stalled_s*, and is at *place*. *samples* is what became of its batches until now.
+    """
+
+    moved: int
+    done: int
+    computing: int
+    waits: list[str]
+    steps: int
+    sent_to: dict[int, list[int]]
+    bytes_received: int
+    ended: bool
+    stalled_s: float
+    place: str
+    samples: dict[str, Any] | None = None
+
+
+class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
+    """Node to launcher: what it noted since the last ones."""
+
+    metrics: list[Metric]
+    spans: list[Span]
+
+
+class Ordered(msgspec.Struct, array_like=True, frozen=True, tag="ordered"):
+    """Node to launcher: the next part of the order in which things happened there, packed by simcluster.replays."""
+
+    content: bytes
+
+
+class Piece(msgspec.Struct, array_like=True, frozen=True, tag="piece"):
+    """Node to launcher: the next bytes of its final weights, which may be larger than any frame."""
+
+    content: bytes
+
+
+class ShardPiece(msgspec.Struct, array_like=True, frozen=True, tag="shard"):
+    """Node to launcher: the next bytes of its part of a checkpoint."""
+
+    content: bytes
+    last: bool
+
+
+class Stored(msgspec.Struct, array_like=True, frozen=True, tag="stored"):
+    """Launcher to node: its part of a checkpoint is dealt with."""
+
+
+class BeginWith(msgspec.Struct, array_like=True, frozen=True, tag="begin"):
+    """Launcher to node: the next bytes of its part of the checkpoint that the run goes on from."""
+
+    content: bytes
+    last: bool
+
+
+LEFT = "left"
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
+    """How a node's part failed: *kind* is "peer_lost" (of *rank*), "failed", "start", "stopped"; or that it LEFT."""
+
+    kind: str
+    text: str
+    rank: int = -1
+    details: str = ""
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True, tag="outcome"):
+    """Node to launcher: it is done. The *record*'s metrics and spans came before as rows, its weights as pieces."""
+
+    record: NodeRecord
+    failure: Failure | None
+
+
+FromLauncher: TypeAlias = Job | Addresses | Go | Beat | PeerGone | Leave | Crash | Stop | End | Stored | BeginWith
+FromNode: TypeAlias = Listening | Connected | Status | Rows | Ordered | Piece | ShardPiece | Outcome
+
+_encoder = msgspec.msgpack.Encoder()
+_from_launcher: msgspec.msgpack.Decoder[FromLauncher] = msgspec.msgpack.Decoder(FromLauncher)
+_from_node: msgspec.msgpack.Decoder[FromNode] = msgspec.msgpack.Decoder(FromNode)
+
+
+def control_frame(message: FromLauncher | FromNode) -> Outgoing:
+    """The frame that carries *message*. Raises UsageError if it is too long."""
+    body = _encoder.encode(message)
+    if len(body) > CONTROL_LIMIT_BYTES:
+        what = type(message).__name__.lower()
+        raise UsageError(f"a {what} message of at most {CONTROL_LIMIT_BYTES} bytes, not {len(body)}")
+    return Outgoing(Kind.CONTROL, b"", [as_octets(body)])
+
+
+def in_pieces(content: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Yield (piece, whether it is the last) of *content*, each small enough for what is urgent to come in between."""
+    for start in range(0, len(content), PIECE_BYTES):
+        yield content[start : start + PIECE_BYTES], start + PIECE_BYTES >= len(content)
+
+
+def read_from_launcher(frame: Frame) -> FromLauncher:
+    message: FromLauncher = _read(_from_launcher, frame)
+    return message
+
+
+def read_from_node(frame: Frame) -> FromNode:
+    message: FromNode = _read(_from_node, frame)
+    return message
+
+
+def _read(decoder: msgspec.msgpack.Decoder[Any], frame: Frame) -> Any:
+    if frame.kind is not Kind.CONTROL:
+        raise ProtocolError(f"a {frame.kind.name} frame on the control lane")
+    return decode(decoder, frame.body, "a control message")

@@ -1,0 +1,322 @@
+"""Bytes to frames, in place and within limits: the reading half, which meets whatever the network brings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcluster.errors import ProtocolError
+from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
+from simcluster_backends.sockets.wire.frame import (
+    BODY_LIMIT_BYTES,
+    CONTROL_LIMIT_BYTES,
+    HANDSHAKE_LIMIT_BYTES,
+    HEADER_LIMIT_BYTES,
+    MAGIC,
+    MESSAGE_LIMIT_BYTES,
+    MORE,
+    Bytes,
+    Frame,
+    Kind,
+    OtherVersion,
+    Preamble,
+    crc32c,
+    decode,
+    header_crc,
+    octets,
+)
+from simcluster_backends.sockets.wire.landing import Landing, Landings
+from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
+
+READ_AHEAD_BYTES = 64 * 1024
+DIRECT_BYTES = 512 * 1024
+"""Read at once into a large tensor: little enough to be in a core's own cache still when its checksum is taken."""
+
+TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and how a handshake begins
+TLS_RECORD_BYTES = 3
+_header_decoder = msgspec.msgpack.Decoder(MessageHeader)
+
+
+@dataclass(slots=True)
+class Limits:
+    """Frames that a reader accepts: short handshake frames until *open* is set, then all kinds up to these sizes.
+
+    A frame has *body_bytes* at most, a message in parts *message_bytes*.
+    """
+
+    open: bool = False
+    body_bytes: int = BODY_LIMIT_BYTES
+    message_bytes: int = MESSAGE_LIMIT_BYTES
+    control_bytes: int = CONTROL_LIMIT_BYTES
+
+
+@dataclass(slots=True)
+class _Body:
+    """A body in flight: *parts* are the memories to fill, in order; *part* and *filled* say how far it is.
+
+    *left* bytes of it are still to come in this frame, and *rest* in later ones.
+    """
+
+    frame: Frame
+    parts: list[Bytes]
+    crc_expected: int
+    left: int
+    rest: int = 0
+    crc: int = 0
+    part: int = 0
+    filled: int = 0
+    owned: bytearray = field(default_factory=bytearray)
+
+    @property
+    def room(self) -> int:
+        """How many of the next bytes belong into one memory."""
+        return min(len(self.parts[self.part]) - self.filled, self.left)
+
+    def begin_part(self, preamble: Preamble) -> None:
+        """Another frame brings more of it. Raises ProtocolError."""
+        self.left, self.crc_expected = preamble.body_len, preamble.body_crc
+        self.rest = _rest(self.rest, preamble)
+
+    def move(self) -> None:
+        """Goes on in new memory: what is here of the only tensor is copied there."""
+        tensor = torch.empty_like(self.frame.tensors[0])
+        parts = [octets(tensor)]
+        if self.part < len(self.parts):
+            parts[0][: self.filled] = self.parts[0][: self.filled]
+        else:
+            parts[0][:] = self.parts[0]
+        self.parts, self.frame = parts, replace(self.frame, tensors=(tensor,), landing=None)
+
+
+class FrameReader:
+    """Takes bytes, gives frames. Made for asyncio's BufferedProtocol.
+
+    `buffer()` says where the next bytes go, `received(n)` that n of them are there, `next_frame()` gives the
+    next whole frame or None. Bytes of a large tensor go straight into it; everything else goes by way of a
+    small read-ahead, so that a small message costs one read. Whatever is wrong raises ProtocolError, and then
+    the connection is good for nothing: every later call raises it again.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._ahead: Bytes = np.empty(READ_AHEAD_BYTES + HEADER_LIMIT_BYTES, dtype=np.uint8)
+        self._start = self._end = 0
+        self._body: _Body | None = None
+        self._in_frame = self._direct = False
+        self._seq = 0
+        self._error: ProtocolError | None = None
+        self._landings = Landings()
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether an end of the stream here would tear no frame."""
+        return self._body is None and self._start == self._end
+
+    def land(self, tag: str, place: Tensor) -> Landing | None:
+        """The next message under *tag* is to be read into *place*, unless it is on its way already: then None."""
+        message = self._body.frame.message if self._body is not None else None
+        return None if message is not None and message.tag == tag else self._landings.add(tag, place)
+
+    def take_back(self, landing: Landing) -> None:
+        """From now on the memory of *landing* is its owner's: whatever was read into it is somewhere else."""
+        self._landings.drop(landing)
+        if self._body is not None and self._body.frame.landing is landing:
+            self._body.move()
+        landing.leave()
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes are to go; never empty."""
+        body = self._body
+        if body is not None and self._in_frame and self._start == self._end and body.room >= READ_AHEAD_BYTES:
+            self._direct = True
+            return body.parts[body.part][body.filled : body.filled + min(DIRECT_BYTES, body.room)].data
+        self._direct = False
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._start:
+            left = self._end - self._start
+            self._ahead[:left] = self._ahead[self._start : self._end].copy()
+            self._start, self._end = 0, left
+        return self._ahead[self._end :].data
+
+    def received(self, count: int) -> None:
+        """*count* bytes have been written into the last `buffer()`."""
+        if self._direct and self._body is not None:
+            body = self._body
+            part = body.parts[body.part]
+            self._fill(body, part[body.filled : body.filled + count])
+        else:
+            self._end += count
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Takes *data* that is already here; returns the frames that it completes."""
+        frames, view = [], memoryview(data)
+        while view:
+            buffer = self.buffer()
+            count = min(len(buffer), len(view))
+            buffer[:count] = view[:count]
+            self.received(count)
+            view = view[count:]
+            while (frame := self.next_frame()) is not None:
+                frames.append(frame)
+        return frames
+
+    def next_frame(self) -> Frame | None:
+        """The next whole frame; None if more bytes are needed. Raises ProtocolError."""
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._next_frame()
+        except ProtocolError as error:
+            self._error = error
+            raise
+
+    def _next_frame(self) -> Frame | None:
+        body = None
+        while body is None or body.rest:
+            if not self._in_frame and not self._begin():
+                return None
+            self._advance_body()
+            body = self._body
+            assert body is not None
+            if body.left:
+                return None
+            self._in_frame = False
+            if body.crc != body.crc_expected:
+                raise ProtocolError(f"a {body.frame.kind.name} frame whose body has another checksum than it says")
+            self._seq += 1
+        self._body = None
+        if body.frame.kind is Kind.CONTROL:
+            return Frame(Kind.CONTROL, b"", bytes(body.owned), size_bytes=body.frame.size_bytes)
+        return replace(body.frame, body_crc=body.crc) if body.frame.kind is Kind.DATA else body.frame
+
+    def _begin(self) -> bool:
+        """Reads preamble and header, checks both, and prepares the body's memory; False if they are not all here."""
+        have = self._end - self._start
+        magic = bytes(self._ahead[self._start : self._start + min(have, 4)])
+        if have >= TLS_RECORD_BYTES and magic[:1] in TLS_RECORDS and magic[1:2] == b"\x03":
+            raise OtherVersion("the peer speaks TLS and this side does not: start both with --tls, or neither")
+        if not MAGIC.startswith(magic):
+            raise ProtocolError(f"not a simcluster peer: a frame begins with {magic!r}, expected {MAGIC!r}")
+        if have < PREAMBLE_BYTES:
+            return False
+        raw = bytes(self._ahead[self._start : self._start + PREAMBLE_BYTES])
+        preamble = Preamble.read(raw)
+        if preamble.version != PROTOCOL_VERSION:
+            raise OtherVersion(
+                f"the peer speaks version {preamble.version} of the protocol, this side version {PROTOCOL_VERSION}: "
+                "install the same simcluster on every node"
+            )
+        self._check_lengths(preamble.kind, preamble.header_len, preamble.body_len)
+        first = self._start + PREAMBLE_BYTES
+        if have < PREAMBLE_BYTES + preamble.header_len:
+            return False
+        header = bytes(self._ahead[first : first + preamble.header_len])
+        if header_crc(raw, header) != preamble.header_crc:
+            raise ProtocolError("a frame whose header has another checksum than it says")
+        may_have_more = preamble.kind in (Kind.DATA, Kind.PART)
+        if preamble.flags not in ((0, MORE) if may_have_more else (0,)) or preamble.reserved:
+            raise ProtocolError(f"flags {preamble.flags} and reserved {preamble.reserved}, expected 0 and 0")
+        if (preamble.kind == Kind.PART) != (self._body is not None):
+            between = "a part of no message" if self._body is None else "another frame between the parts of a message"
+            raise ProtocolError(between)
+        if preamble.seq != self._seq:
+            raise ProtocolError(f"frame number {preamble.seq}, expected {self._seq}")
+        self._start = first + preamble.header_len
+        if self._body is not None:
+            self._body.begin_part(preamble)
+        else:
+            self._body = _prepare(preamble, header, self._landings, self.limits)
+        self._in_frame = True
+        return True
+
+    def _check_lengths(self, kind: int, header_len: int, body_len: int) -> None:
+        limits = self.limits
+        if not limits.open and kind != Kind.HANDSHAKE:
+            raise ProtocolError(f"a frame of kind {kind} before the handshake has ended")
+        if limits.open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART):
+            raise ProtocolError(f"a frame of kind {kind} after the handshake has ended")
+        if kind == Kind.HANDSHAKE and PREAMBLE_BYTES + header_len + body_len > HANDSHAKE_LIMIT_BYTES:
+            size_bytes = PREAMBLE_BYTES + header_len + body_len
+            raise ProtocolError(f"a handshake frame of {size_bytes} bytes; at most {HANDSHAKE_LIMIT_BYTES}")
+        if header_len > HEADER_LIMIT_BYTES:
+            raise ProtocolError(f"a header of {header_len} bytes; at most {HEADER_LIMIT_BYTES}")
+        most = limits.control_bytes if kind == Kind.CONTROL else limits.body_bytes
+        most = 0 if kind in (Kind.HANDSHAKE, Kind.GOODBYE) else most
+        if body_len > most:
+            raise ProtocolError(f"a body of {body_len} bytes; at most {most}")
+
+    def _advance_body(self) -> None:
+        """Moves what the read-ahead holds of the body into its place."""
+        body = self._body
+        while body is not None and body.left and self._start < self._end:
+            chunk = self._ahead[self._start : min(self._end, self._start + body.room)]
+            body.parts[body.part][body.filled : body.filled + len(chunk)] = chunk
+            self._start += len(chunk)
+            self._fill(body, chunk)
+
+    def _fill(self, body: _Body, chunk: Bytes) -> None:
+        body.crc = crc32c(chunk, body.crc)
+        body.filled += len(chunk)
+        body.left -= len(chunk)
+        if body.filled == len(body.parts[body.part]):
+            body.part, body.filled = body.part + 1, 0
+
+
+def _rest(expected: int, preamble: Preamble) -> int:
+    """How much of *expected* bytes comes after the frame of *preamble*. Raises ProtocolError if that does not fit."""
+    rest = expected - preamble.body_len
+    if rest < 0 or (preamble.flags & MORE != 0) != (rest > 0) or (rest and not preamble.body_len):
+        flags = f" with flags {preamble.flags}" if preamble.flags else ""
+        raise ProtocolError(f"tensors of {expected} bytes in a body of {preamble.body_len}{flags}")
+    return rest
+
+
+def _prepare(preamble: Preamble, header: bytes, landings: Landings, limits: Limits) -> _Body:
+    """The memory for a body, once the header is known to fit it."""
+    kind, size_bytes = Kind(preamble.kind), PREAMBLE_BYTES + preamble.header_len + preamble.body_len
+    if kind is Kind.DATA:
+        message: MessageHeader = decode(_header_decoder, header, "a message header")
+        total = _size_of(message.tensors)
+        rest = _rest(total, preamble)
+        if total > limits.message_bytes:
+            raise ProtocolError(f"a message of {total} bytes; at most {limits.message_bytes}")
+        landing = landings.take(message)
+        if landing is not None and landing.place.nbytes == total:
+            tensors: tuple[Tensor, ...] = (landing.place,)
+        else:
+            tensors, landing = _allocate(message.tensors, total), None
+        parts = [part for part in map(octets, tensors) if len(part)]
+        frame = Frame(kind, header, b"", message, tensors, size_bytes + rest, 0, landing)
+        return _Body(frame, parts, preamble.body_crc, preamble.body_len, rest)
+    owned = bytearray(preamble.body_len)
+    parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
+    frame = Frame(kind, header, size_bytes=size_bytes)
+    return _Body(frame, parts, preamble.body_crc, preamble.body_len, owned=owned)
+
+
+def _size_of(headers: list[TensorHeader]) -> int:
+    """The bytes of tensors of *headers*, in Python's own whole numbers. Raises ProtocolError."""
+    total = 0
+    for header in headers:
+        if header.dtype not in DTYPES:
+            raise ProtocolError(f"a tensor of dtype {header.dtype[:40]!r}; expected one of {', '.join(DTYPES)}")
+        if len(header.shape) > MAX_DIMENSIONS:
+            raise ProtocolError(f"a tensor of {len(header.shape)} dimensions; at most {MAX_DIMENSIONS}")
+        if any(not 0 <= length < 2**31 for length in header.shape):
+            raise ProtocolError(f"a tensor of shape {header.shape}; lengths are 0 to 2**31 - 1")
+        total += math.prod(header.shape) * DTYPES[header.dtype].itemsize
+    return total
+
+
+def _allocate(headers: list[TensorHeader], total: int) -> tuple[Tensor, ...]:
+    """Empty tensors for *headers*, of *total* bytes."""
+    try:
+        return tuple(torch.empty(header.shape, dtype=DTYPES[header.dtype]) for header in headers)
+    except (RuntimeError, MemoryError) as error:
+        raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None

@@ -1,0 +1,164 @@
+"""The board in the store where ranks meet: which of them are here, ready, alive, waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+import msgspec
+
+from simcluster.errors import LaunchFailed
+from simcluster_backends.torch.group import Place, Store, wait_for
+from simcluster_backends.torch.settings import Options
+
+
+class Status(msgspec.Struct, array_like=True):
+    """How far a rank is. *beat* rises while its process lives; *stop*, of rank 0, says why all are to stop."""
+
+    beat: int = 0
+    moved: int = 0
+    done: int = 0
+    computing: int = 0
+    waits: list[str] = []
+    steps: int = 0
+    ended: bool = False
+    stop: str = ""
+
+
+_decoder = msgspec.json.Decoder(Status)
+
+
+class Board:
+    """One run's part of *store*. Its methods block. *fallen* says of processes that have ended already how."""
+
+    def __init__(
+        self, store: Store, place: Place, names: Sequence[str], fallen: Callable[[], list[str]] = lambda: []
+    ) -> None:
+        self._store, self._place, self._names, self._fallen = store, place, names, fallen
+
+    def agree(self, stage: str, said: str, timeout_s: float) -> list[str]:
+        """Says *said*, and returns what each rank says at *stage*. Raises LaunchFailed, naming who says nothing."""
+        self._store.set(f"{stage}/{self._place.rank}", said)
+        keys = [f"{stage}/{rank}" for rank in range(self._place.size)]
+        missing = wait_for(self._store, keys, timeout_s, lambda: bool(self._fallen()))
+        if missing and self._fallen():
+            raise LaunchFailed("a process ended before the run began", self._fallen())
+        if missing:
+            late = [int(key.rpartition("/")[2]) for key in missing]
+            words = [f"rank {rank} ({self._names[rank]}) did not" for rank in late]
+            raise LaunchFailed(f"{self._names[self._place.rank]} waited {timeout_s:g} s for all to be {stage}", words)
+        return [self._store.get(key).decode() for key in keys]
+
+    def post(self, status: Status) -> None:
+        self._store.set(f"status/{self._place.rank}", msgspec.json.encode(status).decode())
+
+    def read(self) -> list[Status]:
+        """Everybody's; each must have posted."""
+        values = self._store.multi_get([f"status/{rank}" for rank in range(self._place.size)])
+        return [_decoder.decode(value) for value in values]
+
+    def limit(self, timeout_s: float) -> None:
+        """No call takes longer than that from now on."""
+        self._store.set_timeout(timedelta(seconds=timeout_s))
+
+
+class Pulse:
+    """A thread that posts what *status* returns at every heartbeat, and tells of what it reads: see `run`.
+
+    It stops with the process, and beats while the node's event loop is busy, unless that has not turned for `loop_s`:
+    *turned_s* says when it did, by the monotonic clock. *heard* gets everybody's status, *silent* the rank of one whose
+    beat stands still, *cut_off* why the store does not answer. All are called in this thread.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        options: Options,
+        rank: int,
+        status: Callable[[], Status],
+        *,
+        heard: Callable[[list[Status]], object],
+        turned_s: Callable[[], float],
+        silent: Callable[[int], object],
+        cut_off: Callable[[str], object],
+    ) -> None:
+        self._board, self._options, self._rank, self._status = board, options, rank, status
+        self._heard, self._turned_s, self._silent, self._cut_off = heard, turned_s, silent, cut_off
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beats once more, so that others see the last status."""
+        self._end.set()
+        self._thread.join(self._options.dead_s)
+
+    def _run(self) -> None:
+        beats: dict[int, int] = {}
+        heard_s: dict[int, float] = {}
+        last_s = time.monotonic()
+        number = 0
+        try:
+            while True:
+                over = self._end.wait(self._options.heartbeat_s)
+                if time.monotonic() - self._turned_s() < self._options.loop_s:
+                    number += 1
+                status = self._status()
+                status.beat = number
+                self._board.post(status)
+                if over:
+                    return
+                found, now_s = self._board.read(), time.monotonic()
+                if now_s - last_s > 2 * self._options.heartbeat_s + 1.0:
+                    heard_s = dict.fromkeys(heard_s, now_s)  # this process itself slept: nobody else is to blame
+                last_s = now_s
+                for rank, other in enumerate(found):
+                    if other.beat != beats.get(rank):
+                        beats[rank], heard_s[rank] = other.beat, now_s
+                    elif rank != self._rank and now_s - heard_s[rank] > self._options.dead_s:
+                        self._silent(rank)
+                self._heard(found)
+        except (RuntimeError, msgspec.MsgspecError) as error:
+            with suppress(RuntimeError):  # the loop is closed
+                self._cut_off(str(error).partition("\n")[0])
+
+
+class Patience:
+    """Rank 0's: when a run is to stop, and why. Fed with everybody's status."""
+
+    def __init__(self, options: Options, names: Sequence[str], now_s: float) -> None:
+        self._options, self._names = options, names
+        self._began_s = self._moved_s = self._done_s = now_s
+        self._moved = self._done = -1
+
+    def lost(self, found: Sequence[Status], gone: Sequence[int], now_s: float) -> str:
+        """Why to stop, or nothing. *gone* are ranks that have ended, or are lost."""
+        options = self._options
+        live = [status for rank, status in enumerate(found) if rank not in gone]
+        running = [status for status in live if not status.ended]
+        moved, done = sum(s.moved for s in found), sum(s.done for s in found)
+        if moved != self._moved or any(s.computing or not s.waits for s in live):
+            self._moved, self._moved_s = moved, now_s
+        if done != self._done or len(running) < len(live):
+            self._done, self._done_s = done, now_s
+        if live and now_s - self._moved_s > options.stuck_s:
+            return f"every node waits, and nothing has moved for {options.stuck_s:g} s (stuck_s)"
+        if live and now_s - self._done_s > options.idle_s:
+            return f"no work done and nothing recorded for {options.idle_s:g} s (idle_s)"
+        if options.limit_s is not None and now_s - self._began_s > options.limit_s and running:
+            return f"the run did not finish within {options.limit_s:g} s (limit_s)"
+        return ""
+
+    def waits(self, found: Sequence[Status], gone: Sequence[int]) -> list[str]:
+        """What everybody waits for, in words."""
+        return [
+            f"rank {rank} ({self._names[rank]}) waits for "
+            + (", ".join(status.waits) or "a piece of its work, or something outside the transport")
+            for rank, status in enumerate(found)
+            if rank not in gone and not status.ended
+        ]

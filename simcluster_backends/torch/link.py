@@ -1,0 +1,213 @@
+"""One peer: an ordered stream each way and a control lane, with a thread for each, since gloo's waits block.
+
+A peer that dies in the middle of a buffer leaves gloo waiting for the rest of it for ever. The control lane, which
+waits for news all the time, is told; threads that gloo has forgotten are daemons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+import torch
+
+from simcluster.errors import ProtocolError
+from simcluster.exits import left_behind
+from simcluster_backends.torch.frame import LEAD_NUMBERS, Frame, Kind, content_of, parts_of, read_lead
+from simcluster_backends.torch.group import CONTROL_TAG, Group, first_line
+
+NEWS_BYTES = 512
+
+
+class Owner(Protocol):
+    """Who is told. `received` says whether there is room for more; `expect_end` that nothing more will come."""
+
+    def received(self, rank: int, kind: Kind, header_bytes: int, buffer: torch.Tensor) -> bool: ...
+
+    def expect_end(self, rank: int, reason: str) -> None: ...
+
+    def gone(self, rank: int, reason: str) -> None: ...
+
+
+class Sending:
+    """A frame on its way. *left* gets a result once it has left, or a ConnectionError."""
+
+    def __init__(self, frame: Frame, left: asyncio.Future[None], on_left: Callable[[], object]) -> None:
+        self.frame, self.left, self.on_left = frame, left, on_left
+        self.begun = False
+
+
+class Link:
+    """The streams to and from *rank*. `start` begins; they end with an END each way, or with the peer."""
+
+    def __init__(self, group: Group, rank: int, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
+        self.rank = rank
+        self.moved = 0  # frames, both ways
+        self._group, self._owner, self._loop = group, owner, loop
+        self._queue: deque[Sending] = deque()
+        self._begun: Sending | None = None
+        self._changed = threading.Condition()
+        self._room = threading.Event()
+        self._closed = ""
+        self._threads = [
+            threading.Thread(target=run, name=f"{name} {rank}", daemon=True)
+            for run, name in ((self._send_all, "to"), (self._receive_all, "from"), (self._listen, "news of"))
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, frame: Frame, left: asyncio.Future[None], on_left: Callable[[], object]) -> Sending:
+        """Queues *frame* behind all others."""
+        sending = Sending(frame, left, on_left)
+        with self._changed:
+            if self._closed:
+                left.set_exception(ConnectionError(self._closed))
+            else:
+                self._queue.append(sending)
+                self._changed.notify()
+        return sending
+
+    def withdraw(self, sending: Sending) -> None:
+        """It is not sent, if it has not begun; else all of it is, since half a message would be the stream's end."""
+        with self._changed:
+            if not sending.begun and sending in self._queue:
+                self._queue.remove(sending)
+
+    def drop_waiting(self) -> None:
+        """Nothing is sent but what has begun."""
+        with self._changed:
+            self._queue.clear()
+
+    def make_room(self) -> None:
+        """The owner takes frames again."""
+        self._room.set()
+
+    def close(self, reason: str) -> None:
+        """Send no more, receive none, and tell those that wait for it *reason*. The threads end once they can.
+
+        Gloo may never return from a send to a peer that died meanwhile, so a frame that has begun is given up, too.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = reason
+            waiting, self._queue = [*([self._begun] if self._begun else []), *self._queue], deque()
+            self._changed.notify()
+        self._room.set()
+        for sending in waiting:
+            self._tell(self._failed, sending, reason)
+
+    def warn(self, reason: str) -> None:
+        """Tells the peer, past all that waits to be sent, that this node has failed. Waits a round trip."""
+        news = torch.zeros(NEWS_BYTES, dtype=torch.uint8)
+        text = reason.encode()[:NEWS_BYTES] or b"failed"
+        news[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        with suppress(RuntimeError):
+            self._group.send(self.rank, news, CONTROL_TAG)
+
+    def join(self, until_s: float) -> None:
+        """Wait for the threads until the monotonic clock says *until_s*; those that gloo has forgotten stay behind."""
+        for thread in self._threads:
+            thread.join(max(0.0, until_s - time.monotonic()))
+            if thread.is_alive():
+                left_behind(thread, waits=True)
+
+    # the threads
+
+    def _send_all(self) -> None:
+        number = 0
+        while (sending := self._next()) is not None:
+            frame = sending.frame
+            try:
+                self._group.send(self.rank, frame.lead(number))
+                for part in parts_of(frame.buffer):
+                    self._group.send(self.rank, part)
+            except RuntimeError as error:
+                self._tell(self._failed, sending, first_line(error))
+                self._lose(first_line(error))
+                return
+            number += 1
+            self.moved += 1
+            self._tell(self._left, sending)
+            if frame.kind is Kind.END:
+                return
+
+    def _next(self) -> Sending | None:
+        with self._changed:
+            self._begun = None
+            while not self._queue:
+                if self._closed:
+                    return None
+                self._changed.wait()
+            self._begun = sending = self._queue.popleft()
+            sending.begun = True
+            return sending
+
+    def _receive_all(self) -> None:
+        number = 0
+        try:
+            while not self._closed:
+                lead = torch.zeros(LEAD_NUMBERS, dtype=torch.int64)
+                self._group.recv(self.rank, lead)
+                kind, header_bytes, total_bytes = read_lead(lead, number)
+                buffer = torch.empty(total_bytes, dtype=torch.uint8)
+                for part in parts_of(buffer):
+                    self._group.recv(self.rank, part)
+                number += 1
+                self.moved += 1
+                self._room.clear()
+                self._tell(self._received, kind, header_bytes, buffer)
+                if kind is Kind.END:
+                    return
+                del buffer, lead
+                self._room.wait()
+        except (RuntimeError, ProtocolError) as error:
+            self._lose(first_line(error))
+
+    def _listen(self) -> None:
+        news = torch.zeros(NEWS_BYTES, dtype=torch.uint8)
+        try:
+            self._group.recv(self.rank, news, CONTROL_TAG)
+            reason = content_of(news).rstrip(b"\0").decode(errors="replace")
+        except RuntimeError as error:
+            reason = first_line(error)
+        self._tell(self._owner.expect_end, self.rank, reason)
+
+    def _tell(self, callback: Callable[..., object], *args: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the loop is closed: the run is over
+            self._closed = self._closed or "the run is over"
+            self._room.set()
+
+    def _lose(self, reason: str) -> None:
+        self.close(reason)
+        self._tell(self._owner.gone, self.rank, reason)
+
+    # the same, in the loop
+
+    def _received(self, kind: Kind, header_bytes: int, buffer: torch.Tensor) -> None:
+        try:
+            room = self._owner.received(self.rank, kind, header_bytes, buffer)
+        except ProtocolError as error:
+            self.close(str(error))
+            self._owner.gone(self.rank, str(error))
+            return
+        if room:
+            self._room.set()
+
+    def _left(self, sending: Sending) -> None:
+        sending.on_left()
+        with suppress(asyncio.InvalidStateError):
+            sending.left.set_result(None)
+
+    def _failed(self, sending: Sending, reason: str) -> None:
+        if not sending.left.done():
+            sending.left.set_exception(ConnectionError(reason))

@@ -1,0 +1,83 @@
+"""A whole cluster in one process and one loop, over real gloo connections on loopback: for tests of the promises."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+from simcluster.runs.record import Recorder
+from simcluster.testing import Crash
+from simcluster.testing.owners import Owners
+from simcluster_backends.common.inbox import INBOX_BYTES
+from simcluster_backends.torch.group import Group, HashStore, Place
+from simcluster_backends.torch.loops import run_to_its_end
+from simcluster_backends.torch.transport import TorchTransport
+
+Body: TypeAlias = Callable[[TorchTransport], Awaitable[Any]]
+
+
+def run_bodies(
+    bodies: Sequence[Body], *, seed: int = 0, inbox_bytes: int = INBOX_BYTES, timeout_s: float = 60.0
+) -> list[Any]:
+    """Runs body i as rank i of one cluster; returns each one's result, or the exception that it ended with.
+
+    A body that raises `simcluster.testing.Crash` dies without a word; one that raises anything else dies too, and its
+    peers are told why. Raises TimeoutError if not all have ended after *timeout_s*.
+    """
+    store, size = HashStore(), len(bodies)
+    with ThreadPoolExecutor(size) as threads:  # all must come for any group to be there
+        groups = list(threads.map(lambda rank: Group(store, Place(rank, size, True), 30.0), range(size)))
+
+    async def run() -> list[Any]:
+        async with asyncio.timeout(timeout_s):
+            return await _run(bodies, groups, seed, inbox_bytes)
+
+    return run_to_its_end(run())
+
+
+async def _run(bodies: Sequence[Body], groups: Sequence[Group], seed: int, inbox_bytes: int) -> list[Any]:
+    names = [f"node{rank}" for rank in range(len(bodies))]
+    started_s = time.perf_counter()
+    transports = [
+        TorchTransport(
+            rank,
+            names,
+            seed,
+            Recorder(rank, name, lambda: time.perf_counter() - started_s),
+            groups[rank],
+            inbox_bytes=inbox_bytes,
+        )
+        for rank, name in enumerate(names)
+    ]
+    owners = Owners(len(names))
+    owners.watch(asyncio.get_running_loop())
+    try:
+        lives = [_live(transport, body, owners) for transport, body in zip(transports, bodies, strict=True)]
+        return await asyncio.gather(*lives, return_exceptions=True)
+    finally:
+        await asyncio.gather(*(transport.close() for transport in transports))
+
+
+async def _live(transport: TorchTransport, body: Body, owners: Owners) -> Any:
+    """A node's life: its body, then its last word, or none. What it started and did not await ends with it."""
+
+    async def own() -> Any:
+        owners.begin(transport.rank)
+        return await body(transport)
+
+    life = asyncio.create_task(own())
+    try:
+        result = await life
+        await transport.finish()
+        return result
+    except Crash:
+        await transport.close()
+        raise
+    except BaseException as error:
+        await transport.finish(f"failed: {type(error).__name__}")
+        raise
+    finally:
+        owners.end(transport.rank)

@@ -1,0 +1,88 @@
+"""The backend's own options, and what it does not do: all checked at once, before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from simcluster.documents.yaml import describe
+from simcluster.errors import Problem, UsageError, nearest
+from simcluster.experiment.job import ClusterJob
+from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
+from simcluster_backends.common.inbox import INBOX_BYTES
+from simcluster_backends.torch.group import Place
+
+MOST = {"inbox_bytes": 2**50}
+"""Of what is no time."""
+
+GRACE_S = 30.0
+"""What an algorithm may take to end once its time is up."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """A process is dead after *dead_s* without a heartbeat, and its heart stops when its event loop has not turned for
+    *loop_s*. A start may take *start_s*. NeverFinished ends a run in
+    which for *stuck_s* everybody waits and nothing moves, for *idle_s* no work is done and nothing recorded, or whose
+    algorithms have not ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`.
+    *inbox_bytes* is what a process takes from one peer before its algorithm has received it. *portable* kernels are
+    those that every x86-64 machine has.
+    """
+
+    heartbeat_s: float = 0.5
+    dead_s: float = DEAD_S
+    start_s: float = 60.0
+    stuck_s: float = 30.0
+    idle_s: float = 1800.0
+    loop_s: float = 300.0
+    limit_s: float | None = None
+    inbox_bytes: int = INBOX_BYTES
+    portable: bool = False
+
+
+def read_options(job: ClusterJob, place: Place | None) -> Options:
+    """The options of *job*. Raises UsageError with everything that is wrong, and all that this backend cannot do."""
+    problems = _not_done_here(job)
+    names = [field.name for field in fields(Options)]
+    given: dict[str, Any] = {}
+    for name, value in job.options.items():
+        kinds = (int,) if name == "inbox_bytes" else (int, float)
+        if name not in names:
+            problems.append(Problem(name, "an option that the torch backend does not have", nearest(name, names)))
+        elif name == "portable" and isinstance(value, bool):
+            given[name] = value
+        elif name == "portable":
+            problems.append(Problem(name, describe(value), "true or false"))
+        elif isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value <= MOST.get(name, LIMITS_S[1]):
+            most = MOST.get(name, LIMITS_S[1])
+            problems.append(Problem(name, describe(value), f"a number of more than 0 and at most {most:.15g}"))
+        else:
+            given[name] = value
+    options = Options(**given)
+    if options.dead_s < 2 * options.heartbeat_s:
+        expected = f"at least two heartbeats, {2 * options.heartbeat_s:g}"
+        problems.append(Problem("dead_s", f"{options.dead_s:g}", expected))
+    if place is not None and place.size != len(job.names):
+        expected = f"{len(job.names)} processes, one for each node of the topology: {', '.join(job.names)}"
+        problems.append(Problem("WORLD_SIZE", str(place.size), expected))
+    if problems:
+        raise UsageError(problems)
+    if options.limit_s is None and job.time_s is not None:
+        options = replace(options, limit_s=job.time_s + GRACE_S)
+    return options
+
+
+def _not_done_here(job: ClusterJob) -> list[Problem]:
+    wishes = {
+        "faults": (bool(job.faults), "none: torch.distributed offers nothing to hold up or cut; use sim or sockets"),
+        "checkpoint": (
+            job.keeping is not None and job.keeping.keeps,
+            "none: the torch backend keeps no checkpoints of steps; use sim or sockets",
+        ),
+        "resume": (
+            job.keeping is not None and job.keeping.restored is not None,
+            "a run on sim or sockets, which a checkpoint goes on in",
+        ),
+        "watch": (job.watcher is not None, "no --watch: the torch backend shows a run when it is over"),
+    }
+    return [Problem(key, "asked for", expected) for key, (wanted, expected) in wishes.items() if wanted]

@@ -1,0 +1,117 @@
+"""A run whose processes nobody has started: this one is rank 0, the others are started here, on loopback.
+
+A started process reads what it is to do from its standard input, and ends when that does: with this process, however
+that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from simcluster.errors import RunError
+from simcluster.experiment.job import ClusterJob
+from simcluster.inside import append_to, remove
+from simcluster_backends.torch.group import Place, store_of_ours
+from simcluster_backends.torch.node import take_part
+from simcluster_backends.torch.settings import Options
+
+LEAVE_S = 5.0
+
+
+class Order(msgspec.Struct):
+    """What a started process is told."""
+
+    rank: int
+    port: int
+    names: list[str]
+    config_json: str
+    seed: int
+    program: str
+    options: dict[str, float | int | bool | None]
+
+
+def start_others(
+    job: ClusterJob, options: Options, port: int, files: ExitStack, processes: list[subprocess.Popen[bytes]]
+) -> None:
+    """Starts ranks 1 and up, into *processes*; each writes into its log, if the run has a folder for that."""
+    for rank, name in enumerate(job.names[1:], 1):
+        log: IO[bytes] | int = subprocess.DEVNULL
+        if job.log_folder is not None:
+            job.log_folder.mkdir(parents=True, exist_ok=True)
+            log = files.enter_context(_log(job.log_folder, name))
+        command = [sys.executable, "-m", "simcluster_backends.torch"]
+        process = subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # a Ctrl-C at the terminal is rank 0's to handle
+        )
+        processes.append(process)
+        order = Order(rank, port, job.names, job.config_json, job.seed, job.program, asdict(options))
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended already, which `fallen` says
+            process.stdin.write(msgspec.json.encode(order) + b"\n")
+            process.stdin.flush()
+
+
+def _log(folder: Path, name: str) -> IO[bytes]:
+    file = f"{name}.log"
+    remove(folder.parent, folder.name, file)
+    return os.fdopen(append_to(folder.parent, folder.name, file), "wb")
+
+
+def fallen(job: ClusterJob, processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
+    """Those of *processes* that have ended, in words."""
+    where = f"; see {job.log_folder}" if job.log_folder is not None else ""
+    return [
+        f"rank {rank} ({job.names[rank]}) with exit code {process.returncode}{where}"
+        for rank, process in enumerate(processes, 1)
+        if process.poll() is not None
+    ]
+
+
+def end(processes: Sequence[subprocess.Popen[bytes]], leave_s: float) -> None:
+    """Nobody stays: who has not left after *leave_s* is killed."""
+    until_s = time.monotonic() + leave_s
+    for process in processes:
+        try:
+            process.wait(max(0.0, until_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdin is not None:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+
+
+def obey() -> int:
+    """A started process's whole life; returns its exit code."""
+    line = os.fdopen(os.dup(0), "rb").readline()
+    order = msgspec.json.decode(line, type=Order)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    options = msgspec.convert(order.options, type=Options)
+    place = Place(order.rank, len(order.names), loopback=True)
+    job = ClusterJob(order.names, order.config_json, order.seed, program=order.program)
+    outcome = take_part(job, options, place, store_of_ours(place, order.port, options.start_s))
+    if isinstance(outcome, RunError):
+        print(f"{type(outcome).__name__}: {outcome}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def _leave_with_parent() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(1)
