@@ -71,10 +71,13 @@ def _raised(words: str) -> Iterator[str]:
 
 
 def _check_leaves(lived: Lived, played: Played, pace_s: float) -> Found:
-    """A node that is asked to leave does so at its next step: it does not train for long after that."""
+    """A node that is asked to leave does so at its next step: it does not train for long after that.
+
+    The process that was asked does. One that a restart of the run begins in its place trains to the end.
+    """
     for act in lived.done:
-        after = max((count for life, count in lived.taken.items() if life.split(".")[0] == act.node), default=0)
-        late_s = (after - lived.before.get(act, act.gradients)) * pace_s
+        life, before = lived.before[act]
+        late_s = (lived.taken[life] - before) * pace_s
         if act.kind in ("post", "term") and act.node not in played.lost and late_s > LEAVES_S + 3 * lived.held_up_s:
             yield "a node that is asked to leave leaves", f"{act}, and it trained for {late_s:.1f} s more"
 

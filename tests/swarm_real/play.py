@@ -31,7 +31,7 @@ class Lived:
     """Traces of a command. *code* is None if it had to be killed; *done* are the acts that met a living process,
     *early* those of them before any batch was drawn. *drawn* counts batches and *taken* gradients, by life.
     *held_up_s* is for how long the machine did not let this process, and maybe others, go on. *before* has the
-    gradients that a node had taken when it was acted upon.
+    life that was acted upon, and the gradients that it had taken by then.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class Lived:
     drawn: dict[str, int] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
     held_up_s: float = 0.0
-    before: dict[Act, int] = field(default_factory=dict)
+    before: dict[Act, tuple[str, int]] = field(default_factory=dict)
 
 
 def live(drawn: Drawn, place: Path, launcher: Launcher) -> Lived:
@@ -117,19 +117,19 @@ class _Watch:
 
     def _act(self, act: Act, lives: list[Path], now_s: float) -> bool:
         """Whether there was a process of the node, dead or alive."""
-        pids = [int(path.suffix[1:]) for path in lives if path.stem == act.node]
-        if not pids:
+        own = [path for path in lives if path.stem == act.node]
+        if not own:
             return False
-        self._lived.before[act] = most_taken(act.node, lives)
+        self._lived.before[act] = own[-1].name, own[-1].read_bytes().count(TAKEN)
         if act.kind == "post":
             if self._asked_to_leave(act.node):
                 self._lived.done.append(act)
             return True
         with suppress(ProcessLookupError):
-            os.kill(pids[-1], SIGNALS[act.kind])
+            os.kill(pid := int(own[-1].suffix[1:]), SIGNALS[act.kind])
             self._lived.done.append(act)
             if act.kind == "stop" and act.for_s is not None:
-                self._stopped.append((now_s + act.for_s, pids[-1]))
+                self._stopped.append((now_s + act.for_s, pid))
         return True
 
     def _asked_to_leave(self, node: str) -> bool:
@@ -140,11 +140,6 @@ class _Watch:
                 return connection.getresponse().status == 200
             except (OSError, http.client.HTTPException):
                 return False  # the run has ended
-
-
-def most_taken(node: str, lives: list[Path]) -> int:
-    """Return the gradients that *node* has taken in the life in which it has taken most."""
-    return max((path.read_bytes().count(TAKEN) for path in lives if path.stem == node), default=0)
 
 
 def read(folder: Path) -> dict[str, Any]:
