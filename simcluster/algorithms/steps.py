@@ -15,6 +15,7 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
+from simcluster.algorithms.lag import Lag
 from simcluster.workloads import Batch, Replica
 
 
@@ -28,12 +29,22 @@ class rounds:
     """Yield (step, batches) of each round still to do: *step* batches are done when it ends, *size* of them in it.
 
     Take all of *batches*: each is drawn when it is taken, and the next round begins after them. *keep* is what
-    `resumable` returned. *how* goes to `Progress.checkpoint` as it is: `loose`, `places`.
+    `resumable` returned, and *lag* has the results in flight. *joined*: batches are those of all ranks as one. *how*
+    goes to `Progress.checkpoint` as it is: `loose`, `places`.
     """
 
-    def __init__(self, replica: Replica, size: int, *, keep: SimpleNamespace | None = None, **how: Any) -> None:
-        self._replica, self._size, self._keep, self._how = replica, size, keep, how
-        self._batches: Iterator[Batch] = replica.batches()
+    def __init__(
+        self,
+        replica: Replica,
+        size: int,
+        *,
+        keep: SimpleNamespace | None = None,
+        lag: Lag | None = None,
+        joined: bool = False,
+        **how: Any,
+    ) -> None:
+        self._replica, self._size, self._keep, self._lag, self._how = replica, size, keep, lag, how
+        self._batches: Iterator[Batch] = replica.joined_batches() if joined else replica.batches()
         self._first = self._step = replica.done
 
     def __aiter__(self) -> rounds:
@@ -42,8 +53,9 @@ class rounds:
     async def __anext__(self) -> tuple[int, Iterator[Batch]]:
         """End the round at hand, if there is one, and begin the next."""
         if self._step > self._first:
+            late = await self._lag.state(self._step) if self._lag is not None else {}
             kept = vars(self._keep) if self._keep is not None else {}
-            await self._replica.checkpoint(self._step, **self._how, **kept)
+            await self._replica.checkpoint(self._step, **self._how, **late, **kept)
         if self._step >= self._replica.steps:
             raise StopAsyncIteration
         count = min(self._size, self._replica.steps - self._step)

@@ -128,8 +128,8 @@ ARITHMETIC = [
     ),
     Mutant(
         "13", "master weights that are quantised again at every step: small updates vanish", DP,
-        "for place in sorted(mean)], cost=replica.apply_cost())\n",
-        "for place in sorted(mean)], cost=replica.apply_cost())\n"
+        "replica.apply, mean, cost=replica.apply_cost())\n",
+        "replica.apply, mean, cost=replica.apply_cost())\n"
         "        steps = [parameter.abs().max() / 127 for parameter in replica.parameters]\n"
         "        replica.load([(p / s).round() * s for p, s in zip(replica.parameters, steps, strict=True)])\n",
         "all_reduce_dp", "one process",
@@ -171,7 +171,7 @@ KNOBS = [
     ),
     Mutant(
         "18", "bounded staleness at which every step still waits for all", DP,
-        "if len(under_way) > staleness else 0", "if under_way else 0",
+        "Lag(replica, staleness, size", "Lag(replica, 0, size",
         "all_reduce_dp", "one process",
     ),
     Mutant(
@@ -186,7 +186,7 @@ KNOBS = [
     ),
     Mutant(
         "19", "accumulation that is a placeholder: no_sync does nothing", DP,
-        "list(islice(batches, accumulate)), buckets", "list(islice(batches, accumulate))[-1:], buckets",
+        "list(batches), buckets", "list(batches)[-1:], buckets",
         "all_reduce_dp", "one process",
     ),
 ]  # fmt: skip

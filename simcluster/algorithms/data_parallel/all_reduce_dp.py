@@ -9,35 +9,20 @@ that of pipelined SGD (Li et al. 2018, Pipe-SGD, section 3).
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.data_parallel.buckets import cut_into_buckets, mean_gradient
+from simcluster.algorithms.data_parallel.buckets import cut_into_buckets, in_order, mean_gradient
 from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.lag import Lag, Late
+from simcluster.algorithms.steps import resumable, rounds
 from simcluster.collectives import all_reduce, broadcast
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
-
-
-@dataclass
-class Step:
-    """A step whose means are still to come: one task a bucket."""
-
-    batches: int
-    loss: float
-    lead: int
-    reducing: list[asyncio.Future[list[Tensor]]]
-
-    async def arrived(self) -> list[Any]:
-        """All of it, when the means are there."""
-        return [self.batches, self.loss, self.lead, [await mean for mean in self.reducing]]
 
 
 @in_step
@@ -76,47 +61,30 @@ async def all_reduce_dp(
     if initial_weights == "broadcast":
         replica.load(await broadcast(node, replica.parameters, "initial weights"))
 
-    means, kept = replica.restored(means=means, under_way=[])
-    under_way = deque(map(_again, kept))
-    batches, leads = replica.batches(), list[int]()
+    state, lag, leads = resumable(replica, means=means), Lag(replica, staleness, size=accumulate), list[int]()
 
-    async def update() -> int:
+    def reduce(tag: str, bucket: int, gradients: list[Tensor]) -> asyncio.Task[list[Tensor]]:
+        # Phase 3, reduce: the mean over ranks, while the device goes on with what is left of phase 2.
+        tag = f"{tag}/{bucket}" if len(buckets) > 1 else tag
+        return reductions.create_task(state.means[bucket](gradients, tag))
+
+    async def update(late: Late) -> None:
         # Phase 4, apply: the mean, the same bits everywhere, in the order of steps, so the replicas never part.
-        step = under_way.popleft()
-        mean: dict[int, Tensor] = {}
-        for bucket, reducing in zip(buckets, step.reducing, strict=True):
-            mean |= zip(bucket.places, await reducing, strict=True)
-        await node.compute(replica.apply, [mean[place] for place in sorted(mean)], cost=replica.apply_cost())
-        node.record(step=step.batches, loss=step.loss, **({"lead": step.lead} if staleness else {}))
-        return step.batches
+        mean = in_order(buckets, await late.results())
+        await node.compute(replica.apply, mean, cost=replica.apply_cost())
+        loss, lead = late.note
+        node.record(step=late.step, loss=loss, **({"lead": lead} if staleness else {}))
 
     async with asyncio.TaskGroup() as reductions:
-        for number in range(1 + replica.done // accumulate, -(-replica.steps // accumulate) + 1):
-            leads.append(sum(not all(task.done() for task in earlier.reducing) for earlier in under_way))
-            reducing: list[asyncio.Future[list[Tensor]]] = []
-
-            def leave(bucket: int, gradients: list[Tensor], number: int = number, into: list[Any] = reducing) -> None:
-                # Phase 3, reduce: the mean over ranks, while the device goes on with what is left of phase 2.
-                tag = f"gradients/{number}" + (f"/{bucket}" if len(buckets) > 1 else "")
-                into.append(reductions.create_task(means[bucket](gradients, tag)))
-
+        async for step, batches in rounds(replica, accumulate, keep=state, lag=lag):
             # Phase 2, compute: the mean gradient of this rank's batches, at weights that lack *staleness* updates.
-            loss = await mean_gradient(node, replica, list(islice(batches, accumulate)), buckets, leave)
-            done = min(number * accumulate, replica.steps)
-            under_way.append(Step(done, loss, leads[-1], reducing))
-            landed = await update() if len(under_way) > staleness else 0
-            kept = [await step.arrived() for step in under_way] if replica.is_due(done) else []
-            await replica.checkpoint(done, landed=landed, apart=staleness, means=means, under_way=kept)
-        while under_way:
-            await update()
+            leads.append(lag.unfinished)
+            leave = partial(reduce, f"gradients/{-(-step // accumulate)}")
+            loss, reducing = await mean_gradient(node, replica, list(batches), buckets, leave)
+            lag.send_off(Late(step, reducing, loss, leads[-1]))
+            for late in lag.due(step):
+                await update(late)
+        for late in lag.rest():
+            await update(late)
     if staleness:
         node.record(step=replica.steps, lead_mean=sum(leads) / len(leads), lead_max=max(leads))
-
-
-def _again(arrived: list[Any]) -> Step:
-    """A step whose means were there when the run was kept."""
-    batches, loss, lead, means = arrived
-    reducing = [asyncio.get_running_loop().create_future() for _ in means]
-    for future, mean in zip(reducing, means, strict=True):
-        future.set_result(mean)
-    return Step(batches, loss, lead, reducing)

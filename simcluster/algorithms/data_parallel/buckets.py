@@ -6,16 +6,19 @@ a bucket is on its way as soon as its last gradient is there.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from torch import Tensor
 
 from simcluster.transport import FREE, Transport
 from simcluster.workloads import Batch, Replica
 
-Leave = Callable[[int, list[Tensor]], None]
-"""Told the number of a bucket and its gradients, in the order of its places."""
+Reducing = asyncio.Future[list[Tensor]]
+Leave = Callable[[int, list[Tensor]], Reducing]
+"""(number of a bucket, its gradients in the order of its places) -> their mean over ranks, which is to come."""
 
 
 @dataclass
@@ -52,11 +55,18 @@ def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]
     return buckets
 
 
+def in_order(buckets: Sequence[Bucket], parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """Return *parts*, the tensors of each bucket, in the order of the replica's parameters."""
+    places = [place for bucket in buckets for place in bucket.places]
+    tensors = [tensor for part in parts for tensor in part]
+    return [tensor for _, tensor in sorted(zip(places, tensors, strict=True), key=itemgetter(0))]
+
+
 async def mean_gradient(
     node: Transport, replica: Replica, batches: Sequence[Batch], buckets: Sequence[Bucket], leave: Leave
-) -> float:
-    """The mean loss of *batches*. While the last of them goes backward, *leave* is called for each bucket in turn, with
-    the mean gradient of all.
+) -> tuple[float, list[Reducing]]:
+    """Return the mean loss of *batches* and, for each bucket in turn, the result of *leave*, which is called with the
+    mean gradient of all batches while the last of them goes backward.
     """
     losses: list[float] = []
     sums: list[Tensor] = []
@@ -64,19 +74,24 @@ async def mean_gradient(
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         losses.append(loss)
         sums = [total.add_(more) for total, more in zip(sums, gradients, strict=True)] if sums else gradients
+    reducing: list[Reducing] = []
 
     def complete(number: int, gradients: list[Tensor]) -> None:
         if sums:
             for place, gradient in zip(buckets[number].places, gradients, strict=True):
                 gradient.add_(sums[place]).div_(len(batches))
-        leave(number, gradients)
+        reducing.append(leave(number, gradients))
 
     losses.append(await _in_buckets(node, replica, batches[-1], buckets, complete))
-    return sum(losses) / len(losses)
+    return sum(losses) / len(losses), reducing
 
 
 async def _in_buckets(
-    node: Transport, replica: Replica, batch: Batch, buckets: Sequence[Bucket], complete: Leave
+    node: Transport,
+    replica: Replica,
+    batch: Batch,
+    buckets: Sequence[Bucket],
+    complete: Callable[[int, list[Tensor]], None],
 ) -> float:
     if not buckets[0].layers:
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))

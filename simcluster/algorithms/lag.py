@@ -1,0 +1,101 @@
+"""Results that are applied some steps after they were sent off, as late gradients are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from simcluster.workloads import Replica
+
+
+class Late:
+    """The *parts* that a step sent off, whose results may still be in flight, and a *note* for when they arrive."""
+
+    def __init__(self, step: int, parts: Sequence[asyncio.Future[Any]], *note: Any) -> None:
+        self.step, self.parts, self.note = step, parts, note
+        self._results: list[Any] | None = None
+
+    @classmethod
+    def again(cls, step: int, *saved: Any) -> Late:
+        """Return what a checkpoint has as it was when it was kept: *saved* is its note, then its results."""
+        late = cls(step, [], *saved[:-1])
+        late._results = saved[-1]
+        return late
+
+    async def results(self) -> list[Any]:
+        """Wait for all parts and return their results."""
+        if self._results is None:
+            self._results = [await part for part in self.parts]
+        return self._results
+
+    async def saved(self) -> list[Any]:
+        """Return the results as a checkpoint is to have them."""
+        return await self.results()
+
+
+class Lag:
+    """Results that are applied *depth* rounds of *size* batches after they were sent off, oldest first.
+
+        async for step, batch in steps(replica, lag=lag):
+            lag.send_off(Late(step, [group.create_task(...)], loss))
+            for late in lag.due(step):
+                ...                 # apply await late.results()
+        for late in lag.rest():
+            ...
+
+    A checkpoint waits for what is in flight and keeps it; *again* makes it a `Late` where a run resumes. Ranks that
+    lose one do not wait: they resume from the last step applied, without what is in flight. *lacking*: until then the
+    weights lack the batches of a step, as they lack late gradients; late means of weights they do not, which have each
+    batch at once. *apart*: how many results a rank may have applied before another; by default *depth*.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        depth: int,
+        *,
+        size: int = 1,
+        lacking: bool = True,
+        apart: int | None = None,
+        again: Callable[..., Late] = Late.again,
+    ) -> None:
+        self._replica, self._depth, self._size, self._lacking = replica, depth, size, lacking
+        self._apart = depth if apart is None else apart
+        self._in_flight = deque(again(*saved) for saved in replica.restored(under_way=[]))
+        self._landed = 0
+
+    @property
+    def unfinished(self) -> int:
+        """How many steps have parts that are still in flight."""
+        return sum(not all(part.done() for part in late.parts) for late in self._in_flight)
+
+    def send_off(self, late: Late) -> None:
+        """Hold *late*, the newest, until it is due."""
+        self._in_flight.append(late)
+
+    def due(self, step: int) -> Iterator[Late]:
+        """Yield, oldest first, what is to be applied at *step*."""
+        while self._in_flight and self._rounds(step) - self._rounds(self._in_flight[0].step) >= self._depth:
+            yield self._land(step)
+
+    def rest(self) -> Iterator[Late]:
+        """Yield, oldest first, all that is in flight, at the last step or after it."""
+        while self._in_flight:
+            yield self._land(self._replica.steps)
+
+    async def state(self, step: int) -> dict[str, Any]:
+        """Return what `Progress.checkpoint` is to know at the end of *step*; wait for results only if it keeps them."""
+        landed, self._landed = self._landed, 0
+        due = self._replica.is_due(step)
+        kept = [[late.step, *late.note, await late.saved()] for late in self._in_flight] if due else []
+        return {"landed": landed, "apart": self._apart, "under_way": kept}
+
+    def _land(self, step: int) -> Late:
+        late = self._in_flight.popleft()
+        self._landed = late.step if self._lacking else step
+        return late
+
+    def _rounds(self, step: int) -> int:
+        return -(-step // self._size)
