@@ -17,6 +17,7 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import cost_of, timed
 from simcluster.collectives import all_reduce
 from simcluster.compression import Mean
@@ -45,33 +46,29 @@ async def one_bit_adam(
     """
     whole = Mean("none", node, "gradients", replica.parameters, partial(all_reduce, schedule=schedule))
     signs = Mean("sign", node, "momentum", replica.parameters, partial(all_reduce, schedule=schedule))
-    m = [torch.zeros_like(parameter) for parameter in replica.parameters]
-    v = [torch.zeros_like(parameter) for parameter in replica.parameters]
+    zeros = [torch.zeros_like(parameter) for parameter in replica.parameters]
+    state = resumable(replica, m=zeros, v=zeros, whole=whole, signs=signs)
+    direction_cost = cost_of(_direction, zeros, zeros, 1.0, 1.0, epsilon)
 
-    m, v, whole, signs = replica.restored(m=m, v=v, whole=whole, signs=signs)
-
-    direction_cost = cost_of(_direction, m, v, 1.0, 1.0, epsilon)
-
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    async for step, batch in steps(replica, keep=state):
         # g_t of this rank's batch
         loss, g = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
         if step <= warmup:
             # Warm-up: m and v of the mean gradient.
-            g = await whole(g, f"gradients/{step}")
-            v = await timed(node, _blend_squares, v, g, beta2)
-            m = await timed(node, _blend, m, g, beta1)
+            g = await state.whole(g, f"gradients/{step}")
+            state.v = await timed(node, _blend_squares, state.v, g, beta2)
+            state.m = await timed(node, _blend, state.m, g, beta1)
         else:
             # Compression: m of this rank's gradient, and of that the mean, by signs.
-            m = await timed(node, _blend, m, g, beta1)
-            m = await signs(m, f"momentum/{step}")
+            m = await timed(node, _blend, state.m, g, beta1)
+            state.m = await state.signs(m, f"momentum/{step}")
 
         # x <- x - gamma m / (sqrt(v) + epsilon), both moments freed of their start at zero.
         of_m, of_v = 1 - beta1**step, 1 - beta2 ** min(step, warmup)
-        direction = await node.compute(_direction, m, v, of_m, of_v, epsilon, cost=direction_cost)
+        direction = await node.compute(_direction, state.m, state.v, of_m, of_v, epsilon, cost=direction_cost)
         await node.compute(replica.apply, direction, cost=replica.apply_cost())
         node.record(step=step, loss=loss)
-        await replica.checkpoint(step, m=m, v=v, whole=whole, signs=signs)
 
 
 def _blend(old: Sequence[Tensor], new: Sequence[Tensor], decay: float) -> list[Tensor]:

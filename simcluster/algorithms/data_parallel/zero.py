@@ -9,7 +9,6 @@ stages take the same steps as plain data parallelism. The bound on staleness is 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveInt
@@ -18,6 +17,8 @@ from torch import Tensor
 from simcluster.algorithms.data_parallel.zero_held import Held
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import Weights
+from simcluster.algorithms.lag import Lag, Late
+from simcluster.algorithms.steps import resumable, steps
 from simcluster.collectives import flatten, naive_all_reduce
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
@@ -47,40 +48,34 @@ async def zero(
     weights = Weights(node, replica, stage > 0, stage == 3, gather, prefetch, held)
     owner = replica.pieces(weights.mine)
     held.take("optimizer", owner.state_bytes)
-    owner, kept = replica.restored(owner=owner, under_way=[])
-    under_way: deque[tuple[int, float, Gradient]] = deque()
+    state = resumable(replica, owner=owner)
 
-    async def update() -> None:
-        step, loss, gradient = under_way.popleft()
-
+    async def update(late: Late) -> None:
         # Phase 4, step: the owner's part of the mean gradient, its part of the optimizer, its part of the weights.
-        mean = [total.div_(n_d) for total in await gradient.sums()]
+        step, (loss,), mean = late.step, late.note, [total.div_(n_d) for total in await late.results()]
         squares = await _squared_norm(node, owner, mean, stage, f"norm/{step}") if owner.clips else None
         await node.compute(owner.apply, mean, squares, cost=owner.apply_cost())
-        gradient.forget()
+        held.give("gradients", sum(part.nbytes for part in mean))
 
         # Phase 5, gather: everybody's part to everybody; in stage 3 a layer at a time, when it is needed.
         whole = stage < 3 or step == replica.steps or (gather_interval is not None and step % gather_interval == 0)
         if whole:
             await weights.share(f"after {step}")
         if whole or node.rank:
-            late = {"staleness": min(staleness, step - 1)} if staleness else {}
-            node.record(step=step, loss=loss, **late, **(held.metrics() if step == replica.steps else {}))
+            lag_of_it = {"staleness": min(staleness, step - 1)} if staleness else {}
+            node.record(step=step, loss=loss, **lag_of_it, **(held.metrics() if step == replica.steps else {}))
 
     async with asyncio.TaskGroup() as group:
         sums = Sums(node, weights.units, reduce, stage, group, replica.steps - replica.done, held)
-        under_way.extend((step, loss, sums.of(step).arrived(totals)) for step, loss, totals in kept)
-        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+        lag = Lag(replica, staleness, again=sums.again)
+        async for step, batch in steps(replica, keep=state, lag=lag, places=[] if stage == 3 else None):
             weights.expect(step, group)
             loss = await _forward(node, replica, batch, weights)
-            under_way.append((step, loss, await _backward(node, replica, batch, weights, sums.of(step))))
-            if len(under_way) > staleness:
-                await update()
-            due = replica.is_due(step)  # only then are those under way waited for
-            kept = [(step, loss, await gradient.parts()) for step, loss, gradient in under_way] if due else []
-            await replica.checkpoint(step, places=[] if stage == 3 else None, owner=owner, under_way=kept)
-        while under_way:
-            await update()
+            lag.send_off(await _backward(node, replica, batch, weights, Gradient(sums, step, loss)))
+            for late in lag.due(step):
+                await update(late)
+        for late in lag.rest():
+            await update(late)
 
 
 async def _forward(node: Transport, replica: Replica, batch: Batch, weights: Weights) -> float:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.accumulator import Accumulator
 from simcluster.algorithms.data_parallel.zero_held import Held
+from simcluster.algorithms.lag import Late
 from simcluster.collectives import all_gather, reduce_scatter
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
@@ -40,8 +42,12 @@ class Sums:
         if schedule == "direct":
             group.create_task(self._receive(steps * len(units) * (node.size - 1)))
 
-    def of(self, step: int) -> Gradient:
-        return Gradient(self, step)
+    def again(self, step: int, loss: float, totals: Sequence[Tensor]) -> Gradient:
+        """Return a gradient whose sums a checkpoint has."""
+        gradient = Gradient(self, step, loss)
+        gradient.totals = dict(enumerate(totals))
+        self.held.take("gradients", sum(total.nbytes for total in totals))
+        return gradient
 
     def begin(self, step: int, unit: int, vector: Tensor) -> asyncio.Task[Tensor]:
         """Begins to sum *vector*; the task returns this rank's part, or all of it."""
@@ -84,14 +90,15 @@ class Sums:
         return self._complete[step, unit]
 
 
-class Gradient:
+class Gradient(Late):
     """One rank's gradient of one step, unit by unit, until its sum has been used."""
 
-    def __init__(self, sums: Sums, step: int) -> None:
-        self._sums, self._step, self._held = sums, step, sums.held
+    def __init__(self, sums: Sums, step: int, loss: float) -> None:
+        super().__init__(step, [], loss)
+        self._sums, self._held = sums, sums.held
         self._vectors: dict[int, Tensor] = {}  # complete, not yet sent
-        self._under_way: dict[int, asyncio.Task[Tensor]] = {}
-        self._totals: dict[int, Tensor] = {}
+        self._in_flight: dict[int, asyncio.Task[Tensor]] = {}
+        self.totals: dict[int, Tensor] = {}
 
     def keep(self, gradient: Tensor) -> Tensor:
         """*gradient* of a parameter, which is held from now on."""
@@ -103,38 +110,29 @@ class Gradient:
         if not self._sums.at_once:
             self._vectors[unit.number] = vector
             return
-        for earlier in list(self._under_way):
+        for earlier in list(self._in_flight):
             await self._arrive(earlier)
-        self._under_way[unit.number] = self._sums.begin(self._step, unit.number, vector)
+        self._in_flight[unit.number] = self._sums.begin(self.step, unit.number, vector)
 
     def leave_all(self) -> None:
         """All that was kept leaves, the last layers' first."""
         for number in list(self._vectors):
-            self._under_way[number] = self._sums.begin(self._step, number, self._vectors.pop(number))
+            self._in_flight[number] = self._sums.begin(self.step, number, self._vectors.pop(number))
 
-    async def sums(self) -> list[Tensor]:
-        """This rank's part of the sum of every unit, or all of it; by unit."""
-        for number in list(self._under_way):
+    async def results(self) -> list[Tensor]:
+        """Hand over this rank's part of the sum of every unit, or all of it; by unit."""
+        await self.saved()
+        return [self.totals.pop(unit.number) for unit in self._sums.units]
+
+    async def saved(self) -> list[Any]:
+        """Return the same, marked as parts unless they are all of it, and still hold it."""
+        for number in list(self._in_flight):
             await self._arrive(number)
-        return [self._totals[unit.number] for unit in self._sums.units]
-
-    async def parts(self) -> list[Tensor | Sharded]:
-        """The same, of which it is said that they are parts, unless they are all of it."""
-        return [total if self._sums.whole else Sharded(total) for total in await self.sums()]
-
-    def arrived(self, totals: Sequence[Tensor]) -> Gradient:
-        """This gradient, of which the sums are there already."""
-        self._totals = dict(enumerate(totals))
-        self._held.take("gradients", sum(total.nbytes for total in totals))
-        return self
-
-    def forget(self) -> None:
-        """The sums have been used."""
-        self._held.give("gradients", sum(total.nbytes for total in self._totals.values()))
-        self._totals.clear()
+        totals = [self.totals[unit.number] for unit in self._sums.units]
+        return totals if self._sums.whole else [Sharded(total) for total in totals]
 
     async def _arrive(self, number: int) -> None:
         """Waits for a sum, which takes the place of this rank's own gradient."""
-        self._totals[number] = total = await self._under_way.pop(number)
+        self.totals[number] = total = await self._in_flight.pop(number)
         self._held.give("gradients", self._sums.units[number].size_bytes)
         self._held.take("gradients", total.nbytes)

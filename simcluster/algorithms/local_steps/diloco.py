@@ -14,8 +14,9 @@ from annotated_types import Ge, Lt
 from pydantic import PositiveFloat, PositiveInt
 
 from simcluster.algorithms.declared import in_step
-from simcluster.algorithms.local_steps.inner_steps import inner_steps
+from simcluster.algorithms.local_steps.inner_steps import train_alone
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient
+from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import all_reduce, flatten, unflatten
 from simcluster.compression import Compression, Mean
@@ -40,21 +41,19 @@ async def diloco(
     links want. *compression*: of the outer gradients that travel.
     """
     theta = flatten(replica.parameters)
-    m = torch.zeros_like(theta)
     mean = Mean(compression, node, "outer gradient", replica.parameters, partial(all_reduce, schedule=schedule))
-    theta, m, mean = replica.restored(theta=theta, m=m, mean=mean)
-    batches, step = replica.batches(), replica.done
+    state = resumable(replica, theta=theta, m=torch.zeros_like(theta), mean=mean)
 
-    while step < replica.steps:
+    async for step, batches in rounds(replica, interval, keep=state):
         # Phase 1, inner: H steps of this replica's own optimizer on its own data.
-        step, loss = await inner_steps(node, replica, batches, step, interval)
+        loss = await train_alone(node, replica, batches)
 
         # Phase 2, outer gradient: Delta = 1/k sum_i (theta - theta_i).
-        moved = await timed(node, outer_gradient, theta, replica.parameters)
-        delta = flatten(await mean(unflatten(moved, replica.parameters), f"outer/{step}"))
+        moved = await timed(node, outer_gradient, state.theta, replica.parameters)
+        delta = flatten(await state.mean(unflatten(moved, replica.parameters), f"outer/{step}"))
 
         # Phase 3, outer step: the same bits everywhere, from which all go on.
-        theta, m = await timed(node, nesterov, theta, m, delta, outer_learning_rate, outer_momentum)
-        await timed(node, adopt, replica.parameters, theta)
+        outer = timed(node, nesterov, state.theta, state.m, delta, outer_learning_rate, outer_momentum)
+        state.theta, state.m = await outer
+        await timed(node, adopt, replica.parameters, state.theta)
         node.record(step=step, loss=loss)
-        await replica.checkpoint(step, theta=theta, m=m, mean=mean)

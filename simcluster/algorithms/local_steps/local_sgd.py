@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from typing import Annotated, Literal
 
 import torch
@@ -18,8 +17,9 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.declared import in_step
-from simcluster.algorithms.local_steps.inner_steps import inner_steps
+from simcluster.algorithms.local_steps.inner_steps import let_pass, train_alone
 from simcluster.algorithms.local_steps.rounds import adopt
+from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import all_reduce, flatten, unflatten
 from simcluster.compression import Compression, Mean
@@ -47,31 +47,28 @@ async def local_sgd(
     """
     n = await _samples(node, replica) if weighting == "samples" else [1] * node.size
     chosen_ranks = max(round(participation * node.size), 1)
-    x = flatten(replica.parameters)
     mean = Mean(compression, node, "change", replica.parameters, partial(all_reduce, schedule=schedule))
-    x, mean = replica.restored(x=x, mean=mean)
-    batches, step = replica.batches(), replica.done
+    state = resumable(replica, x=flatten(replica.parameters), mean=mean)
 
-    while step < replica.steps:
-        # Phase 1, select: S, the ranks of this round.
-        drawn = node.rng.shared("local_sgd", str(step)).permutation(node.size)
+    async for step, batches in rounds(replica, interval, keep=state):
+        # Phase 1, select: S, the ranks of this round, drawn by the number of steps before it.
+        before = (step - 1) // interval * interval
+        drawn = node.rng.shared("local_sgd", str(before)).permutation(node.size)
         chosen = sorted(int(rank) for rank in drawn[:chosen_ranks])
         share = n[node.rank] / sum(n[rank] for rank in chosen) if node.rank in chosen else 0.0
 
         # Phase 2, train: H steps alone, or none.
         if share:
-            step, loss = await inner_steps(node, replica, batches, step, interval)
+            loss = await train_alone(node, replica, batches)
         else:
-            step += len(list(islice(batches, interval)))
-            replica.ledger.settle(step, used=False)
+            let_pass(replica, batches)
 
         # Phase 3, average: x + sum over S of n_k / n (x_k - x), as a mean over all ranks, the same bits everywhere.
-        change = await timed(node, _change, x, replica.parameters, share * node.size)
-        changes = await mean(unflatten(change, replica.parameters), f"average/{step}")
-        x = await timed(node, torch.add, x, flatten(changes))
-        await timed(node, adopt, replica.parameters, x)
+        change = await timed(node, _change, state.x, replica.parameters, share * node.size)
+        changes = await state.mean(unflatten(change, replica.parameters), f"average/{step}")
+        state.x = await timed(node, torch.add, state.x, flatten(changes))
+        await timed(node, adopt, replica.parameters, state.x)
         node.record(step=step, contributions=len(chosen), **({"loss": loss} if share else {}))
-        await replica.checkpoint(step, x=x, mean=mean)
 
 
 async def _samples(node: Transport, replica: Replica) -> list[int]:

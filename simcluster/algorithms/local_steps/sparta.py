@@ -15,7 +15,9 @@ from annotated_types import Gt, Le
 from torch import Tensor
 
 from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.local_steps.inner_steps import train_alone
 from simcluster.algorithms.local_steps.rounds import adopt
+from simcluster.algorithms.steps import steps
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, ring_all_reduce
 from simcluster.transport import Transport
@@ -25,10 +27,9 @@ from simcluster.workloads import Replica
 @in_step
 async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float, Gt(0), Le(1)] = 0.05) -> None:
     """One step of each rank's own optimizer per batch, then a mean of the share *fraction* (p) of the coordinates."""
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    async for step, batch in steps(replica):
         # Phase 1, train: a step of this rank's own.
-        loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+        loss = await train_alone(node, replica, [batch])
 
         # Phase 2, select: the same coordinates on every rank.
         x = await timed(node, flatten, replica.parameters)
@@ -39,7 +40,6 @@ async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float
         total = await ring_all_reduce(node, own, f"average/{step}")
         await timed(node, _put, replica.parameters, x, chosen, total, node.size)
         node.record(step=step, loss=loss)
-        await replica.checkpoint(step)
 
 
 def _coordinates(node: Transport, step: int, x: Tensor, p: float) -> Tensor:

@@ -17,7 +17,10 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.lag import Lag, Late
+from simcluster.algorithms.local_steps.inner_steps import train_alone
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov
+from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import all_reduce, flatten
 from simcluster.compression import Compression, Mean
@@ -46,49 +49,38 @@ async def streaming_diloco(
     all-reduces. *compression*: of the outer gradients that travel.
     """
     theta = list(flatten(replica.parameters).tensor_split(fragments))
-    m = [torch.zeros_like(piece) for piece in theta]
     by_schedule = partial(all_reduce, schedule=schedule)
     mean = [Mean(compression, node, f"fragment {p}", [piece], by_schedule) for p, piece in enumerate(theta)]
-    theta, m, mean, kept = replica.restored(theta=theta, m=m, mean=mean, under_way={})
-    under_way: dict[int, tuple[int, asyncio.Future[list[Tensor]]]] = {}
-    for p, (until, deltas) in kept.items():
-        under_way[p] = until, asyncio.get_running_loop().create_future()
-        under_way[p][1].set_result(deltas)
+    state = resumable(replica, theta=theta, m=[torch.zeros_like(piece) for piece in theta], mean=mean)
+    # In a group that is formed again nothing is in flight: a fragment is averaged in its next turn.
+    lag = Lag(replica, min(overlap, interval), lacking=False, apart=-(-overlap * fragments // interval))
 
     async def begin(p: int, step: int) -> None:
         """Fragment p's outer gradient is taken now, and averaged while training goes on."""
-        moved = await timed(node, _moved, theta[p], replica.parameters, fragments, p)
-        under_way[p] = step + overlap, group.create_task(mean[p]([moved], f"fragment{p}/{step}"))
+        moved = await timed(node, _moved, state.theta[p], replica.parameters, fragments, p)
+        lag.send_off(Late(step, [group.create_task(state.mean[p]([moved], f"fragment{p}/{step}"))], p))
 
-    async def end(p: int, alpha: float) -> None:
-        """Fragment p's outer step, and alpha of what the replica has become meanwhile."""
-        (delta,) = await under_way.pop(p)[1]
-        theta[p], m[p] = await timed(node, nesterov, theta[p], m[p], delta, outer_learning_rate, outer_momentum)
-        await timed(node, _blend, replica.parameters, theta[p], fragments, p, alpha)
+    async def end(late: Late, alpha: float) -> None:
+        """A fragment's outer step, and alpha of what the replica has become meanwhile."""
+        ((delta,),), (p,) = await late.results(), late.note
+        outer = timed(node, nesterov, state.theta[p], state.m[p], delta, outer_learning_rate, outer_momentum)
+        state.theta[p], state.m[p] = await outer
+        await timed(node, _blend, replica.parameters, state.theta[p], fragments, p, alpha)
 
     async with asyncio.TaskGroup() as group:
-        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+        async for step, batch in steps(replica, keep=state, lag=lag):
             # Phase 1, inner: a step of this replica's own optimizer.
-            loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-            await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+            loss, last = await train_alone(node, replica, [batch]), step == replica.steps
 
             # Phase 2, outer: fragments end what they began tau steps ago, and begin when their turn comes.
-            last = step == replica.steps
-            due = [p for p in range(fragments) if last or (step + p * interval // fragments) % interval == 0]
-            over = [p for p, (until, _) in under_way.items() if step >= until or p in due]
-            for p in over:
-                await end(p, blend)
-            for p in due:
-                await begin(p, step)
-            if last or not overlap:
-                for p in due:
-                    await end(p, 0.0 if last else blend)
+            for late in lag.rest() if last else lag.due(step):
+                await end(late, blend)
+            for p in range(fragments):
+                if last or (step + p * interval // fragments) % interval == 0:
+                    await begin(p, step)
+            for late in lag.rest() if last else lag.due(step):
+                await end(late, 0.0 if last else blend)
             node.record(step=step, loss=loss)
-            keeping = replica.is_due(step)  # only then are those under way waited for
-            kept = {p: (until, await delta) for p, (until, delta) in under_way.items()} if keeping else {}
-            # In a group that is formed anew nothing is under way: a fragment is averaged in its next turn.
-            landed, apart = step if over or (due and not under_way) else 0, -(-overlap * fragments // interval)
-            await replica.checkpoint(step, landed=landed, apart=apart, theta=theta, m=m, mean=mean, under_way=kept)
 
 
 def _moved(theta: Tensor, parameters: list[Tensor], fragments: int, p: int) -> Tensor:

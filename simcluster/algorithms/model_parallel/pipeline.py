@@ -16,12 +16,14 @@ from torch import Tensor
 
 from simcluster.algorithms.model_parallel.pipeline_orders import ORDERS, Task
 from simcluster.algorithms.model_parallel.pipeline_plan import Plan, plan_of
+from simcluster.algorithms.steps import steps
 from simcluster.collectives import naive_all_reduce
 from simcluster.payload import Payload, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer
+from simcluster.workloads.layers.part import Part
 from simcluster.workloads.streams import micro_batches as cut
 
 
@@ -52,21 +54,18 @@ async def pipeline(
     mine = [plan.stage(chunk * p + i) for chunk in range(plan.chunks)]
 
     async with asyncio.TaskGroup() as sends:
-        for step, batch in enumerate(replica.joined_batches(), start=1 + replica.done):
+        handoff = _Handoff(node, sends)
+        async for step, batch in steps(replica, joined=True, places=part.places):
             # Phases 1 and 2, forward and backward: the mean loss, and the gradients of this rank's parameters.
             sums = {place: torch.zeros_like(replica.parameters[place]) for place in part.places}
-            loss, stashed = await _flush(node, plan, mine, order, cut(batch, m), step, sums, sends)
+            loss, stashed = await _flush(node, plan, mine, order, cut(batch, m), step, sums, handoff)
 
             # Phase 3, tie: a parameter that several ranks use has the sum of their gradients.
             for place, ranks in plan.tied(i).items():
                 sums[place] = await _sum(node, ranks, sums[place], f"tied/{step}/{place}")
 
             # Phase 4, step: of its own parameters; a limit on the gradients' norm is on that of all.
-            squares = None
-            if part.clips:
-                own = [sums[place] for place in plan.counted(i)]
-                squares = await node.compute(part.squared_norm, own, cost=part.norm_cost())
-                squares = await naive_all_reduce(node, squares, f"norm/{step}")
+            squares = await _squares(node, part, [sums[place] for place in plan.counted(i)], f"norm/{step}")
             await node.compute(part.apply, list(sums.values()), squares, cost=part.apply_cost())
 
             # Phase 5, gather: rank 0 has a whole model again, which can be judged.
@@ -75,7 +74,27 @@ async def pipeline(
                 await _gather(node, replica, plan, f"weights/{step}")
             if whole or i != 0:
                 node.record(step=step, loss=loss, stashed=stashed)
-            await replica.checkpoint(step, places=part.places)
+
+
+class _Handoff:
+    """The way from one stage to the next; stage s is chunk s // p of rank s % p."""
+
+    def __init__(self, node: Transport, sends: asyncio.TaskGroup) -> None:
+        self._node, self._sends = node, sends
+        self._kept: dict[str, Payload] = {}
+
+    def give(self, s: int, tag: str, content: Payload) -> None:
+        """Send *content* to stage *s* while this rank goes on with its work; keep it if the stage is this rank's."""
+        rank = s % self._node.size
+        if rank == self._node.rank:
+            self._kept[tag] = content
+        else:
+            self._sends.create_task(self._node.send(rank, tag, content))
+
+    async def take(self, s: int, tag: str) -> Payload:
+        """Wait for what stage *s* hands to this one."""
+        rank = s % self._node.size
+        return self._kept.pop(tag) if rank == self._node.rank else (await self._node.recv(rank, tag)).payload
 
 
 async def _flush(
@@ -86,23 +105,12 @@ async def _flush(
     micros: list[Batch],
     step: int,
     sums: dict[int, Tensor],
-    sends: asyncio.TaskGroup,
+    handoff: _Handoff,
 ) -> tuple[float, int]:
     """All micro-batches forth and back; adds to *sums*. Returns (the mean loss, the most that was ever stashed)."""
-    # Stage s is chunk s // p of rank s % p; what it hands to a stage of its own rank stays here.
     p, i, m = node.size, node.rank, len(micros)
-    kept: dict[str, Payload] = {}
     losses, stashed = [0.0] * m, 0
-
-    def hand(s: int, tag: str, content: Payload) -> None:
-        if s % p == i:
-            kept[tag] = content
-        else:
-            sends.create_task(node.send(s % p, tag, content))  # leaves while this rank goes on
-
-    async def take(s: int, tag: str) -> Payload:
-        return kept.pop(tag) if s % p == i else (await node.recv(s % p, tag)).payload
-
+    give, take = handoff.give, handoff.take
     for way, chunk, k in order:
         s, (layers, cost) = chunk * p + i, mine[chunk]
         if way == "forward":
@@ -112,7 +120,7 @@ async def _flush(
                 losses[k] = await node.compute(layers.loss, inputs, micros[k].targets, k, cost=cost.forward)
             else:
                 outputs = await node.compute(layers.forward, inputs, k, cost=cost.forward)
-                hand(s + 1, f"activations/{step}/{s + 1}/{k}", pack(outputs))
+                give(s + 1, f"activations/{step}/{s + 1}/{k}", pack(outputs))
             stashed = max(stashed, sum(layers.stashed for layers, _ in mine))
         else:
             # Phase 2: their gradient from the stage behind, and with it the loss; a micro-batch is 1/m of the batch.
@@ -124,8 +132,15 @@ async def _flush(
                 sums[place].add_(gradient)
             if s > 0:
                 handed = [] if below is None else [below]
-                hand(s - 1, f"gradients/{step}/{s - 1}/{k}", pack(*handed, loss=losses[k]))
+                give(s - 1, f"gradients/{step}/{s - 1}/{k}", pack(*handed, loss=losses[k]))
     return sum(losses) / m, stashed
+
+
+async def _squares(node: Transport, part: Part, own: list[Tensor], tag: str) -> Tensor | None:
+    """The squared norm of all ranks' gradients, if it is limited."""
+    if not part.clips:
+        return None
+    return await naive_all_reduce(node, await node.compute(part.squared_norm, own, cost=part.norm_cost()), tag)
 
 
 async def _sum(node: Transport, ranks: list[int], mine: Tensor, tag: str) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.steps import resumable, steps
 from simcluster.collectives import all_reduce
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
@@ -33,9 +34,10 @@ async def tensor_parallel(
     and records those steps; None for the end alone.
     """
     p, shard = node.size, replica.tensor_shard()
-    part, cut = replica.restored(part=shard.part), list(shard.cuts)
+    state, cut = resumable(replica, part=shard.part), list(shard.cuts)
+    part = state.part
 
-    for step, batch in enumerate(replica.joined_batches(), start=1 + replica.done):
+    async for step, batch in steps(replica, keep=state, joined=True, places=[]):
         # Phases 1 and 2, forward and backward: the loss, and the gradients of what this rank has.
         gradients = [torch.zeros_like(parameter) for parameter in part.parameters]
         loss = await _forward_and_backward(node, shard, batch, gradients, schedule, step)
@@ -54,7 +56,6 @@ async def tensor_parallel(
             await _gather(node, replica, shard, f"weights/{step}")
         if gathered or node.rank != 0:
             node.record(step=step, loss=loss)
-        await replica.checkpoint(step, places=[], part=part)
 
 
 async def _forward_and_backward(
