@@ -38,8 +38,11 @@ def catalogue(kind: str) -> dict[str, str]:
 
 def names(kind: str) -> list[str]:
     """The names that `catalogue` has, without its words: nothing heavy is imported, since somebody is typing."""
-    if kind in ("algorithms", "workloads"):
-        return sorted(_keys(f"simcluster.{kind}", kind.upper()))
+    if kind == "algorithms":
+        imports = (statement for statement in _source("simcluster.algorithms") if isinstance(statement, ast.ImportFrom))
+        return sorted(alias.asname for statement in imports for alias in statement.names if alias.asname)
+    if kind == "workloads":
+        return sorted(_keys("simcluster.workloads", "WORKLOADS"))
     return list(catalogue(kind))
 
 
@@ -52,12 +55,17 @@ def files(incomplete: str) -> list[str]:
     return [f"{path}/" if path.is_dir() else str(path) for path in shown if path.is_dir() or path.suffix in _YAML]
 
 
-def _keys(module: str, table: str) -> list[str]:
-    """The keys of the dict called *table* as the source of *module*, which imports torch, writes them."""
+def _source(module: str) -> list[ast.stmt]:
+    """Return the statements of *module*, which imports torch, without running them."""
     spec = find_spec(module)
     assert spec is not None, module
     assert spec.origin is not None, module
-    for statement in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+    return ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+
+
+def _keys(module: str, table: str) -> list[str]:
+    """The keys of the dict called *table* as the source of *module* writes them."""
+    for statement in _source(module):
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         named = any(isinstance(target, ast.Name) and target.id == table for target in targets)
         value = getattr(statement, "value", None)

@@ -48,7 +48,7 @@ def row_of(algorithm: str) -> str:
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm_has_a_page_of_code_a_page_of_text_and_a_row_that_its_claim_bears_out(algorithm: str) -> None:
     code = inspect.getsource(sys.modules[ALGORITHMS[algorithm].__module__])
-    assert 50 <= len(code.splitlines()) <= 152
+    assert 50 <= len(code.splitlines()) <= 160
     page = (ROOT / "docs" / "algorithms" / f"{algorithm}.md").read_text(encoding="utf-8")
     missing = [setting.name for setting in settings_of(ALGORITHMS[algorithm]) if f"`{setting.name}`" not in page]
     assert missing == []

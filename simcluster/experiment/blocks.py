@@ -68,7 +68,7 @@ def read_algorithm(
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
     """(the algorithm, its block resolved, its validated settings), for a run on *cluster*, if that is known."""
     from simcluster.algorithms import ALGORITHMS
-    from simcluster.algorithms.worlds import CHECKS
+    from simcluster.algorithms.facts import facts_of
     from simcluster.overlays import World
 
     before = len(reading.problems)
@@ -76,10 +76,9 @@ def read_algorithm(
     function, block, settings = _function(reading, "algorithm", ALGORITHMS, {"world": world})
     if function is not None:
         reading.collect(lambda: check_algorithm(function, "algorithm"))
-    check = CHECKS.get(block.get("name", ""))
-    if check is not None and cluster is not None and len(reading.problems) == before:
+    if cluster is not None and len(reading.problems) == before:
         try:
-            check(len(cluster.workers), settings)
+            facts_of(function).world(len(cluster.workers), settings)
         except UsageError as error:
             for problem in error.problems:
                 reading.bad(("algorithm", problem.key), problem.expected, problem.found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -30,9 +30,11 @@ class CheckpointSettings:
         return {"every": self.every, "keep": self.keep} | ({"best": self.best} if self.best else {})
 
 
-def read_checkpoint(reading: Reading, algorithm: Mapping[str, Any], numerics: Numerics) -> CheckpointSettings | None:
+def read_checkpoint(
+    reading: Reading, algorithm: Callable[..., Any] | None, settings: Mapping[str, Any], numerics: Numerics
+) -> CheckpointSettings | None:
     """The block, or None if there is none."""
-    from simcluster.algorithms.resuming import has_whole_model
+    from simcluster.algorithms.facts import facts_of
 
     block = reading.document.data.get("checkpoint")
     if block is None:
@@ -50,7 +52,7 @@ def read_checkpoint(reading: Reading, algorithm: Mapping[str, Any], numerics: Nu
     best = block.get("best")
     if best is not None and best not in BEST:
         reading.bad(("checkpoint", "best"), " or ".join(BEST))
-    elif best is not None and not has_whole_model(algorithm):
+    elif best is not None and not facts_of(algorithm).whole(settings):
         reading.bad(("checkpoint", "best"), "no best: rank 0 of this algorithm has no whole model that could be judged")
     if numerics == "none":
         reading.bad(("checkpoint",), "no checkpoints: with numerics none there are no values to keep")

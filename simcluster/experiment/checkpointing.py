@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from simcluster.algorithms.resuming import spared, why_it_stays
+from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.facts import Facts, facts_of
 from simcluster.checkpoints.gather import Gather
 from simcluster.checkpoints.keeping import Keeping
 from simcluster.checkpoints.manifest import Manifest
@@ -30,7 +32,8 @@ def keeping_of(plan: Experiment, folder: Path, begins_with: Restored | None) -> 
     store = Store(folder / CHECKPOINTS, run, keep=settings.keep, best=settings.best)
     size = len(plan.topology.workers)
     happened_s = begins_with.happened_s if begins_with is not None else None
-    gather = Gather(store, plan.document, size, spared=spared(plan.document["algorithm"], size), happened_s=happened_s)
+    block = plan.document["algorithm"]
+    gather = Gather(store, plan.document, size, spared=_facts_in(block).spared(size, block), happened_s=happened_s)
     return Keeping(gather, begins_with), store
 
 
@@ -67,7 +70,7 @@ def last_before_the_end(folder: Path, plan: Experiment) -> Checkpoint:
 def check_cut(manifest: Manifest) -> None:
     """Raise CheckpointError if parts of different steps are in *manifest* that belong together."""
     block = manifest.config.get("algorithm")
-    spare = spared(block, manifest.world_size) if isinstance(block, dict) else range(0)
+    spare = _facts_in(block).spared(manifest.world_size, block) if isinstance(block, dict) else range(0)
     behind = [rank for rank in manifest.behind if rank not in spare]
     if behind:
         steps = sorted({entry.step for entry in manifest.ranks})
@@ -82,7 +85,8 @@ def begin_with(checkpoint: Checkpoint, plan: Experiment) -> Restored:
     manifest, size = checkpoint.manifest, len(plan.topology.workers)
     check_same_training(manifest, plan.document)
     check_cut(manifest)
-    why = why_it_stays(plan.document["algorithm"])
+    block = plan.document["algorithm"]
+    why = _facts_in(block).why_it_stays(block)
     if size != manifest.world_size and why:
         raise CheckpointError("topology", f"{size} ranks", f"{manifest.world_size}, as in the checkpoint, since {why}")
     found = restored(checkpoint, size, by_epochs="epochs" in plan.document["stop"])
@@ -93,6 +97,11 @@ def begin_with(checkpoint: Checkpoint, plan: Experiment) -> Restored:
         expected = f"more than {manifest.time_s:g} s, the time of the checkpoint: the run is over there"
         raise CheckpointError("stop.time", f"{plan.time_s:g} s", expected)
     return found
+
+
+def _facts_in(block: Mapping[str, Any]) -> Facts:
+    """Return the facts of the algorithm in *block*, by name: a manifest has no user's function."""
+    return facts_of(ALGORITHMS.get(block.get("name", "")))
 
 
 def check_nothing_to_resume(folder: Path) -> None:

@@ -45,16 +45,16 @@ def put_numbers(block: dict[str, Any], settings: dict[str, Any], cluster: Topolo
 
 def check_cut(
     reading: Reading,
-    block: Mapping[str, Any],
+    algorithm: Callable[..., Any] | None,
     settings: Mapping[str, Any],
     workload: Workload | None,
     cluster: Topology | None,
     numerics: Numerics,
 ) -> None:
     """Notes what is wrong if the algorithm cuts the model up and this one cannot be cut so for this many ranks."""
-    from simcluster.algorithms.cuts import CUTS
+    from simcluster.algorithms.facts import facts_of
 
-    cut = CUTS.get(block.get("name", ""))
+    cut = facts_of(algorithm).cut
     if cut is None or workload is None or cluster is None or reading.problems:
         return
     size = len(cluster.workers)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from simcluster.algorithms.declared import goes_in_step
-from simcluster.algorithms.resuming import why_it_stays
+from simcluster.algorithms.facts import facts_of
 from simcluster.checkpoints.keeper import Holder
 from simcluster.checkpoints.shard import restore
 from simcluster.errors import TIME_IS_UP, PeerLost
@@ -140,7 +139,7 @@ class Part:
         self.replica = replica = make(**length, numerics=experiment.numerics)
         replica.is_to_leave = lambda: self._recorder.told_to_leave
         replica.ledger.incarnation = self._recorder.incarnation
-        replica.ledger.in_step = goes_in_step(experiment.algorithm)
+        replica.ledger.in_step = facts_of(experiment.algorithm).in_step
         self._recorder.ledger = partial(replica.ledger.notes, in_hand=True) if replica.computes else None
         if capture is not None:
             by_epochs = "epochs" in experiment.document["stop"]
@@ -191,7 +190,7 @@ class Part:
 
 def can_regroup(experiment: Experiment) -> bool:
     """Whether a loss may happen that *experiment*'s algorithm can bear by going on in a group that is formed anew."""
-    possible = experiment.regroup and goes_in_step(experiment.algorithm)
-    if not possible or why_it_stays(experiment.document["algorithm"]):
+    facts = facts_of(experiment.algorithm)
+    if not (experiment.regroup and facts.in_step) or facts.why_it_stays(experiment.algorithm_settings):
         return False
     return experiment.backend != "sim" or any(map(may_lose, experiment.faults))

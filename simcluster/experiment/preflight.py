@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from simcluster.algorithms.facts import COPIES, kept
+from simcluster.algorithms.facts import facts_of
 from simcluster.errors import Problem, UsageError
 from simcluster.units import format_size
 from simcluster.workloads.costs.memory import Memory
@@ -49,12 +49,12 @@ def check_memory(plan: Experiment) -> None:
 
 def _kept(plan: Experiment, memory: Memory) -> Memory:
     """What a rank holds of *memory*: an algorithm may part it among all."""
-    shares = kept(plan.algorithm_name, len(plan.topology.workers), plan.algorithm_settings)
+    shares = facts_of(plan.algorithm).shares(len(plan.topology.workers), plan.algorithm_settings)
     return replace(memory, **{part: round(share * getattr(memory, part)) for part, share in shares._asdict().items()})
 
 
 def _copies(plan: Experiment, rank: int) -> float:
-    copies = COPIES.get(plan.algorithm_name)
+    copies = facts_of(plan.algorithm).copies
     return copies(rank, len(plan.topology.workers), plan.algorithm_settings) if copies is not None else 0.0
 
 
@@ -62,7 +62,7 @@ def _problem(plan: Experiment, names: list[str], limit: int, needed: int, memory
     shown = [*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names
     where = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
     parts = [f"{format_size(size)} of {part}" for part, size in asdict(memory).items() if size]
-    if plan.algorithm_name in COPIES:
+    if facts_of(plan.algorithm).copies is not None:
         parts.append(f"{format_size(beside)} of messages of {plan.algorithm_name}")
     else:
         parts.append(f"and what {plan.algorithm_name} holds, which is not counted")

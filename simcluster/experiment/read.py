@@ -143,10 +143,10 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     expected = f"a whole number of at least 1 and at most {MOST_STEPS}"
     evaluate_every = reading.value("evaluate_every", int, expected, default=often, least=1, most=MOST_STEPS)
     evaluate_consensus = _evaluate_consensus(reading, numerics)
-    checkpoint = read_checkpoint(reading, algorithm_block, numerics)
+    checkpoint = read_checkpoint(reading, function, settings, numerics)
     gradient_norms = read_observe(reading, algorithm_block, numerics)
     regroup = _true_or_false(reading, "regroup", default=True) is not False
-    check_cut(reading, algorithm_block, settings, workload, cluster, numerics)
+    check_cut(reading, function, settings, workload, cluster, numerics)
     if reading.problems:
         raise UsageError(reading.problems)
     assert cluster is not None, "a topology that is missing was a problem"

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from simcluster.algorithms import ALGORITHMS
-from simcluster.algorithms.worlds import CHECKS
 from simcluster.errors import UsageError
 from simcluster.experiment.read import read_experiment
 
@@ -21,10 +19,6 @@ def problems(size: int, **algorithm: Any) -> list[str]:
     except UsageError as error:
         return [str(problem) for problem in error.problems]
     return []
-
-
-def test_every_check_is_of_an_algorithm() -> None:
-    assert set(CHECKS) <= set(ALGORITHMS)
 
 
 @pytest.mark.parametrize("name", ["edp", "k_async", "k_sync", "softsync", "ssp", "sync_ps"])

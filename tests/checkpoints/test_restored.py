@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcluster
-from simcluster.algorithms.resuming import spared
+from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.facts import facts_of
 from simcluster.checkpoints.manifest import Cut, Manifest, RankEntry, config_sha256
 from simcluster.checkpoints.store import Store, checkpoints
 from simcluster.errors import CheckpointError, CheckpointWarning, NobodyLeft, PeerLost
@@ -148,7 +149,7 @@ def test_a_checkpoint_that_mixes_steps_is_passed_over(tmp_path: Path) -> None:
     with pytest.warns(CheckpointWarning), pytest.raises(CheckpointError):
         last_complete(tmp_path, 4)
     for name, spare in (("d_psgd", [0, 1, 2]), ("sync_ps", [1, 2]), ("all_reduce_dp", []), ("own.py:train", [])):
-        assert list(spared({"name": name}, 3)) == spare
+        assert list(facts_of(ALGORITHMS.get(name)).spared(3, {})) == spare
 
 
 CRASHES: dict[str, Any] = {

@@ -15,7 +15,7 @@ import torch
 
 import simcluster
 from simcluster.algorithms import ALGORITHMS
-from simcluster.algorithms.resuming import RESUMING, why_it_stays
+from simcluster.algorithms.facts import facts_of
 from simcluster.checkpoints.restore import restored
 from simcluster.checkpoints.store import checkpoints, latest
 from simcluster.errors import CheckpointError
@@ -70,7 +70,7 @@ SLOW = {"topology.nodes.mini2.straggler": {"kind": "lognormal", "sigma": 0.8}}
 
 @pytest.mark.parametrize(("algorithm", "settings"), EXACT)
 def test_resumed_is_bit_for_bit_never_stopped(algorithm: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    assert RESUMING[algorithm].exact(settings)
+    assert facts_of(ALGORITHMS[algorithm]).exact(settings)
     whole = play(config(algorithm, **settings), tmp_path, SLOW | {"checkpoint": {"every": 4}})
     rest = play_on(tmp_path, 4)
     assert rest.extra["resumed"]["step"] == 4
@@ -94,7 +94,7 @@ def test_a_model_that_ranks_share_is_put_together_again(algorithm: str, tmp_path
 
 @pytest.mark.parametrize(("algorithm", "settings"), LOOSE)
 def test_who_depends_on_arrival_goes_on_to_the_end(algorithm: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    assert not RESUMING[algorithm].exact(settings)
+    assert not facts_of(ALGORITHMS[algorithm]).exact(settings)
     whole = play(config(algorithm, **settings), tmp_path, SLOW | {"checkpoint": {"every": 2, "keep": 9}})
     found = [one for one in checkpoints(tmp_path) if one.step < 8]
     assert {one.manifest.cut for one in found} == {"loose"}
@@ -110,7 +110,6 @@ def test_who_depends_on_arrival_goes_on_to_the_end(algorithm: str, settings: dic
 
 
 def test_every_algorithm_is_tested_and_said_to_be_one_or_the_other() -> None:
-    assert RESUMING.keys() == ALGORITHMS.keys()
     tested = {name for name, _ in [*EXACT, *LOOSE]} | {"pipeline", "tensor_parallel"}
     assert tested == set(ALGORITHMS)
 
@@ -285,11 +284,11 @@ def test_a_rank_that_was_lost_is_back_when_the_run_goes_on(tmp_path: Path) -> No
 def test_the_page_has_every_algorithm() -> None:
     page = (ROOT / "docs" / "checkpoints.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `")]
-    for name, resuming in RESUMING.items():
+    for name, algorithm in ALGORITHMS.items():
         (row,) = [row for row in rows if f"`{name}`" in row.split("|")[1]]
-        assert ("bit for bit" in row) == resuming.exact({"form": "synchronous", "staleness": 0}), name
+        assert ("bit for bit" in row) == facts_of(algorithm).exact({"form": "synchronous", "staleness": 0}), name
         stays = row.split("|")[3].startswith(" no") or "not round-robin" in row
-        assert stays == bool(why_it_stays({"name": name, "form": "round_robin"})), name
+        assert stays == bool(facts_of(algorithm).why_it_stays({"form": "round_robin"})), name
 
 
 def test_a_backend_that_begins_a_lost_run_again_is_told_where(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from simcluster.algorithms.resuming import RESUMING, why_it_stays
+from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.facts import facts_of
 from simcluster.overlays.setting import overlay_of
 from tests.outcomes.cases import table
 from tests.swarm.case import Case
@@ -24,14 +25,14 @@ def way_of(case: Case, hits: Hits) -> str:
     if word == "goes on":
         return "served" if name != "easgd" or settings.get("form", "asynchronous") == "asynchronous" else "restored"
     if word == "re-forms":
-        stays = not hits.plan.regroup or why_it_stays(case.document["algorithm"])
+        stays = not hits.plan.regroup or facts_of(ALGORITHMS[name]).why_it_stays(case.document["algorithm"])
         return "restored" if stays else "re-forms"
     return "restored"
 
 
 def is_exact(case: Case) -> bool:
     """Whether the result does not depend on what arrives first."""
-    return RESUMING[case.algorithm].exact(case.settings)
+    return facts_of(ALGORITHMS[case.algorithm]).exact(case.settings)
 
 
 def restores_bits(case: Case, hits: Hits) -> bool:

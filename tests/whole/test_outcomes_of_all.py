@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import simcluster
 from simcluster.algorithms import ALGORITHMS
-from simcluster.algorithms.resuming import RESUMING
+from simcluster.algorithms.facts import facts_of
 from simcluster.errors import PeerLost, RunError
 from simcluster.results import load_run
 from tests.algorithms.counting import counted
@@ -66,7 +66,7 @@ def test_what_the_table_says_comes_to_pass(algorithm: str, column: str) -> None:
     summary, error, applied = run(algorithm, plan, **options)
     assert not list(wrong(word, plan, summary, error))
     assert summary["steps"] >= STEPS
-    exact = RESUMING[algorithm].exact({})
+    exact = facts_of(ALGORITHMS[algorithm]).exact({})
     if exact and (word == "restored" or column == "short hang"):
         assert summary["weights_sha256"] == whole["weights_sha256"]
     # Whoever comes late to k_async has batches left when the others have none.

@@ -16,7 +16,8 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets, in_order, mean_gradient
-from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.data_parallel.facts import all_reduce_copies
+from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.lag import Lag, Late
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.collectives import all_reduce, broadcast
@@ -25,7 +26,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@in_step
+@Facts(copies=all_reduce_copies, in_step=True)
 async def all_reduce_dp(
     node: Transport,
     replica: Replica,

@@ -17,6 +17,8 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.data_parallel.facts import one_bit_adam_copies
+from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import cost_of, timed
 from simcluster.collectives import all_reduce
@@ -27,6 +29,7 @@ from simcluster.workloads import Replica
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
+@Facts(copies=one_bit_adam_copies, stays=lambda _: "what signs left out is kept by each rank for each of the others")
 async def one_bit_adam(
     node: Transport,
     replica: Replica,

@@ -14,9 +14,11 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.data_parallel.facts import zero_copies, zero_shares
 from simcluster.algorithms.data_parallel.zero_held import Held
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import Weights
+from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.lag import Lag, Late
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.collectives import flatten, naive_all_reduce
@@ -25,6 +27,7 @@ from simcluster.workloads import Batch, Replica
 from simcluster.workloads.layers.pieces import Pieces
 
 
+@Facts(copies=zero_copies, shares=zero_shares, whole=lambda settings: settings.get("stage") != 3)
 async def zero(
     node: Transport,
     replica: Replica,

@@ -15,6 +15,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts, never
+from simcluster.algorithms.gossip.facts import ad_psgd_copies
 from simcluster.algorithms.parameter_server.serving import Requests
 from simcluster.errors import PeerLost
 from simcluster.overlays import (
@@ -42,6 +44,7 @@ class Model:
         return mean
 
 
+@Facts(copies=ad_psgd_copies, exact=never)
 async def ad_psgd(
     node: Transport, replica: Replica, *, overlay: StaticOverlay = "ring", output: Literal["local", "mean"] = "local"
 ) -> None:

@@ -14,6 +14,8 @@ from annotated_types import Gt, Le
 from pydantic import NonNegativeInt
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.gossip.facts import choco_sgd_copies
 from simcluster.compression import Codec, Compression, Compressor, compressor
 from simcluster.overlays import (
     FixedOverlay,
@@ -30,6 +32,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@Facts(copies=choco_sgd_copies, stays=lambda _: "every rank holds copies of its neighbours' weights")
 async def choco_sgd(
     node: Transport,
     replica: Replica,

@@ -14,6 +14,8 @@ from typing import Literal
 from pydantic import NonNegativeInt
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.gossip.facts import d_psgd_copies
 from simcluster.errors import PeerLost
 from simcluster.overlays import (
     BalancedOverlay,
@@ -32,6 +34,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@Facts(copies=d_psgd_copies, spares="any")
 async def d_psgd(
     node: Transport,
     replica: Replica,

@@ -19,6 +19,8 @@ import torch
 from pydantic import NonNegativeInt
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.gossip.facts import SUMS_STAY, gradient_tracking_copies
 from simcluster.errors import PeerLost
 from simcluster.overlays import (
     BalancedOverlay,
@@ -37,6 +39,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@Facts(copies=gradient_tracking_copies, stays=lambda _: SUMS_STAY)
 async def gradient_tracking(
     node: Transport,
     replica: Replica,

@@ -11,6 +11,8 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
+from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.gossip.facts import SUMS_STAY, sgp_copies
 from simcluster.overlays import (
     AnyOverlay,
     absentees,
@@ -26,6 +28,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@Facts(copies=sgp_copies, stays=lambda _: SUMS_STAY)
 async def sgp(
     node: Transport,
     replica: Replica,

@@ -17,8 +17,11 @@ from annotated_types import Ge, Le, Lt
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts, never
+from simcluster.algorithms.local_steps.facts import async_diloco_copies
 from simcluster.algorithms.local_steps.inner_steps import inner_steps
 from simcluster.algorithms.local_steps.rounds import adopt, delayed_nesterov, outer_gradient
+from simcluster.algorithms.parameter_server.facts import served
 from simcluster.algorithms.parameter_server.server import SERVER, reply_to, trainers
 from simcluster.algorithms.parameter_server.serving import Rounds
 from simcluster.algorithms.timed import timed
@@ -29,6 +32,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Group, Replica
 
 
+@Facts(copies=async_diloco_copies, world=served(), exact=never)
 async def async_diloco(
     node: Transport,
     replica: Replica,

@@ -17,7 +17,8 @@ from annotated_types import Ge, Lt
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.local_steps.facts import demo_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
@@ -26,7 +27,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@in_step
+@Facts(copies=demo_copies, in_step=True)
 async def demo(
     node: Transport,
     replica: Replica,

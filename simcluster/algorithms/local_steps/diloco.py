@@ -13,7 +13,8 @@ import torch
 from annotated_types import Ge, Lt
 from pydantic import PositiveFloat, PositiveInt
 
-from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.local_steps.facts import diloco_copies
 from simcluster.algorithms.local_steps.inner_steps import train_alone
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient
 from simcluster.algorithms.steps import resumable, rounds
@@ -24,7 +25,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@in_step
+@Facts(copies=diloco_copies, in_step=True)
 async def diloco(
     node: Transport,
     replica: Replica,

@@ -15,6 +15,8 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.local_steps.facts import easgd_copies, easgd_world
 from simcluster.algorithms.local_steps.rounds import adopt, pulled_by_all, spring
 from simcluster.algorithms.parameter_server.server import SERVER, reply_to, trainers
 from simcluster.algorithms.parameter_server.serving import Rounds
@@ -25,6 +27,13 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@Facts(
+    copies=easgd_copies,
+    world=easgd_world,
+    exact=lambda settings: settings.get("form", "asynchronous") != "asynchronous",
+    stays=lambda settings: "the centre goes round its ranks" if settings.get("form") == "round_robin" else "",
+    spares="workers",
+)
 async def easgd(
     node: Transport,
     replica: Replica,

@@ -14,8 +14,11 @@ import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts, never
+from simcluster.algorithms.local_steps.facts import fedbuff_copies
 from simcluster.algorithms.local_steps.inner_steps import inner_steps
 from simcluster.algorithms.local_steps.rounds import adopt, outer_gradient
+from simcluster.algorithms.parameter_server.facts import served
 from simcluster.algorithms.parameter_server.server import SERVER, reply_to, trainers
 from simcluster.algorithms.parameter_server.serving import Rounds
 from simcluster.algorithms.timed import timed
@@ -26,6 +29,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Group, Replica
 
 
+@Facts(copies=fedbuff_copies, world=served(), exact=never)
 async def fedbuff(
     node: Transport,
     replica: Replica,

@@ -16,7 +16,8 @@ from annotated_types import Gt, Le
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.local_steps.facts import local_sgd_copies
 from simcluster.algorithms.local_steps.inner_steps import let_pass, train_alone
 from simcluster.algorithms.local_steps.rounds import adopt
 from simcluster.algorithms.steps import resumable, rounds
@@ -27,7 +28,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@in_step
+@Facts(copies=local_sgd_copies, in_step=True)
 async def local_sgd(
     node: Transport,
     replica: Replica,

@@ -14,7 +14,8 @@ import torch
 from annotated_types import Gt, Le
 from torch import Tensor
 
-from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.local_steps.facts import sparta_copies
 from simcluster.algorithms.local_steps.inner_steps import train_alone
 from simcluster.algorithms.local_steps.rounds import adopt
 from simcluster.algorithms.steps import steps
@@ -24,7 +25,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@in_step
+@Facts(copies=sparta_copies, in_step=True)
 async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float, Gt(0), Le(1)] = 0.05) -> None:
     """One step of each rank's own optimizer per batch, then a mean of the share *fraction* (p) of the coordinates."""
     async for step, batch in steps(replica):

@@ -16,8 +16,9 @@ from annotated_types import Ge, Lt
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.declared import in_step
+from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.lag import Lag, Late
+from simcluster.algorithms.local_steps.facts import streaming_diloco_copies
 from simcluster.algorithms.local_steps.inner_steps import train_alone
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov
 from simcluster.algorithms.steps import resumable, steps
@@ -28,7 +29,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@in_step
+@Facts(copies=streaming_diloco_copies, in_step=True)
 async def streaming_diloco(
     node: Transport,
     replica: Replica,

@@ -14,6 +14,8 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts, never
+from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares, pipeline_cut
 from simcluster.algorithms.model_parallel.pipeline_orders import ORDERS, Task
 from simcluster.algorithms.model_parallel.pipeline_plan import Plan, plan_of
 from simcluster.algorithms.steps import steps
@@ -27,6 +29,7 @@ from simcluster.workloads.layers.part import Part
 from simcluster.workloads.streams import micro_batches as cut
 
 
+@Facts(copies=parted_copies, shares=parted_shares, cut=pipeline_cut, whole=never)
 async def pipeline(
     node: Transport,
     replica: Replica,

@@ -14,6 +14,8 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts, never
+from simcluster.algorithms.model_parallel.facts import parted_copies, parted_shares, tensor_parallel_cut
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.collectives import all_reduce
 from simcluster.transport import Transport
@@ -21,6 +23,13 @@ from simcluster.workloads import Batch, Replica
 from simcluster.workloads.layers.tensor_shard import TensorShard
 
 
+@Facts(
+    copies=parted_copies,
+    shares=parted_shares,
+    cut=tensor_parallel_cut,
+    stays=lambda _: "each rank has a share of every layer, cut for as many",
+    whole=never,
+)
 async def tensor_parallel(
     node: Transport,
     replica: Replica,

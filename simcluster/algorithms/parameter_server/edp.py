@@ -14,6 +14,8 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts, never
+from simcluster.algorithms.parameter_server.facts import edp_copies, edp_world
 from simcluster.algorithms.parameter_server.server import SERVER, Expected, blended, check_push, keep, trainers
 from simcluster.compression import Codec, Compression
 from simcluster.errors import PeerLost
@@ -22,6 +24,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Group, Replica
 
 
+@Facts(copies=edp_copies, world=edp_world, exact=never)
 async def edp(
     node: Transport,
     replica: Replica,

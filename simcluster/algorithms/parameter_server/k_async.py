@@ -16,6 +16,8 @@ from typing import NamedTuple
 from pydantic import PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.parameter_server.facts import served, stale_copies
 from simcluster.algorithms.parameter_server.server import SERVER, Expected, keep, mean, most_of, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
@@ -36,6 +38,12 @@ class Gradient(NamedTuple):
     answer: Callable[[], object]
 
 
+@Facts(
+    copies=stale_copies,
+    world=served("k"),
+    exact=lambda settings: settings.get("k") is None and not settings.get("batch"),
+    spares="workers",
+)
 async def k_async(
     node: Transport, replica: Replica, *, k: PositiveInt | None = None, batch: bool = False, server_trains: bool = True
 ) -> None:

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 
 from pydantic import PositiveInt
 
+from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.gradient import Gradient
+from simcluster.algorithms.parameter_server.facts import k_sync_copies, k_sync_world
 from simcluster.algorithms.parameter_server.server import SERVER, Replies, endless, mean, most_of, trainers, unless_told
 from simcluster.algorithms.parameter_server.serving import Listener
 from simcluster.errors import PeerLost
@@ -22,6 +24,12 @@ from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
 
 
+@Facts(
+    copies=k_sync_copies,
+    world=k_sync_world,
+    exact=lambda settings: settings.get("k") is None and not settings.get("batch"),
+    spares="workers",
+)
 async def k_sync(
     node: Transport, replica: Replica, *, k: PositiveInt | None = None, batch: bool = False, server_trains: bool = True
 ) -> None:

@@ -14,7 +14,9 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
+from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.gradient import Gradient
+from simcluster.algorithms.parameter_server.facts import served, stale_copies
 from simcluster.algorithms.parameter_server.server import SERVER, Expected, keep, mean, most_of, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
@@ -22,6 +24,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@Facts(copies=stale_copies, world=served("n"), exact=never)
 async def softsync(
     node: Transport,
     replica: Replica,

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from pydantic import NonNegativeInt
 
 from simcluster.algorithms.clocks import Clocks
+from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.gradient import Gradient
+from simcluster.algorithms.parameter_server.facts import served, stale_copies
 from simcluster.algorithms.parameter_server.server import SERVER, keep, mean, reply_to, trainers
 from simcluster.errors import PeerLost
 from simcluster.payload import pack
@@ -22,6 +24,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+@Facts(copies=stale_copies, world=served(), exact=lambda settings: settings.get("staleness") == 0, spares="workers")
 async def ssp(
     node: Transport, replica: Replica, *, staleness: NonNegativeInt | None = 3, server_trains: bool = True
 ) -> None:

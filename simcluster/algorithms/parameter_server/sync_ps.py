@@ -13,7 +13,9 @@ from typing import Annotated
 from annotated_types import Gt, Le
 from pydantic import PositiveFloat, PositiveInt
 
+from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.gradient import Gradient
+from simcluster.algorithms.parameter_server.facts import served, sync_copies
 from simcluster.algorithms.parameter_server.server import SERVER, Replies, blended, mean, most_of, trainers, unless_told
 from simcluster.errors import PeerLost
 from simcluster.hearing import arrival, heard
@@ -22,6 +24,12 @@ from simcluster.transport import ANY, FREE, Transport
 from simcluster.workloads import Replica
 
 
+@Facts(
+    copies=sync_copies,
+    world=served("wait_for"),
+    exact=lambda settings: settings.get("wait_for") is None and settings.get("timeout_s") is None,
+    spares="workers",
+)
 async def sync_ps(
     node: Transport,
     replica: Replica,

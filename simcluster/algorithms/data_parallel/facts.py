@@ -1,0 +1,38 @@
+"""Copies of the parameters that data-parallel algorithms hold: see `Facts.copies`."""
+
+from __future__ import annotations
+
+from simcluster.algorithms.facts import Settings, Shares
+
+
+def all_reduce_copies(rank: int, size: int, settings: Settings) -> float:
+    # Per step in flight one vector, its sum, and what is out and in meanwhile; besides, what accumulates.
+    more, steps = 1.0 if settings["accumulate"] > 1 else 0.0, 1.0 + float(settings["staleness"])
+    if settings["compression"] != "none":
+        # A mean of small forms, each at most half as large, out and in; a residual is kept in double precision.
+        return steps * (1.0 + 2.0 + 0.5 * (size - 1)) + 2.0 + more
+    if settings["schedule"] == "ring":
+        beside = 1.0 + (2.0 / size if size > 1 else 0.0)  # the sum, a chunk out and a chunk in
+    elif settings["schedule"] == "naive":
+        beside = 2.0 * (size - 1)  # one from every peer, and frozen ones to every peer
+    else:
+        beside = 3.0  # the sum; as much out and as much in
+    return steps * (1.0 + beside) + more
+
+
+def one_bit_adam_copies(rank: int, size: int, settings: Settings) -> float:
+    # m and v, and a new m; an all-reduce of the warm-up, or later a residual in double precision and bits.
+    return 3.0 + max(2.0 + (2.0 / size if size > 1 else 0.0), 4.0)
+
+
+def zero_copies(rank: int, size: int, settings: Settings) -> float:
+    # A copy of the part that it updates; per step in flight the gradient in one piece, its sum, and what is out and in
+    # meanwhile; weights in flight. From stage 2 on that is a layer or two, whose size is not known here.
+    steps = 1.0 + float(settings["staleness"])
+    if settings["stage"] < 2:
+        return (1.0 / size if settings["stage"] else 1.0) + 3.0 * steps + 1.0
+    return (1.0 if settings["stage"] == 2 else 0.0) / size + steps / size
+
+
+def zero_shares(size: int, settings: Settings) -> Shares:
+    return Shares(*(1.0 / size if settings["stage"] >= stage else 1.0 for stage in (3, 2, 1)))

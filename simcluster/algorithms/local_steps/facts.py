@@ -1,0 +1,60 @@
+"""Copies of the parameters that algorithms with local steps hold: see `Facts.copies`."""
+
+from __future__ import annotations
+
+from simcluster.algorithms.facts import Settings
+from simcluster.algorithms.parameter_server.server import SERVER, trainers
+
+
+def easgd_world(size: int, settings: Settings) -> None:
+    trainers(size, settings["server_trains"] or settings["form"] != "asynchronous")
+
+
+def _of_a_sum(size: int, settings: Settings) -> float:
+    """Return those of a mean: chunks out and in; or small forms, at most half as large, from and to all."""
+    if settings["compression"] != "none":
+        return 2.0 + 0.5 * (size - 1)
+    if settings["schedule"] == "naive":
+        return 2.0 * (size - 1)  # one from every peer, and frozen ones to every peer
+    return 2.0 / size if settings["schedule"] == "ring" and size > 1 else 2.0
+
+
+def local_sgd_copies(rank: int, size: int, settings: Settings) -> float:
+    return 3.0 + max(1.0, _of_a_sum(size, settings))  # the old mean, the change, the sum; then the new mean
+
+
+def diloco_copies(rank: int, size: int, settings: Settings) -> float:
+    # theta, m, the outer gradient, its sum; then its mean, and a new theta and m.
+    return 4.0 + max(3.0, _of_a_sum(size, settings))
+
+
+def streaming_diloco_copies(rank: int, size: int, settings: Settings) -> float:
+    # theta, m, the weights in one piece; at the end every fragment is in flight, and one makes its step.
+    return 5.0 + _of_a_sum(size, settings) + 2.0 / float(settings["fragments"])
+
+
+def fedbuff_copies(rank: int, size: int, settings: Settings) -> float:
+    # Workers: where they began, the change, and what travels. Server: the weights twice, buffer, own change, a sum.
+    return 3.0 if rank != SERVER else 5.0 + 2.0 * (size - 1)
+
+
+def async_diloco_copies(rank: int, size: int, settings: Settings) -> float:
+    # As fedbuff's; the server has momentum as well, and replaces all three at once.
+    return 3.0 if rank != SERVER else 8.0 + 2.0 * (size - 1)
+
+
+def easgd_copies(rank: int, size: int, settings: Settings) -> float:
+    # Weights in one piece, the force on them, their sum, and what travels or the centre.
+    asynchronous = settings["form"] == "asynchronous"
+    return 5.0 + (2.0 * (size - 1) if asynchronous and rank == SERVER else 0.0)
+
+
+def sparta_copies(rank: int, size: int, settings: Settings) -> float:
+    # The weights in one piece, before and after; of the coordinates numbers of 8 bytes, values, sum and message.
+    return 2.0 + 5.0 * float(settings["fraction"])
+
+
+def demo_copies(rank: int, size: int, settings: Settings) -> float:
+    # Momentum before and after, gradients in one piece, Q; the coefficients of every rank with their places.
+    share = min(float(settings["top_k"]) / float(settings["chunk"]), 1.0)
+    return 4.0 + 1.5 * share * (2.0 * (size - 1) + 1.0)
