@@ -1,11 +1,12 @@
 """An algorithm of one's own: local SGD. Every rank trains alone for `interval` steps, then all average."""
 
 from simcluster import Replica, Transport
+from simcluster.algorithms import steps
 from simcluster.collectives import flatten, ring_all_reduce, unflatten
 
 
 async def local_sgd(node: Transport, replica: Replica, *, interval: int = 10) -> None:
-    for step, batch in enumerate(replica.batches(), start=1):
+    async for step, batch in steps(replica):
         # compute: one step of this rank's own
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())

@@ -257,27 +257,33 @@ def test_the_report_and_the_trace_tell_of_it(tmp_path: Path) -> None:
 
 OWN = """
 from simcluster import Replica, Transport
+from simcluster.algorithms import steps
 from simcluster.collectives import flatten, ring_all_reduce, unflatten
 from simcluster.regroup import in_step
 
 @in_step
 async def own(node: Transport, replica: Replica) -> None:
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    async for step, batch in steps(replica):
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         total = await ring_all_reduce(node, flatten(gradients), f"gradients/{step}")
         await node.compute(replica.apply, unflatten(total / node.size, gradients), cost=replica.apply_cost())
         node.record(step=step, loss=loss)
-        await replica.checkpoint(step)
 """
+BY_HAND = OWN.replace(
+    "async for step, batch in steps(replica)",
+    "for step, batch in enumerate(replica.batches(), start=1 + replica.done)",
+)
+BY_HAND += "        await replica.checkpoint(step)\n"
 
 
-def test_ones_own_algorithm_goes_on_if_it_says_that_it_goes_in_step(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(OWN)
+@pytest.mark.parametrize("code", [OWN, BY_HAND], ids=["steps", "by hand"])
+def test_ones_own_algorithm_goes_on_if_it_says_that_it_goes_in_step(code: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(code)
     found = run(tmp_path / "run", "own", CRASH, path=tmp_path / "own.py")
     ours = run(tmp_path / "ours", "all_reduce_dp", CRASH)
     assert found.summary["regroups"] == ours.summary["regroups"]
     assert found.summary["weights_sha256"] == ours.summary["weights_sha256"]
-    (tmp_path / "own.py").write_text(OWN.replace("@in_step", ""))
+    (tmp_path / "own.py").write_text(code.replace("@in_step", ""))
     with pytest.raises(PeerLost):
         run(tmp_path / "fails", "own", CRASH, path=tmp_path / "own.py")
 
