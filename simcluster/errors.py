@@ -95,6 +95,9 @@ class RunError(SimclusterError):
 ENDED = "ended its algorithm"
 """The reason of a PeerLost whose peer is not dead but done, on every backend."""
 
+ABSENT = "has not joined yet"
+"""The reason of a loss that is none yet: a node that may still come."""
+
 TIME_IS_UP = "the time of the run was up"
 """The reason of a PeerLost at a node that came, or came back, after the run's last moment."""
 

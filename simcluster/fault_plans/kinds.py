@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from simcluster.errors import ABSENT
+
 if TYPE_CHECKING:
     from simcluster.topology import Hop, Topology
 
@@ -20,7 +22,6 @@ LIMITS_S = (1e-6, 1e9)
 """Limits of options in seconds. A node that is dead after no time is never lost, since no spell is shorter."""
 
 CRASHED = "crashed by the fault plan"
-ABSENT = "has not joined yet"
 NEVER_JOINED = "never joined"
 UNTRAINED = "it came back, and the time was up before it had trained"
 NOTICE_S = 30.0

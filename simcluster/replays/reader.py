@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from simcluster.errors import NotReplayable, Problem, UsageError
-from simcluster.fault_plans.kinds import ABSENT, NEVER_JOINED, too_late
+from simcluster.errors import ABSENT, NotReplayable, Problem, UsageError
+from simcluster.fault_plans.kinds import NEVER_JOINED, too_late
 from simcluster.replays.order import Damaged, Order, unpack
 from simcluster.runs.folder import ORDER, RunFolder
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
-from simcluster.errors import NobodyLeft, NodeFailed, PeerLost, RunError
+from simcluster.errors import ABSENT, NobodyLeft, NodeFailed, PeerLost, RunError
 from simcluster.experiment.attribution import Report, excuse, excuses
-from simcluster.fault_plans.kinds import ABSENT, NEVER_JOINED, too_late
+from simcluster.fault_plans.kinds import NEVER_JOINED, too_late
 from simcluster_backends.sockets.wire.messages import LEFT, Failure
 
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from simcluster.errors import ENDED, Deadlock, Left, NeverFinished
-from simcluster.fault_plans.kinds import ABSENT, Fault
+from simcluster.errors import ABSENT, ENDED, Deadlock, Left, NeverFinished
+from simcluster.fault_plans.kinds import Fault
 from simcluster.interrupts import PATIENCE_S, CtrlC
 from simcluster.runs.record import Recorder, kept_spans
 from simcluster_backends.sim.deadlock import waits_of

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from simcluster.fault_plans.kinds import ABSENT, GIVEN_UP, Fault, Pairs
+from simcluster.errors import ABSENT
+from simcluster.fault_plans.kinds import GIVEN_UP, Fault, Pairs
 
 
 class Departure(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simcluster.fault_plans.kinds import ABSENT
+from simcluster.errors import ABSENT
 from simcluster.watching.board import NodeTelemetry, Telemetry
 from simcluster.watching.telling import Noted, link_telemetry, node_telemetry
 

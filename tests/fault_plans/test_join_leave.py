@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import simcluster
-from simcluster.errors import Left, NobodyLeft, PeerLost
-from simcluster.fault_plans.kinds import ABSENT
+from simcluster.errors import ABSENT, Left, NobodyLeft, PeerLost
 from simcluster.results import load_run
 from simcluster.transport import ANY, FREE, Cost, Transport
 from simcluster.workloads.progress import Progress

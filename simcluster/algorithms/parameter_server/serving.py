@@ -7,8 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from simcluster.algorithms.gradient import Gradient
-from simcluster.errors import ENDED, PeerLost
-from simcluster.fault_plans.kinds import ABSENT
+from simcluster.errors import ABSENT, ENDED, PeerLost
 from simcluster.hearing import heard
 from simcluster.payload import Message
 from simcluster.transport import ANY, Transport

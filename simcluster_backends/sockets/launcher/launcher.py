@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 
-from simcluster.errors import NeverFinished, RunError
+from simcluster.errors import ABSENT, NeverFinished, RunError
 from simcluster.experiment.job import ClusterJob
-from simcluster.fault_plans.kinds import ABSENT, NOTICE_S
+from simcluster.fault_plans.kinds import NOTICE_S
 from simcluster.runs.record import RunRecord
 from simcluster.watching.board import Telemetry
 from simcluster_backends.common.verdict import Verdict

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from simcluster.errors import ABSENT
 from simcluster.experiment.job import ClusterJob, Remote
-from simcluster.fault_plans.kinds import ABSENT
 from simcluster.runs.copies import put_back
 from simcluster.runs.record import Metric, NodeRecord, Span
 from simcluster_backends.sockets.net.connection import Connection

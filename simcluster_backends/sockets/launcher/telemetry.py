@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simcluster.fault_plans.kinds import ABSENT
+from simcluster.errors import ABSENT
 from simcluster.topology import Topology
 from simcluster.watching.board import NodeTelemetry, Telemetry
 from simcluster.watching.telling import Noted, link_telemetry, node_telemetry

@@ -12,8 +12,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from simcluster.errors import NeverFinished
-from simcluster.fault_plans.kinds import ABSENT
+from simcluster.errors import ABSENT, NeverFinished
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import Listener, connect
 from simcluster_backends.sockets.net.tls import Tls

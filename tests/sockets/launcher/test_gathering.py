@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.fault_plans.kinds import ABSENT
+from simcluster.errors import ABSENT
 from simcluster.runs.record import NodeRecord
 from simcluster_backends.sockets.launcher.admission import are_enough, begin_with, missing, refusal
 from simcluster_backends.sockets.launcher.member import Member

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcluster.fault_plans.kinds import ABSENT
+from simcluster.errors import ABSENT
 from simcluster.runs.record import Metric, NodeRecord
 from simcluster_backends.sockets.launcher.member import Member, together
 from simcluster_backends.sockets.wire.messages import LEFT, Failure, Ordered, Outcome, Rows, Status

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.errors import ENDED, HandshakeRefused, PeerLost
-from simcluster.fault_plans.kinds import ABSENT
+from simcluster.errors import ABSENT, ENDED, HandshakeRefused, PeerLost
 from simcluster.runs.record import Recorder
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net.addresses import open_socket
