@@ -1,14 +1,14 @@
-"""How a loop is run until a node's own task is done, on every backend where time is real.
+"""An event loop that runs until a node's own task is done, on every backend where time is real.
 
-asyncio stops the whole loop at a sys.exit() in some task, and a node would end without a word about what happened. This
-file knows asyncio's tasks, and what a Ctrl-C does to them.
+asyncio stops the whole loop at a sys.exit() in some task, and a node would end without a word about what happened.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import AbstractContextManager, suppress
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from simcluster.interrupts import PATIENCE_S, CtrlC
@@ -16,14 +16,21 @@ from simcluster.interrupts import PATIENCE_S, CtrlC
 T = TypeVar("T")
 
 KEEPER = "keeps the loop running"
-"""The name of a task that whoever ends all tasks must leave alone."""
+"""The name of a task that must be left alone when all tasks are ended."""
+LEAVE_S = 1.0
+"""Time for cancelled tasks to end when the loop does."""
+
+log = logging.getLogger("simcluster")
 
 
-def run_in(runner: asyncio.Runner, main: Coroutine[Any, Any, T], closing: AbstractContextManager[object]) -> T:
-    """Return what *main* returns in the loop of *runner*, or raise what it raises; a Ctrl-C cancels it first.
+def run_to_its_end(
+    main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+) -> T:
+    """Return what *main* returns in a loop from *loop_factory*, or raise what it raises; a Ctrl-C cancels it first.
 
-    *closing* closes the runner at its end. A sys.exit() in some task is that task's exception, for its awaiter.
+    A sys.exit() in some task is that task's exception, for its awaiter. A task that refuses to end is left behind.
     """
+    runner = asyncio.Runner(loop_factory=loop_factory)
     loop = runner.get_loop()
     task = loop.create_task(main)
 
@@ -35,7 +42,7 @@ def run_in(runner: asyncio.Runner, main: Coroutine[Any, Any, T], closing: Abstra
         if not loop.is_closed():
             loop.call_soon_threadsafe(stop)
 
-    with CtrlC(ask, PATIENCE_S) as ctrl_c, closing:
+    with CtrlC(ask, PATIENCE_S) as ctrl_c, _closing(runner):
         while not task.done():
             with suppress(SystemExit):
                 runner.run(finished(task))
@@ -43,7 +50,7 @@ def run_in(runner: asyncio.Runner, main: Coroutine[Any, Any, T], closing: Abstra
 
 
 async def finished(task: asyncio.Task[Any]) -> None:
-    """Returns when *task* is done, however it ends; a Ctrl-C cancels it first."""
+    """Return when *task* is done, however it ends; a Ctrl-C cancels it first."""
     keeper = asyncio.current_task()
     assert keeper is not None
     keeper.set_name(KEEPER)
@@ -53,3 +60,27 @@ async def finished(task: asyncio.Task[Any]) -> None:
         task.cancel("interrupted")
         await asyncio.wait([task])
         raise
+
+
+@contextmanager
+def _closing(runner: asyncio.Runner) -> Iterator[None]:
+    """Close *runner* at the end, even if some task does not end."""
+    loop = runner.get_loop()
+    try:
+        yield
+    finally:
+        stubborn = _cancel_all(loop)
+        if stubborn:  # a runner would wait for them for ever
+            log.warning("left behind: %s", ", ".join(other.get_name() for other in stubborn))
+            asyncio.set_event_loop(None)
+            loop.close()
+        else:
+            runner.close()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
+    """Cancel the tasks of *loop*; return those that do not end."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    return loop.run_until_complete(asyncio.wait(left, timeout=LEAVE_S))[1] if left else set()

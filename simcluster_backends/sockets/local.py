@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 from simcluster.runs.record import Recorder
 from simcluster.testing import ComesBack, Crash
 from simcluster.testing.owners import Owners
+from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sockets.net.addresses import open_socket
-from simcluster_backends.sockets.node.loops import run_to_its_end
+from simcluster_backends.sockets.node.loops import loop_factory
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.keys import generate_key
@@ -43,7 +44,7 @@ def run_bodies(
         async with asyncio.timeout(timeout_s):
             return await _run(bodies, seed, inbox_bytes)
 
-    return run_to_its_end(run(), uvloop)
+    return run_to_its_end(run(), loop_factory(uvloop))
 
 
 async def _run(bodies: Sequence[Body], seed: int, inbox_bytes: int) -> list[Any]:

@@ -14,10 +14,9 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.intra_op import one_thread
 from simcluster.kernels import heed_portable
 from simcluster.runs.record import NodeRecord, Recorder, RunRecord, kept_spans
-from simcluster_backends.common.event_loop import KEEPER
+from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.torch.board import Board, Patience, Pulse, Status
 from simcluster_backends.torch.group import Group, Place, PrefixStore, Store
-from simcluster_backends.torch.loops import run_to_its_end
 from simcluster_backends.torch.outcome import Failure, conclude, encode, failure_of
 from simcluster_backends.torch.settings import Options
 from simcluster_backends.torch.transport import TorchTransport

@@ -174,7 +174,7 @@ def test_a_deadlock_ends_and_says_who_waits_for_what() -> None:
 @pytest.mark.parametrize("program", ["polls", "computes_for_ever"])
 def test_what_does_not_stop_is_left_behind(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simcluster_backends.torch.node.STOP_S", 0.1)
-    monkeypatch.setattr("simcluster_backends.torch.loops.LEAVE_S", 0.1)
+    monkeypatch.setattr("simcluster_backends.common.event_loop.LEAVE_S", 0.1)
     monkeypatch.setattr("simcluster_backends.torch.transport.WORK_S", 0.1)
     try:
         (first,) = in_threads(job(program, "a", tmp_path), replace(QUICK, idle_s=0.3))

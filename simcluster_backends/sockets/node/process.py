@@ -24,14 +24,14 @@ from simcluster.replays.notes import Notes
 from simcluster.replays.order import Kind
 from simcluster.runs.copies import hand_in, told
 from simcluster.runs.record import NodeRecord, Recorder, kept_spans
-from simcluster_backends.common.event_loop import KEEPER
+from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from simcluster_backends.sockets.net.tls import Tls, read_tls
 from simcluster_backends.sockets.node.checkpoints import ToLauncher
 from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane
 from simcluster_backends.sockets.node.cuts import Holds
 from simcluster_backends.sockets.node.limits import limits_of
-from simcluster_backends.sockets.node.loops import run_to_its_end
+from simcluster_backends.sockets.node.loops import loop_factory
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.order import NotedChannel
 from simcluster_backends.sockets.node.program import Program, failure_of, load, prepare
@@ -103,7 +103,8 @@ def join(
             job = lane.job.result(timeout=JOIN_S + 10)
             logs.log_as_node(logs.LogSettings(job.log_format, job.log_level, job.loki, "node", job.title, job.rank))
             with one_thread():
-                failure = run_to_its_end(_live(lane, job, key, listening, secure), job.uvloop, counts=job.order)
+                loops = loop_factory(job.uvloop, counts=job.order)
+                failure = run_to_its_end(_live(lane, job, key, listening, secure), loops)
             if failure is not None and failure.kind == LEFT:
                 on_left()
                 return 0

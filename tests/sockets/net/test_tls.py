@@ -18,6 +18,7 @@ import pytest
 
 from simcluster.errors import HandshakeRefused, UsageError
 from simcluster.experiment.job import ClusterJob
+from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.launcher.settings import read_options
 from simcluster_backends.sockets.net import certificates, tls
@@ -28,7 +29,7 @@ from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.frank import ALERT, noting
 from simcluster_backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
 from simcluster_backends.sockets.net.tls import Tls, check_files, names_in, read_tls
-from simcluster_backends.sockets.node.loops import run_to_its_end
+from simcluster_backends.sockets.node.loops import loop_factory
 from simcluster_backends.sockets.wire.frame import Kind, Outgoing, as_octets
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from tests.support.socket_runs import job
@@ -77,7 +78,7 @@ def meet(server: Tls | None, client: Tls | None, name: str = "b", uvloop: bool =
         finally:
             await listener.close()
 
-    return run_to_its_end(both(), uvloop)
+    return run_to_its_end(both(), loop_factory(uvloop))
 
 
 @pytest.mark.parametrize("uvloop", [False, True])
@@ -214,7 +215,7 @@ def test_strangers_that_do_not_come_to_the_point_are_limited_before_they_speak_t
         assert door._pending == {}
         return door
 
-    door = run_to_its_end(crowd(), uvloop)
+    door = run_to_its_end(crowd(), loop_factory(uvloop))
     assert door.dropped_count >= 20
 
 
