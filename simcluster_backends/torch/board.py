@@ -126,39 +126,3 @@ class Pulse:
         except (RuntimeError, msgspec.MsgspecError) as error:
             with suppress(RuntimeError):  # the loop is closed
                 self._cut_off(str(error).partition("\n")[0])
-
-
-class Patience:
-    """Rank 0's: when a run is to stop, and why. Fed with everybody's status."""
-
-    def __init__(self, options: Options, names: Sequence[str], now_s: float) -> None:
-        self._options, self._names = options, names
-        self._began_s = self._moved_s = self._done_s = now_s
-        self._moved = self._done = -1
-
-    def lost(self, found: Sequence[Status], gone: Sequence[int], now_s: float) -> str:
-        """Why to stop, or nothing. *gone* are ranks that have ended, or are lost."""
-        options = self._options
-        live = [status for rank, status in enumerate(found) if rank not in gone]
-        running = [status for status in live if not status.ended]
-        moved, done = sum(s.moved for s in found), sum(s.done for s in found)
-        if moved != self._moved or any(s.computing or not s.waits for s in live):
-            self._moved, self._moved_s = moved, now_s
-        if done != self._done or len(running) < len(live):
-            self._done, self._done_s = done, now_s
-        if live and now_s - self._moved_s > options.stuck_s:
-            return f"every node waits, and nothing has moved for {options.stuck_s:g} s (stuck_s)"
-        if live and now_s - self._done_s > options.idle_s:
-            return f"no work done and nothing recorded for {options.idle_s:g} s (idle_s)"
-        if options.limit_s is not None and now_s - self._began_s > options.limit_s and running:
-            return f"the run did not finish within {options.limit_s:g} s (limit_s)"
-        return ""
-
-    def waits(self, found: Sequence[Status], gone: Sequence[int]) -> list[str]:
-        """What everybody waits for, in words."""
-        return [
-            f"rank {rank} ({self._names[rank]}) waits for "
-            + (", ".join(status.waits) or "a piece of its work, or something outside the transport")
-            for rank, status in enumerate(found)
-            if rank not in gone and not status.ended
-        ]

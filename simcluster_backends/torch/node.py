@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import importlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Any, TypeAlias
 
 from simcluster.errors import LaunchFailed, RunError, SimclusterError
@@ -15,7 +15,8 @@ from simcluster.intra_op import one_thread
 from simcluster.kernels import heed_portable
 from simcluster.runs.record import NodeRecord, Recorder, RunRecord, kept_spans
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
-from simcluster_backends.torch.board import Board, Patience, Pulse, Status
+from simcluster_backends.common.watchdog import Progress, Watchdog
+from simcluster_backends.torch.board import Board, Pulse, Status
 from simcluster_backends.torch.group import Group, Place, PrefixStore, Store
 from simcluster_backends.torch.outcome import Failure, conclude, encode, failure_of
 from simcluster_backends.torch.settings import Options
@@ -112,7 +113,7 @@ class _Node:
         self._transport = TorchTransport(
             place.rank, list(job.names), job.seed, self._recorder, group, inbox_bytes=options.inbox_bytes
         )
-        self._patience = Patience(options, job.names, self._loop.time())
+        self._watchdog = Watchdog(options, self._loop.time())
         self._statuses: list[Status] = []
         self._stop, self._part_over = "", False
         self._patience_over = asyncio.Event()  # with those that do not stop
@@ -206,10 +207,15 @@ class _Node:
         for rank, status in enumerate(found):
             if self._job.on_progress is not None and (not before or status.steps > before[rank].steps):
                 self._job.on_progress(rank, status.steps)
-        gone = [*self._transport.inbox.lost, *([0] if self._part_over else [])]
-        reason = "" if self._stop else self._patience.lost(found, gone, self._loop.time())
-        if reason:
-            self._stop_for("\n".join([reason, *self._patience.waits(found, gone)]))
+        gone = {*self._transport.inbox.lost, *([0] if self._part_over else [])}
+        if not self._stop and (reason := self._reason_to_stop(found, gone)):
+            self._stop_for("\n".join([reason, *_waits(found, gone, self._job.names)]))
+
+    def _reason_to_stop(self, found: Sequence[Status], gone: Container[int]) -> str:
+        """*gone* are ranks that have ended, or are lost."""
+        nodes = [Progress(said.moved, said.done, said.computing, said.waits, said.ended) for said in found]
+        live, now_s = [node for rank, node in enumerate(nodes) if rank not in gone], self._loop.time()
+        return self._watchdog.standstill(nodes, live, now_s) or self._watchdog.over_time(live, now_s)
 
     def _silent(self, rank: int) -> None:
         self._transport.give_up(rank, f"silent for {self._options.dead_s:g} s")
@@ -236,3 +242,13 @@ class _Node:
         if not self._part_over:
             self._stop_for(f"the store in which all ranks met does not answer: {reason}")
         self._alone.set()
+
+
+def _waits(found: Sequence[Status], gone: Container[int], names: Sequence[str]) -> list[str]:
+    """Return what each rank that still runs waits for, in words."""
+    return [
+        f"rank {rank} ({names[rank]}) waits for "
+        + (", ".join(status.waits) or "a piece of its work, or something outside the transport")
+        for rank, status in enumerate(found)
+        if rank not in gone and not status.ended
+    ]

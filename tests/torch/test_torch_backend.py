@@ -38,7 +38,6 @@ from simcluster.runs.record import RunRecord
 from simcluster.testing import CHECKS, RunBodies
 from simcluster_backends.torch import frame as frame_module
 from simcluster_backends.torch import run_cluster
-from simcluster_backends.torch.board import Patience, Status
 from simcluster_backends.torch.frame import Kind, control_frame, data_frame, read_lead, read_message
 from simcluster_backends.torch.group import HashStore, Place, first_line, place_of
 from simcluster_backends.torch.link import Link
@@ -280,22 +279,6 @@ def test_what_no_correct_peer_sends_is_refused() -> None:
         read_message(0, frame.header_bytes, frame.buffer[:128])
     with pytest.raises(ProtocolError, match="cannot be read"):
         read_message(0, 8, torch.full((64,), 255, dtype=torch.uint8))
-
-
-def test_patience_ends_for_each_of_its_reasons_and_for_no_other() -> None:
-    options = Options(stuck_s=10.0, idle_s=20.0, limit_s=100.0)
-
-    def after(status: Status, *times_s: float) -> str:
-        patience = Patience(options, ["a"], 0.0)
-        return [patience.lost([status], [], now_s) for now_s in times_s][-1]
-
-    waits = Status(waits=["recv"])
-    assert "stuck_s" in after(waits, 1.0, 11.5)
-    assert after(waits, 1.0, 10.5) == ""
-    assert "idle_s" in after(Status(computing=1), 1.0, 21.5)
-    assert after(Status(computing=1), 1.0, 20.5) == ""
-    assert "limit_s" in after(Status(computing=1, ended=False), 90.0, 100.5)
-    assert after(Status(ended=True), 90.0, 95.0, 101.0) == ""  # evaluating
 
 
 # the manifest for Kubernetes

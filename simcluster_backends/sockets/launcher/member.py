@@ -9,6 +9,7 @@ from simcluster.errors import ABSENT
 from simcluster.experiment.job import ClusterJob, Remote
 from simcluster.runs.copies import put_back
 from simcluster.runs.record import Metric, NodeRecord, Span
+from simcluster_backends.common.watchdog import Progress
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.wire.messages import (
     LEFT,
@@ -124,9 +125,12 @@ class Member:
         return self.status is not None and self.status.ended
 
     @property
-    def waits(self) -> bool:
-        """Whether, as it said last, it waits and does not compute."""
-        return self.status is not None and bool(self.status.waits) and not self.status.computing
+    def progress(self) -> Progress:
+        """How far it is, as it said last."""
+        said = self.status
+        return (
+            Progress(said.moved, said.done, said.computing, said.waits, said.ended) if said is not None else Progress()
+        )
 
     @property
     def waits_in_words(self) -> str:

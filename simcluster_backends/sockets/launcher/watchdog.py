@@ -1,4 +1,4 @@
-"""Watches over the members of a run: who is silent, whether anything still moves, and whether it is time to end."""
+"""Heartbeats to the members of a run, and what their answers, or their silence, mean for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from simcluster_backends.common.watchdog import Watchdog
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.launcher.settings import Options
 
@@ -38,14 +39,12 @@ class Watch:
         self._members, self._options = members, options
         self._beat, self._on_silent, self._give_up, self._expects = beat, on_silent, give_up, expects
         self._loop = asyncio.get_running_loop()
-        self._started_s: float | None = None
-        self._moved, self._moved_s = -1, 0.0
-        self._done, self._done_s = -1, 0.0
+        self._watchdog: Watchdog | None = None
         self._warned: set[int] = set()
 
     def start(self) -> None:
         """The run's clock is 0 now."""
-        self._started_s = self._moved_s = self._done_s = self._loop.time()
+        self._watchdog = Watchdog(self._options, self._loop.time())
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -63,44 +62,27 @@ class Watch:
             for member in self._members:
                 if member.connection is not None and now_s - member.heard_s > self._options.dead_s:
                     self._on_silent(member)
-            if self._started_s is not None:
-                self._check_run(now_s, now_s - self._started_s)
+            if self._watchdog is not None:
+                self._check_run(self._watchdog, now_s)
 
     def _forgive(self, now_s: float) -> None:
         """This process itself slept, so no node can be blamed for silence."""
         for member in self._members:
             member.heard_s = now_s
-        self._moved_s = self._done_s = now_s
+        if self._watchdog is not None:
+            self._watchdog.forgive(now_s)
 
-    def _check_run(self, now_s: float, elapsed_s: float) -> None:
-        options, live = self._options, [member for member in self._members if not member.ended]
-        running = [member for member in live if not member.algorithm_ended]
+    def _check_run(self, watchdog: Watchdog, now_s: float) -> None:
+        live = [member for member in self._members if not member.ended]
+        running = [member.progress for member in live]
+        everything = [member.progress for member in self._members]
         for reason in (
-            self._stuck(live, now_s),
-            self._idle(live, now_s),
+            watchdog.standstill(everything, running, now_s, expects=self._expects()),
             *(self._stalled(member) for member in live),
+            watchdog.over_time(running, now_s),
         ):
             if reason:
                 self._give_up(reason)
-        if options.limit_s is not None and elapsed_s > options.limit_s and running:
-            self._give_up(f"the run did not finish within {options.limit_s:g} s (limit_s)")
-
-    def _stuck(self, live: Sequence[Member], now_s: float) -> str:
-        moved = sum(member.status.moved for member in self._members if member.status)
-        if moved != self._moved or not all(member.waits for member in live) or self._expects():
-            self._moved, self._moved_s = moved, now_s
-        elif live and now_s - self._moved_s > self._options.stuck_s:
-            return f"every node waits, and nothing has moved for {self._options.stuck_s:g} s (stuck_s)"
-        return ""
-
-    def _idle(self, live: Sequence[Member], now_s: float) -> str:
-        """Polling or ping-pong for ever, or a piece of work without an end. Evaluating, at the end, is none of them."""
-        done = sum(member.status.done for member in self._members if member.status)
-        if done != self._done or any(member.algorithm_ended for member in live):
-            self._done, self._done_s = done, now_s
-        elif live and now_s - self._done_s > self._options.idle_s:
-            return f"no work done and nothing recorded for {self._options.idle_s:g} s (idle_s)"
-        return ""
 
     def _stalled(self, member: Member) -> str:
         status = member.status
