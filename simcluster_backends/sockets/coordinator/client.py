@@ -33,7 +33,6 @@ class NotAllowed(RunError):
 REFUSALS = {
     401: ("which does not take this token", "the token that it was started with"),
     421: ("which has another name", "a name of its own, or --allow-host with this one where it is started"),
-    426: ("which does not speak plain HTTP", "https:// and --tls FOLDER"),
 }
 
 
@@ -77,7 +76,10 @@ class Client:
             expected = "a coordinator with --tls and a certificate of the authority in --tls FOLDER here"
             raise NotAllowed(self.url, in_words(error), expected) from None
         except (OSError, http.client.HTTPException) as error:
-            raise NoAnswer(f"no answer from the coordinator at {self.url}: {error or type(error).__name__}") from None
+            reason = str(error) or type(error).__name__
+            if isinstance(error, http.client.RemoteDisconnected) and self._trust is None:
+                reason += " (if it was started with --tls: use https:// and --tls FOLDER)"
+            raise NoAnswer(f"no answer from the coordinator at {self.url}: {reason}") from None
         finally:
             connection.close()
         words = content[:500].decode(errors="replace").strip()

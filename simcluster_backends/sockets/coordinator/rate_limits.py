@@ -13,7 +13,6 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from simcluster_backends.sockets.net.addresses import show_endpoint
-from simcluster_backends.sockets.net.frank import noting
 from simcluster_backends.sockets.net.tls import in_words
 
 ASK_S = 5.0
@@ -135,15 +134,13 @@ class Secured(Patient):
 
     async def _secure(self, transport: asyncio.Transport) -> None:
         secured: Any = None
-        with noting() as refusal:
-            try:
-                secured = await self.loop.start_tls(
-                    transport, self, self.secure, server_side=True, ssl_handshake_timeout=ASK_S
-                )
-            except OSError as error:
-                why = refusal.error or error
-                words = in_words(why) if isinstance(why, ssl.SSLError) else str(why) or type(why).__name__
-                self.few.warning("dropped %s: %s", show_endpoint(*transport.get_extra_info("peername")[:2]), words)
+        try:
+            secured = await self.loop.start_tls(
+                transport, self, self.secure, server_side=True, ssl_handshake_timeout=ASK_S
+            )
+        except OSError as error:
+            peer = show_endpoint(*transport.get_extra_info("peername")[:2])
+            self.few.warning("dropped %s: %s", peer, in_words(error))
         if secured is None:  # gone meanwhile
             self.asking.pop(self, None)
             return

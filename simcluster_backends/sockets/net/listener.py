@@ -14,7 +14,6 @@ from functools import partial
 from simcluster.errors import HandshakeRefused, ProtocolError, RunError
 from simcluster_backends.sockets.net.addresses import show_endpoint
 from simcluster_backends.sockets.net.connection import HANDSHAKE_TIMEOUT_S, LAST_WORD_S, Connection
-from simcluster_backends.sockets.net.frank import noting
 from simcluster_backends.sockets.net.tls import Tls, in_words
 from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake
 from simcluster_backends.sockets.wire.reader import Limits
@@ -120,19 +119,16 @@ class Listener:
         self, connection: Connection, accepted: socket.socket, address: str, context: ssl.SSLContext
     ) -> None:
         """The handshake of TLS; ours follows in the connection itself."""
-        with noting() as refusal:
-            try:
-                await self._loop.connect_accepted_socket(
-                    lambda: connection,
-                    accepted,
-                    ssl=context,
-                    ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
-                    ssl_shutdown_timeout=LAST_WORD_S,
-                )
-            except OSError as error:
-                why = refusal.error or error
-                words = in_words(why) if isinstance(why, ssl.SSLError) else str(why) or type(why).__name__
-                self._drop(f"dropped {address} before it joined: {words}")
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=LAST_WORD_S,
+            )
+        except OSError as error:
+            self._drop(f"dropped {address} before it joined: {in_words(error)}")
 
     def _secured(self, connection: Connection, accepted: socket.socket, securing: asyncio.Task[None]) -> None:
         self._securing.discard(securing)
@@ -171,8 +167,9 @@ async def connect(
 ) -> Connection:
     """A connection whose handshake is done; *on_open* was called with it before its first frame.
 
-    Tries again for *timeout_s* while nobody answers there; then raises RunError. Raises HandshakeRefused or
-    ProtocolError at once: trying again would not help.
+    Tries again for *timeout_s* while there is no answer or the peer closes first, as one does that has too
+    many strangers; then raises RunError or HandshakeRefused. Raises HandshakeRefused or ProtocolError at once for a
+    reason that is known: trying again would not help.
     """
     loop = asyncio.get_running_loop()
     end_s = loop.time() + timeout_s
@@ -181,9 +178,11 @@ async def connect(
             return await _connect_once(host, port, make_handshake, on_open, limits, tls)
         except ssl.SSLError as error:
             raise HandshakeRefused(f"{show_endpoint(host, port)}: {in_words(error)}") from None
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
+            reason = in_words(error)
+            if loop.time() + RETRY_S > end_s and isinstance(error, ConnectionResetError):
+                raise HandshakeRefused(f"{show_endpoint(host, port)}: {reason}") from None
             if loop.time() + RETRY_S > end_s:
-                reason = str(error) or type(error).__name__
                 raise RunError(f"no answer from {show_endpoint(host, port)} within {timeout_s:g} s: {reason}") from None
         except (HandshakeRefused, ProtocolError) as error:
             raise type(error)(f"{show_endpoint(host, port)}: {error}") from None
@@ -212,15 +211,9 @@ async def _connect_once(
 
     connection = Connection(make_handshake(), on_open=succeed, on_fail=fail, limits=replace(limits) if limits else None)
     try:
-        with noting() as refusal:
-            try:
-                async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
-                    secure = tls.client if tls is not None else None
-                    await loop.create_connection(lambda: connection, host, port, ssl=secure)
-            except (OSError, TimeoutError):
-                if refusal.error is not None:
-                    raise refusal.error from None
-                raise
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+            secure = tls.client if tls is not None else None
+            await loop.create_connection(lambda: connection, host, port, ssl=secure)
         return await opened
     finally:
         if opened.done() and not opened.cancelled():

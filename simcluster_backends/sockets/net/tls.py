@@ -9,17 +9,21 @@ from __future__ import annotations
 import ssl
 import stat
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simcluster.errors import Problem, UsageError
-from simcluster_backends.sockets.net.frank import FrankContext, noting
 
 AUTHORITY, LAUNCHER, COORDINATOR = "ca", "launcher", "coordinator"
 URI = "simcluster://node/"
 MADE_ANEW = "one that `simcluster keys init` makes when this one is removed"
+UNTOLD = (
+    "before the handshake was done; the peer's log says why: likely only one side has --tls, or our certificate is of "
+    "another authority, expired or missing"
+)
+"""An event loop closes a connection before OpenSSL's alert has left, so the refused side can only guess."""
+
 MADE_BY = "a file of `simcluster keys init`, which makes what a folder lacks"
 
 
@@ -118,12 +122,13 @@ def _own_fault(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     connector = client.wrap_bio(back, there, server_side=False)
     acceptor = server.wrap_bio(there, back, server_side=True)
-    with noting() as refusal:
-        for end in (connector, acceptor, connector, acceptor):
-            with suppress(ssl.SSLError):
-                end.do_handshake()
-            if refusal.error is not None:
-                return in_words(refusal.error)
+    for end in (connector, acceptor, connector, acceptor):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            return in_words(error)
     names = names_in(connector.getpeercert())
     return "" if name in names else f"it is that of {', '.join(sorted(names)) or 'nobody'}, not of {name}"
 
@@ -138,7 +143,7 @@ def _context(kind: int, folder: Path, name: str) -> ssl.SSLContext:
 
 
 def _bare(kind: int) -> ssl.SSLContext:
-    context = FrankContext(kind)
+    context = ssl.SSLContext(kind)
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # nodes have names of their own: see names_in
     if kind == ssl.PROTOCOL_TLS_SERVER:
@@ -160,8 +165,12 @@ _MEANT = {
 }
 
 
-def in_words(error: ssl.SSLError) -> str:
-    """What *error* means for who runs nodes."""
+def in_words(error: OSError) -> str:
+    """Explain *error*, which ended a handshake of TLS, to the user."""
+    if isinstance(error, ConnectionResetError):
+        return f"{str(error) or 'the connection was reset'}, {UNTOLD}"
+    if not isinstance(error, ssl.SSLError):
+        return str(error) or type(error).__name__
     reason = str(error.reason or "")
     meant = next((words for part, words in _MEANT.items() if part in reason), "")
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -20,7 +20,7 @@ import pytest
 from simcluster.errors import RunError, UsageError
 from simcluster_backends.sockets import join, run_cluster
 from simcluster_backends.sockets.coordinator import rate_limits as patience
-from simcluster_backends.sockets.coordinator.client import Client, NotAllowed
+from simcluster_backends.sockets.coordinator.client import Client, NoAnswer, NotAllowed
 from simcluster_backends.sockets.coordinator.desk import Desk
 from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT
 from simcluster_backends.sockets.coordinator.service import Service
@@ -148,8 +148,8 @@ def test_nobody_else_is_told_the_token_whatever_it_shows(
         tls_of_coordinator(old)
 
 
-def test_http_at_a_port_of_https_and_the_other_way_round_is_told_at_once(service: Service, folder: Path) -> None:
-    with pytest.raises(NotAllowed, match="which does not speak plain HTTP"):
+def test_http_at_a_port_of_https_fails_with_a_hint_and_the_other_way_round_is_refused(service: Service, folder: Path) -> None:
+    with pytest.raises(NoAnswer, match="if it was started with --tls: use https:// and --tls FOLDER"):
         Client(service.url.replace("https", "http"), TOKEN).get("/status")
     plain = Service("127.0.0.1:0", TOKEN, Desk(5.0, time.monotonic))
     plain.start()

@@ -26,7 +26,6 @@ from simcluster_backends.sockets.net import listener as listener_module
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.connection import Connection
-from simcluster_backends.sockets.net.frank import ALERT, noting
 from simcluster_backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
 from simcluster_backends.sockets.net.tls import Tls, check_files, names_in, read_tls
 from simcluster_backends.sockets.node.loops import loop_factory
@@ -45,7 +44,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def meet(server: Tls | None, client: Tls | None, name: str = "b", uvloop: bool = False) -> list[Any]:
+UNTOLD = "before the handshake was done; the peer's log says why: likely only one side has --tls, or our certificate is"
+
+
+def meet(
+    server: Tls | None, client: Tls | None, name: str = "b", uvloop: bool = False, timeout_s: float = 60.0
+) -> list[Any]:
     """[the name that the server has seen, what it has received] of a connection by *name*; raises what *connect* does.
 
     With what the listener dropped as notes of the error.
@@ -64,7 +68,7 @@ def meet(server: Tls | None, client: Tls | None, name: str = "b", uvloop: bool =
         await listener.start(open_socket("127.0.0.1", 0, "test"))
         try:
             connection = await connect(
-                "127.0.0.1", listener.port, make(name, False), on_open=lambda _: None, timeout_s=60.0, tls=client
+                "127.0.0.1", listener.port, make(name, False), on_open=lambda _: None, timeout_s=timeout_s, tls=client
             )
             connection.put(Outgoing(Kind.CONTROL, b"", [as_octets(BODY)]))
             found = await seen
@@ -111,8 +115,8 @@ def test_certificates_of_another_authority_are_refused_by_whoever_is_shown_them(
     shutil.copy(folder / "ca.pem", mixed / "ca.pem")
     with pytest.raises(UsageError, match=r"b\.pem: TLS: its certificate is not good: unable to get local issuer"):
         read_tls(mixed, "b")
-    with pytest.raises(HandshakeRefused, match="our certificate is of an authority that the peer does not") as error:
-        meet(ours, Tls(theirs.server, _trusting(theirs.client, folder)), uvloop=uvloop)
+    with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
+        meet(ours, Tls(theirs.server, _trusting(theirs.client, folder)), uvloop=uvloop, timeout_s=0.3)
     assert "its certificate is not good: self-signed certificate" in "".join(error.value.__notes__)
 
 
@@ -122,7 +126,7 @@ def _trusting(context: ssl.SSLContext, folder: Path) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("uvloop", [False, True])
-def test_an_expired_certificate_is_refused_and_both_ends_know_why(
+def test_an_expired_certificate_is_refused_and_logged_where_it_was_seen(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uvloop: bool
 ) -> None:
     old = tmp_path / "old"
@@ -137,36 +141,21 @@ def test_an_expired_certificate_is_refused_and_both_ends_know_why(
     monkeypatch.setattr(tls, "_own_fault", lambda *_: "")  # a node whose clock is wrong
     with pytest.raises(HandshakeRefused, match="its certificate is not good: certificate has expired") as error:
         meet(read_tls(old, "b"), read_tls(folder, "b"), uvloop=uvloop)
-    assert "our certificate has expired" in "".join(error.value.__notes__)
-    with pytest.raises(HandshakeRefused, match="our certificate has expired") as error:
-        meet(read_tls(folder, "a"), read_tls(old, "b"), uvloop=uvloop)
+    assert UNTOLD in "".join(error.value.__notes__)
+    with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
+        meet(read_tls(folder, "a"), read_tls(old, "b"), uvloop=uvloop, timeout_s=0.3)
     assert "its certificate is not good: certificate has expired" in "".join(error.value.__notes__)
 
 
 @pytest.mark.parametrize("uvloop", [False, True])
-def test_whoever_shows_no_certificate_is_told_that_one_is_required(folder: Path, uvloop: bool) -> None:
+def test_a_client_without_a_certificate_is_refused_and_logged(folder: Path, uvloop: bool) -> None:
     bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # another program's: it has none of what is ours
     bare.check_hostname = False
     bare.load_verify_locations(folder / "ca.pem")
     ours = read_tls(folder, "a")
-    with pytest.raises(HandshakeRefused, match="the peer requires a certificate") as error:
-        meet(ours, Tls(ours.server, bare), uvloop=uvloop)
+    with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
+        meet(ours, Tls(ours.server, bare), uvloop=uvloop, timeout_s=0.3)
     assert "the peer shows no certificate" in "".join(error.value.__notes__)
-
-
-def test_nothing_is_kept_of_what_a_stranger_sends_after_it_was_refused(folder: Path) -> None:
-    context = read_tls(folder, "a").server
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    acceptor = context.wrap_bio(incoming, outgoing, server_side=True)
-    with noting() as refusal:
-        for _ in range(100):
-            incoming.write(b"x" * 100_000)
-            with pytest.raises(ssl.SSLWantReadError):
-                acceptor.do_handshake()
-    assert incoming.pending <= 100_000
-    assert outgoing.read() == ALERT
-    assert refusal.error is not None
-    assert refusal.error.reason == "WRONG_VERSION_NUMBER"
 
 
 def test_a_certificate_in_anothers_place_is_found_before_anything_is_connected(folder: Path, tmp_path: Path) -> None:
@@ -178,11 +167,9 @@ def test_a_certificate_in_anothers_place_is_found_before_anything_is_connected(f
 
 
 @pytest.mark.parametrize("uvloop", [False, True])
-def test_whoever_does_not_speak_tls_is_refused_at_once_by_who_does_and_the_other_way_round(
-    folder: Path, uvloop: bool
-) -> None:
-    with pytest.raises(HandshakeRefused, match="the peer speaks TLS and this side does not") as error:
-        meet(read_tls(folder, "a"), None, uvloop=uvloop)
+def test_tls_on_one_side_only_is_refused_and_logged(folder: Path, uvloop: bool) -> None:
+    with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
+        meet(read_tls(folder, "a"), None, uvloop=uvloop, timeout_s=0.3)
     assert "the peer does not speak TLS: is it started with --tls, too?" in "".join(error.value.__notes__)
     with pytest.raises(HandshakeRefused, match="the peer does not speak TLS: is it started") as error:
         meet(None, read_tls(folder, "b"), uvloop=uvloop)
@@ -223,8 +210,8 @@ def test_only_tls_1_3_is_spoken(folder: Path) -> None:
     old = read_tls(folder, "b")
     old.client.minimum_version = ssl.TLSVersion.TLSv1_2
     old.client.maximum_version = ssl.TLSVersion.TLSv1_2
-    with pytest.raises(HandshakeRefused, match="another version of TLS") as error:
-        meet(read_tls(folder, "a"), old)
+    with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
+        meet(read_tls(folder, "a"), old, timeout_s=0.3)
     assert "the peer speaks another version of TLS than 1.3" in "".join(error.value.__notes__)
 
 
