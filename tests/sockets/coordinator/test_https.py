@@ -148,7 +148,7 @@ def test_nobody_else_is_told_the_token_whatever_it_shows(
         tls_of_coordinator(old)
 
 
-def test_http_at_a_port_of_https_fails_with_a_hint_and_the_other_way_round_is_refused(service: Service, folder: Path) -> None:
+def test_http_at_a_port_of_https_fails_with_a_hint_and_https_at_http_is_refused(service: Service, folder: Path) -> None:
     with pytest.raises(NoAnswer, match="if it was started with --tls: use https:// and --tls FOLDER"):
         Client(service.url.replace("https", "http"), TOKEN).get("/status")
     plain = Service("127.0.0.1:0", TOKEN, Desk(5.0, time.monotonic))
