@@ -19,7 +19,7 @@ class Late:
 
     @classmethod
     def again(cls, step: int, *saved: Any) -> Late:
-        """Return what a checkpoint has as it was when it was kept: *saved* is its note, then its results."""
+        """Restore one from a checkpoint: *saved* is its note, then its results."""
         late = cls(step, [], *saved[:-1])
         late._results = saved[-1]
         return late
@@ -41,14 +41,14 @@ class Lag:
         async for step, batch in steps(replica, lag=lag):
             lag.send_off(Late(step, [group.create_task(...)], loss))
             for late in lag.due(step):
-                ...                 # apply await late.results()
+                ...  # apply await late.results()
         for late in lag.rest():
             ...
 
-    A checkpoint waits for what is in flight and keeps it; *again* makes it a `Late` where a run resumes. Ranks that
-    lose one do not wait: they resume from the last step applied, without what is in flight. *lacking*: until then the
-    weights lack the batches of a step, as they lack late gradients; late means of weights they do not, which have each
-    batch at once. *apart*: how many results a rank may have applied before another; by default *depth*.
+    A checkpoint waits for the results in flight and keeps them; *again* turns each into a `Late` when the run resumes.
+    A group that loses a rank does not wait: it resumes from the last step whose result was applied. *lacking*: until
+    then the weights lack the batches of a step, as with late gradients; false for late means of weights, which have
+    them at once. *apart*: how many more results than another a rank may have applied; by default *depth*.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Lag:
             yield self._land(self._replica.steps)
 
     async def state(self, step: int) -> dict[str, Any]:
-        """Return what `Progress.checkpoint` is to know at the end of *step*; wait for results only if it keeps them."""
+        """Return the arguments for `Progress.checkpoint` at *step*; wait for results only if it keeps them."""
         landed, self._landed = self._landed, 0
         due = self._replica.is_due(step)
         kept = [[late.step, *late.note, await late.saved()] for late in self._in_flight] if due else []
