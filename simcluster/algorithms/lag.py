@@ -52,15 +52,9 @@ class Lag:
     """
 
     def __init__(
-        self,
-        replica: Replica,
-        depth: int,
-        *,
-        size: int = 1,
-        lacking: bool = True,
-        apart: int | None = None,
+        self, replica: Replica, depth: int, *, size: int = 1, lacking: bool = True, apart: int | None = None,
         again: Callable[..., Late] = Late.again,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._replica, self._depth, self._size, self._lacking = replica, depth, size, lacking
         self._apart = depth if apart is None else apart
         self._in_flight = deque(again(*saved) for saved in replica.restored(under_way=[]))

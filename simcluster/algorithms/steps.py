@@ -34,15 +34,9 @@ class rounds:
     """
 
     def __init__(
-        self,
-        replica: Replica,
-        size: int,
-        *,
-        keep: SimpleNamespace | None = None,
-        lag: Lag | None = None,
-        joined: bool = False,
-        **how: Any,
-    ) -> None:
+        self, replica: Replica, size: int, *, keep: SimpleNamespace | None = None, lag: Lag | None = None,
+        joined: bool = False, **how: Any,
+    ) -> None:  # fmt: skip
         self._replica, self._size, self._keep, self._lag, self._how = replica, size, keep, lag, how
         self._batches: Iterator[Batch] = replica.joined_batches() if joined else replica.batches()
         self._first = self._step = replica.done

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from itertools import chain
 
 from torch import Tensor
 
@@ -17,8 +17,9 @@ from simcluster.transport import FREE, Transport
 from simcluster.workloads import Batch, Replica
 
 Reducing = asyncio.Future[list[Tensor]]
+Complete = Callable[[int, list[Tensor]], None]
 Leave = Callable[[int, list[Tensor]], Reducing]
-"""(number of a bucket, its gradients in the order of its places) -> their mean over ranks, which is to come."""
+"""(number of a bucket, its gradients in the order of its places) -> their mean over ranks, still to come."""
 
 
 @dataclass
@@ -57,9 +58,9 @@ def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]
 
 def in_order(buckets: Sequence[Bucket], parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """Return *parts*, the tensors of each bucket, in the order of the replica's parameters."""
-    places = [place for bucket in buckets for place in bucket.places]
-    tensors = [tensor for part in parts for tensor in part]
-    return [tensor for _, tensor in sorted(zip(places, tensors, strict=True), key=itemgetter(0))]
+    places = chain.from_iterable(bucket.places for bucket in buckets)
+    found = dict(zip(places, chain.from_iterable(parts), strict=True))
+    return [found[place] for place in sorted(found)]
 
 
 async def mean_gradient(
@@ -87,11 +88,7 @@ async def mean_gradient(
 
 
 async def _in_buckets(
-    node: Transport,
-    replica: Replica,
-    batch: Batch,
-    buckets: Sequence[Bucket],
-    complete: Callable[[int, list[Tensor]], None],
+    node: Transport, replica: Replica, batch: Batch, buckets: Sequence[Bucket], complete: Complete
 ) -> float:
     if not buckets[0].layers:
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))

@@ -55,7 +55,7 @@ async def zero(
 
     async def update(late: Late) -> None:
         # Phase 4, step: the owner's part of the mean gradient, its part of the optimizer, its part of the weights.
-        step, (loss,), mean = late.step, late.note, [total.div_(n_d) for total in await late.results()]
+        (loss,), step, mean = late.note, late.step, [total.div_(n_d) for total in await late.results()]
         squares = await _squared_norm(node, owner, mean, stage, f"norm/{step}") if owner.clips else None
         await node.compute(owner.apply, mean, squares, cost=owner.apply_cost())
         held.give("gradients", sum(part.nbytes for part in mean))
@@ -65,8 +65,8 @@ async def zero(
         if whole:
             await weights.share(f"after {step}")
         if whole or node.rank:
-            lag_of_it = {"staleness": min(staleness, step - 1)} if staleness else {}
-            node.record(step=step, loss=loss, **lag_of_it, **(held.metrics() if step == replica.steps else {}))
+            stale = {"staleness": min(staleness, step - 1)} if staleness else {}
+            node.record(step=step, loss=loss, **stale, **(held.metrics() if step == replica.steps else {}))
 
     async with asyncio.TaskGroup() as group:
         sums = Sums(node, weights.units, reduce, stage, group, replica.steps - replica.done, held)

@@ -57,11 +57,10 @@ async def pipeline(
     mine = [plan.stage(chunk * p + i) for chunk in range(plan.chunks)]
 
     async with asyncio.TaskGroup() as sends:
-        handoff = _Handoff(node, sends)
         async for step, batch in steps(replica, joined=True, places=part.places):
             # Phases 1 and 2, forward and backward: the mean loss, and the gradients of this rank's parameters.
             sums = {place: torch.zeros_like(replica.parameters[place]) for place in part.places}
-            loss, stashed = await _flush(node, plan, mine, order, cut(batch, m), step, sums, handoff)
+            loss, stashed = await _flush(node, plan, mine, order, cut(batch, m), step, sums, sends)
 
             # Phase 3, tie: a parameter that several ranks use has the sum of their gradients.
             for place, ranks in plan.tied(i).items():
@@ -79,41 +78,25 @@ async def pipeline(
                 node.record(step=step, loss=loss, stashed=stashed)
 
 
-class _Handoff:
-    """The way from one stage to the next; stage s is chunk s // p of rank s % p."""
-
-    def __init__(self, node: Transport, sends: asyncio.TaskGroup) -> None:
-        self._node, self._sends = node, sends
-        self._kept: dict[str, Payload] = {}
-
-    def give(self, s: int, tag: str, content: Payload) -> None:
-        """Send *content* to stage *s* while this rank goes on with its work; keep it if the stage is this rank's."""
-        rank = s % self._node.size
-        if rank == self._node.rank:
-            self._kept[tag] = content
-        else:
-            self._sends.create_task(self._node.send(rank, tag, content))
-
-    async def take(self, s: int, tag: str) -> Payload:
-        """Wait for what stage *s* hands to this one."""
-        rank = s % self._node.size
-        return self._kept.pop(tag) if rank == self._node.rank else (await self._node.recv(rank, tag)).payload
-
-
 async def _flush(
-    node: Transport,
-    plan: Plan,
-    mine: list[tuple[Layer, LayerCost]],
-    order: list[Task],
-    micros: list[Batch],
-    step: int,
-    sums: dict[int, Tensor],
-    handoff: _Handoff,
-) -> tuple[float, int]:
+    node: Transport, plan: Plan, mine: list[tuple[Layer, LayerCost]], order: list[Task], micros: list[Batch], step: int,
+    sums: dict[int, Tensor], sends: asyncio.TaskGroup,
+) -> tuple[float, int]:  # fmt: skip
     """All micro-batches forth and back; adds to *sums*. Returns (the mean loss, the most that was ever stashed)."""
+    # Stage s is chunk s // p of rank s % p; what it hands to a stage of its own rank stays here.
     p, i, m = node.size, node.rank, len(micros)
+    kept: dict[str, Payload] = {}
     losses, stashed = [0.0] * m, 0
-    give, take = handoff.give, handoff.take
+
+    def hand(s: int, tag: str, content: Payload) -> None:
+        if s % p == i:
+            kept[tag] = content
+        else:
+            sends.create_task(node.send(s % p, tag, content))  # leaves while this rank goes on
+
+    async def take(s: int, tag: str) -> Payload:
+        return kept.pop(tag) if s % p == i else (await node.recv(s % p, tag)).payload
+
     for way, chunk, k in order:
         s, (layers, cost) = chunk * p + i, mine[chunk]
         if way == "forward":
@@ -123,7 +106,7 @@ async def _flush(
                 losses[k] = await node.compute(layers.loss, inputs, micros[k].targets, k, cost=cost.forward)
             else:
                 outputs = await node.compute(layers.forward, inputs, k, cost=cost.forward)
-                give(s + 1, f"activations/{step}/{s + 1}/{k}", pack(outputs))
+                hand(s + 1, f"activations/{step}/{s + 1}/{k}", pack(outputs))
             stashed = max(stashed, sum(layers.stashed for layers, _ in mine))
         else:
             # Phase 2: their gradient from the stage behind, and with it the loss; a micro-batch is 1/m of the batch.
@@ -135,7 +118,7 @@ async def _flush(
                 sums[place].add_(gradient)
             if s > 0:
                 handed = [] if below is None else [below]
-                give(s - 1, f"gradients/{step}/{s - 1}/{k}", pack(*handed, loss=losses[k]))
+                hand(s - 1, f"gradients/{step}/{s - 1}/{k}", pack(*handed, loss=losses[k]))
     return sum(losses) / m, stashed
 
 
