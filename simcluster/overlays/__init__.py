@@ -4,9 +4,9 @@ A name, a mapping, a file or a networkx graph (setting.py) becomes an `Overlay` 
 rank works out for itself.
 """
 
-from simcluster.overlays.consensus import everybodys_mean, squared_distance
-from simcluster.overlays.gossip import absentees, check_not_left_behind, mix, swap
+from simcluster.overlays.gossip import Swapped, mix, swap
 from simcluster.overlays.graph_file import from_graph
+from simcluster.overlays.neighbourhood import Neighbourhood
 from simcluster.overlays.overlay import Overlay, Round, spectral_gap
 from simcluster.overlays.setting import KINDS, overlay_of
 from simcluster.overlays.types import (
@@ -26,20 +26,18 @@ __all__ = [
     "AnyOverlay",
     "BalancedOverlay",
     "FixedOverlay",
+    "Neighbourhood",
     "Overlay",
     "Round",
     "StaticOverlay",
+    "Swapped",
     "World",
-    "absentees",
-    "check_not_left_behind",
-    "everybodys_mean",
     "from_graph",
     "mix",
     "moving",
     "overlay_for",
     "overlay_of",
     "spectral_gap",
-    "squared_distance",
     "swap",
     "unbalanced",
     "unfixed",

@@ -12,19 +12,22 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from simcluster.errors import ENDED, PeerLost
-from simcluster.hearing import heard
+from simcluster.errors import PeerLost
 from simcluster.payload import Message, Sendable
 from simcluster.transport import Transport
 
 
 @dataclass
 class Swapped:
-    """What came of a round: the *messages*, and the *losses* of those who sent none, or were not reached (*unsent*)."""
+    """The result of a round: *messages*, and the *losses* of ranks that sent none, or were not reached (*unsent*)."""
 
     messages: dict[int, Message] = field(default_factory=dict)
     losses: dict[int, PeerLost] = field(default_factory=dict)
     unsent: set[int] = field(default_factory=set)
+
+    def by_rank(self, me: int, mine: Sequence[Tensor]) -> dict[int, Sequence[Tensor]]:
+        """Return the tensors of the messages and *mine*, of rank *me*, in the order of ranks."""
+        return dict(sorted({me: mine, **{rank: message.tensors for rank, message in self.messages.items()}}.items()))
 
 
 async def swap(node: Transport, to: Collection[int], sources: Collection[int], tag: str, content: Sendable) -> Swapped:
@@ -57,28 +60,6 @@ async def swap(node: Transport, to: Collection[int], sources: Collection[int], t
         for peer in sources:
             receiving[peer] = group.create_task(receive(peer))
     return done
-
-
-async def absentees(node: Transport, neighbours: Collection[int]) -> dict[int, PeerLost]:
-    """Those *neighbours* that are not there, and why: where rounds are numbered, none is let in late.
-
-    Raises PeerLost if this rank came itself when they had ended.
-    """
-    absent = {rank: await heard(node, rank) for rank in neighbours if rank not in node.peers}
-    gone = {rank: lost for rank, lost in absent.items() if isinstance(lost, PeerLost)}
-    check_not_left_behind(gone, neighbours)
-    return gone
-
-
-def check_not_left_behind(gone: Mapping[int, PeerLost], neighbours: Collection[int]) -> None:
-    """Raise PeerLost if all *neighbours* are *gone* and one of them ended its rounds without this rank's.
-
-    Only a rank that came late, or again, is not waited for. One that lost all its neighbours trains alone.
-    """
-    if gone.keys() >= set(neighbours):
-        for lost in gone.values():
-            if lost.reason == ENDED:
-                raise lost
 
 
 def mix(weights: Mapping[int, float], tensors: Mapping[int, Sequence[Tensor]]) -> list[Tensor]:

@@ -234,7 +234,7 @@ RANKS_AND_DATA = [
     Mutant(
         "27", "the world is who is there at this poll: nodes hold different maps", ALGORITHMS + "gossip/d_psgd.py",
         "        async with asyncio.TaskGroup() as group:\n            # Phase 1",
-        "        graph = overlay_for(overlay, len(node.peers) + 1, node.rng.seed, unbalanced)\n"
+        "        neighbours.graph = overlay_for(overlay, len(node.peers) + 1, node.rng.seed, unbalanced)\n"
         "        async with asyncio.TaskGroup() as group:\n            # Phase 1",
         "d_psgd", "messages", nodes=(7,),
     ),

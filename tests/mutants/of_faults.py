@@ -184,9 +184,9 @@ AMONG_NEIGHBOURS = [
     plant(
         22,
         "the weight of a lost neighbour is dropped: weights sum to less than 1",
-        "simcluster/algorithms/gossip/d_psgd.py",
-        "return mix(graph.weights(me, number, absent), models)",
-        "return mix({rank: w for rank, w in graph.weights(me, number).items() if rank in models}, models)",
+        "simcluster/overlays/neighbourhood.py",
+        "        return self.graph.weights(me, number, absent)\n",
+        "        return {rank: w for rank, w in self.graph.weights(me, number).items() if rank not in absent}\n",
         algorithms=("d_psgd",),
         kinds=LOSSES,
         needs=("slope",),
@@ -373,7 +373,7 @@ ONCE_THERE = [
     plant(
         49,
         "a rank without a neighbour fails the run",
-        "simcluster/overlays/gossip.py",
+        "simcluster/overlays/neighbourhood.py",
         "            if lost.reason == ENDED:\n                raise lost",
         "            raise lost",
         algorithms=(*ROUNDS, "ad_psgd"),

@@ -14,6 +14,6 @@ async def plain_gossip(node: Transport, replica: Replica, *, overlay: AnyOverlay
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
         came = await swap(node, graph.receivers(me), graph.senders(me), f"mix/{step}", pack(*replica.parameters))
-        models = {me: replica.parameters, **{rank: message.tensors for rank, message in came.messages.items()}}
+        models = came.by_rank(me, replica.parameters)
         replica.load(mix(dict.fromkeys(models, 1 / len(models)), models))
         node.record(step=step, loss=loss)

@@ -16,17 +16,9 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.gossip.facts import choco_sgd_copies
+from simcluster.algorithms.steps import resumable, steps
 from simcluster.compression import Codec, Compression, Compressor, compressor
-from simcluster.overlays import (
-    FixedOverlay,
-    absentees,
-    check_not_left_behind,
-    everybodys_mean,
-    overlay_for,
-    squared_distance,
-    swap,
-    unfixed,
-)
+from simcluster.overlays import FixedOverlay, Neighbourhood, overlay_for, unfixed
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -56,47 +48,33 @@ async def choco_sgd(
     graph, me = overlay_for(overlay, node.size, node.rng.seed, unfixed), node.rank
     codec = Codec(_without_feedback(compressor(compression)), node.rng, "difference", replica.parameters)
     copies = {rank: replica.snapshot() for rank in (me, *graph.senders(me))}  # x^
-    copies, codec = replica.restored(copies=copies, codec=codec)
-    gone = await absentees(node, graph.neighbours(me))
+    state = resumable(replica, copies=copies, codec=codec)
+    neighbours = await Neighbourhood.meet(node, graph, bears_losses=graph.symmetric)
 
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    async for step, batch in steps(replica, keep=state):
         # Phase 1, compute and step.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
 
-        # Phase 2, send what has become of x since its copies, small.
-        difference = [mine - copy for mine, copy in zip(replica.parameters, copies[me], strict=True)]
-        q = await codec.compress(node, difference)
-        to = [rank for rank in graph.receivers(me) if rank not in gone]
-        sources = [rank for rank in graph.senders(me) if rank not in gone]
-        came = await swap(node, to, sources, f"difference/{step}", pack(*q))
-        gone |= came.losses
-        if gone and not graph.symmetric:
-            raise next(reversed(gone.values()))
-        check_not_left_behind(gone, graph.neighbours(me))
+        # Phase 2, send the difference of x from its copies, small.
+        difference = [mine - copy for mine, copy in zip(replica.parameters, state.copies[me], strict=True)]
+        q = await state.codec.compress(node, difference)
+        came = await neighbours.swap(step, "difference", pack(*q))
 
         # Phase 3, all copies of a rank move on alike, its own too.
-        for rank, parts in sorted(
-            {me: q, **{rank: message.tensors for rank, message in came.messages.items()}}.items()
-        ):
-            moved = await codec.restore(node, parts)
-            copies[rank] = [copy + part for copy, part in zip(copies[rank], moved, strict=True)]
+        for rank, parts in came.by_rank(me, q).items():
+            moved = await state.codec.restore(node, parts)
+            state.copies[rank] = [copy + part for copy, part in zip(state.copies[rank], moved, strict=True)]
 
         # Phase 4, average copies.
-        replica.load(_averaged(replica.parameters, copies, me, graph.weights(me, 0, gone), gamma))
+        w = graph.weights(me, lost=neighbours.gone)
+        replica.load(_averaged(replica.parameters, state.copies, me, w, gamma))
 
         # Phase 5, look: how far this rank is from the mean of all.
-        consensus = {}
-        if consensus_every and step % consensus_every == 0:
-            mean = await everybodys_mean(node, replica.parameters, f"consensus/{step}", gone)
-            consensus = {"consensus": squared_distance(replica.parameters, mean)}
-        node.record(step=step, loss=loss, **consensus)
-        await replica.checkpoint(step, copies=copies, codec=codec)
+        node.record(step=step, loss=loss, **await neighbours.consensus(step, consensus_every, replica))
 
     if output == "mean":
-        mean = await everybodys_mean(node, replica.parameters, "output", gone)
-        node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean))
-        replica.load(mean)
+        await neighbours.end_with_mean(replica)
 
 
 def _averaged(

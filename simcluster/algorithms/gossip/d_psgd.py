@@ -8,28 +8,14 @@ gap.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import NonNegativeInt
-from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.gossip.facts import d_psgd_copies
-from simcluster.errors import PeerLost
-from simcluster.overlays import (
-    BalancedOverlay,
-    Overlay,
-    absentees,
-    check_not_left_behind,
-    everybodys_mean,
-    mix,
-    overlay_for,
-    squared_distance,
-    swap,
-    unbalanced,
-)
-from simcluster.payload import pack
+from simcluster.algorithms.steps import steps
+from simcluster.overlays import BalancedOverlay, Neighbourhood, overlay_for, unbalanced
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -57,49 +43,25 @@ async def d_psgd(
     needed.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
-    gone = await absentees(node, graph.neighbours(node.rank))
+    neighbours = await Neighbourhood.meet(node, graph, bears_losses=graph.symmetric)
 
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    async for step, batch in steps(replica):
         async with asyncio.TaskGroup() as group:
             # Phase 1, mix, while the gradient is computed: the neighbours' weights as they are before the step.
             if order == "mix_then_step":
-                mixing = group.create_task(_mix(node, graph, step, replica.parameters, gone))
+                mixing = group.create_task(neighbours.mix(step, replica.parameters))
             # Phase 2, compute: the gradient at this rank's own weights.
             loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
-        # Phase 3, step; and mix what it has made, if that is the order.
+        # Phase 3, step; and mix the result, if that is the order.
         if order == "mix_then_step":
             replica.load(mixing.result())
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
         if order == "step_then_mix":
-            replica.load(await _mix(node, graph, step, replica.parameters, gone))
+            replica.load(await neighbours.mix(step, replica.parameters))
 
         # Phase 4, look: how far this rank is from the mean of all.
-        consensus = {}
-        if consensus_every and step % consensus_every == 0:
-            mean = await everybodys_mean(node, replica.parameters, f"consensus/{step}", gone)
-            consensus = {"consensus": squared_distance(replica.parameters, mean)}
-        node.record(step=step, loss=loss, **consensus)
-        await replica.checkpoint(step)
+        node.record(step=step, loss=loss, **await neighbours.consensus(step, consensus_every, replica))
 
     if output == "mean":
-        mean = await everybodys_mean(node, replica.parameters, "output", gone)
-        node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean))
-        replica.load(mean)
-
-
-async def _mix(
-    node: Transport, graph: Overlay, step: int, x: Sequence[Tensor], gone: dict[int, PeerLost]
-) -> list[Tensor]:
-    """sum_j W_ij x_j over this rank and those neighbours that are not *gone*, who are noted there."""
-    me, number = node.rank, step - 1
-    to = [rank for rank in graph.receivers(me, number) if rank not in gone]
-    sources = [rank for rank in graph.senders(me, number) if rank not in gone]
-    came = await swap(node, to, sources, f"weights/{step}", pack(*x))
-    gone |= came.losses
-    if gone and not graph.symmetric:
-        raise next(reversed(gone.values()))
-    check_not_left_behind(gone, graph.neighbours(me))
-    absent = [rank for rank in graph.senders(me, number) if rank not in came.messages]
-    models = {me: x, **{rank: message.tensors for rank, message in came.messages.items()}}
-    return mix(graph.weights(me, number, absent), models)
+        await neighbours.end_with_mean(replica)

@@ -21,19 +21,8 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.gossip.facts import SUMS_STAY, gradient_tracking_copies
-from simcluster.errors import PeerLost
-from simcluster.overlays import (
-    BalancedOverlay,
-    Overlay,
-    absentees,
-    check_not_left_behind,
-    everybodys_mean,
-    mix,
-    overlay_for,
-    squared_distance,
-    swap,
-    unbalanced,
-)
+from simcluster.algorithms.steps import resumable, steps
+from simcluster.overlays import BalancedOverlay, Neighbourhood, mix, overlay_for, unbalanced
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -57,67 +46,49 @@ async def gradient_tracking(
     without a neighbour alone. PeerLost is raised on other overlays, and where the mean of all is needed.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
-    y = [torch.zeros_like(parameter) for parameter in replica.parameters]
-    y, old, flows = replica.restored(y=y, old=y, flows={})  # the gradient before the first is 0, and so is its estimate
-    gone = await absentees(node, graph.neighbours(node.rank))
+    zero = [torch.zeros_like(parameter) for parameter in replica.parameters]
+    state = resumable(replica, y=zero, old=zero, flows={})  # the gradient before the first is 0, and so is its estimate
+    neighbours = await Neighbourhood.meet(node, graph, bears_losses=graph.symmetric and not graph.changing)
 
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    async for step, batch in steps(replica, keep=state):
         async with asyncio.TaskGroup() as group:
             # Phase 1, mix weights and estimates, while the gradient is computed.
-            mixing = group.create_task(_mix(node, graph, step, replica.parameters, y, flows, gone))
+            mixing = group.create_task(_mix(neighbours, step, replica.parameters, state.y, state.flows))
             # Phase 2, compute: the gradient at this rank's own weights.
             loss, new = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
-        # Phase 3, track: what has changed in this rank's gradient goes into its estimate.
+        # Phase 3, track: the change of this rank's gradient goes into its estimate.
         x, y = mixing.result()
-        y = [estimate + (now - before) for estimate, now, before in zip(y, new, old, strict=True)]
-        old = new
+        state.y = [estimate + (now - before) for estimate, now, before in zip(y, new, state.old, strict=True)]
+        state.old = new
 
         # Phase 4, step: along the estimate.
         replica.load(x)
-        await node.compute(replica.apply, y, cost=replica.apply_cost())
+        await node.compute(replica.apply, state.y, cost=replica.apply_cost())
 
         # Phase 5, look: how far this rank is from the mean of all.
-        consensus = {}
-        if consensus_every and step % consensus_every == 0:
-            mean = await everybodys_mean(node, replica.parameters, f"consensus/{step}", gone)
-            consensus = {"consensus": squared_distance(replica.parameters, mean)}
-        node.record(step=step, loss=loss, **consensus)
-        await replica.checkpoint(step, y=y, old=old, flows=flows)
+        node.record(step=step, loss=loss, **await neighbours.consensus(step, consensus_every, replica))
 
     if output == "mean":
-        mean = await everybodys_mean(node, replica.parameters, "output", gone)
-        node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean))
-        replica.load(mean)
+        await neighbours.end_with_mean(replica)
 
 
 async def _mix(
-    node: Transport, graph: Overlay, step: int, x: Sequence[Tensor], y: Sequence[Tensor],
-    flows: dict[int, list[Tensor]], gone: dict[int, PeerLost],
-) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
-    """(sum_j W_ij x_j, sum_j W_ij y_j) over this rank and those neighbours that are not *gone*, who are noted there.
+    neighbours: Neighbourhood, step: int, x: Sequence[Tensor], y: Sequence[Tensor], flows: dict[int, list[Tensor]]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return (sum_j W_ij x_j, sum_j W_ij y_j) over this rank and its neighbours.
 
-    *flows*: what has come into y from each of them; of who is lost now it is taken out again.
+    *flows*: the sum of all that has flowed into y from each of them; that of a lost one is taken out again.
     """
-    me, number = node.rank, step - 1
-    to = [rank for rank in graph.receivers(me, number) if rank not in gone]
-    sources = [rank for rank in graph.senders(me, number) if rank not in gone]
-    came = await swap(node, to, sources, f"weights/{step}", pack(*x, *y))
-    gone |= came.losses
-    if gone and (not graph.symmetric or graph.changing):
-        raise next(reversed(gone.values()))
-    check_not_left_behind(gone, graph.neighbours(me))
-    absent = [rank for rank in graph.senders(me, number) if rank not in came.messages]
-    weights = graph.weights(me, number, absent)
-    models: dict[int, Sequence[Tensor]] = {me: [*x, *y]}
-    models |= {rank: message.tensors for rank, message in came.messages.items()}
-    mixed = mix(weights, models)
-    if graph.symmetric and not graph.changing:
-        for rank, message in came.messages.items():
-            flow = flows.setdefault(rank, [torch.zeros_like(tensor) for tensor in y])
-            for into, theirs, mine in zip(flow, message.tensors[len(x) :], y, strict=True):
-                into.add_(theirs - mine, alpha=weights[rank])
+    came = await neighbours.swap(step, "weights", pack(*x, *y))
+    weights = neighbours.weights(step, came)
+    mixed = mix(weights, came.by_rank(neighbours.node.rank, [*x, *y]))
+    x, y_mixed = mixed[: len(x)], mixed[len(x) :]
+    for rank, message in came.messages.items() if neighbours.bears_losses else ():
+        flow = flows.setdefault(rank, [torch.zeros_like(tensor) for tensor in y])
+        for into, theirs, mine in zip(flow, message.tensors[len(x) :], y, strict=True):
+            into.add_(theirs - mine, alpha=weights[rank])
     for rank in came.losses:
-        for into, part in zip(mixed[len(x) :], flows.pop(rank, ()), strict=False):
+        for into, part in zip(y_mixed, flows.pop(rank, ()), strict=False):
             into.sub_(part)
-    return mixed[: len(x)], mixed[len(x) :]
+    return x, y_mixed

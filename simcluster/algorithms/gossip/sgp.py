@@ -13,16 +13,8 @@ from pydantic import NonNegativeInt
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.gossip.facts import SUMS_STAY, sgp_copies
-from simcluster.overlays import (
-    AnyOverlay,
-    absentees,
-    check_not_left_behind,
-    everybodys_mean,
-    mix,
-    overlay_for,
-    squared_distance,
-    swap,
-)
+from simcluster.algorithms.steps import resumable, steps
+from simcluster.overlays import AnyOverlay, Neighbourhood, mix, overlay_for
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -47,47 +39,31 @@ async def sgp(
     needed.
     """
     graph, me = overlay_for(overlay, node.size, node.rng.seed), node.rank
-    x, w = replica.restored(x=replica.snapshot(), w=1.0)  # the replica itself holds z
-    gone = await absentees(node, graph.neighbours(me))
-    out, into = graph.ever(me)
+    state = resumable(replica, x=replica.snapshot(), w=1.0)  # the replica itself holds z
+    neighbours = await Neighbourhood.meet(node, graph)
 
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    async for step, batch in steps(replica, keep=state):
         # Phase 1, compute: the gradient at z.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
         # Phase 2, step: of x.
-        replica.load(x)
+        replica.load(state.x)
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
 
-        # Phase 3, push: shares of x and w; what cannot be given away is kept.
-        to = [rank for rank in graph.receivers(me, step - 1) if rank not in gone]
-        sources = [rank for rank in graph.senders(me, step - 1) if rank not in gone]
-        p = graph.share(me, step - 1, gone)
-        x_share, w_share = [p * tensor for tensor in replica.parameters], p * w
-        came = await swap(node, to, sources, f"push/{step}", pack(*x_share, w=w_share))
-        gone |= came.losses
-        if gone and gone.keys() >= into:
-            gone |= await absentees(node, (out | into) - gone.keys())
-            check_not_left_behind(gone, out | into)
-            if not gone.keys() >= out:
-                raise next(reversed(gone.values()))
+        # Phase 3, push: shares of x and w; those that cannot be given away are kept.
+        p = graph.share(me, step - 1, neighbours.gone)
+        x, w = [p * tensor for tensor in replica.parameters], p * state.w
+        came = await neighbours.swap(step, "push", pack(*x, w=w))
 
-        # Phase 4, sum, by rank, and correct for what w says.
-        kept = 1 + len(came.unsent)
-        taken = {me: float(kept), **dict.fromkeys(came.messages, 1.0)}
-        x = mix(taken, {me: x_share, **{rank: message.tensors for rank, message in came.messages.items()}})
-        w = sum(taken[rank] * (w_share if rank == me else came.messages[rank]["w"]) for rank in sorted(taken))
-        replica.load([tensor / w for tensor in x])
+        # Phase 4, sum, by rank, and correct by w.
+        taken = {me: 1.0 + len(came.unsent), **dict.fromkeys(came.messages, 1.0)}
+        state.x = mix(taken, came.by_rank(me, x))
+        state.w = sum(taken[rank] * (w if rank == me else came.messages[rank]["w"]) for rank in sorted(taken))
+        replica.load([tensor / state.w for tensor in state.x])
 
-        # Phase 5, look: how far this rank is from the mean of all.
-        look = {}
-        if consensus_every and step % consensus_every == 0:
-            mean = await everybodys_mean(node, x, f"consensus/{step}", gone)
-            look = {"consensus": squared_distance(replica.parameters, mean)}
-        node.record(step=step, loss=loss, push_weight=w, **look)
-        await replica.checkpoint(step, x=x, w=w)
+        # Phase 5, look: how far this rank's z is from the mean of all x.
+        look = await neighbours.consensus(step, consensus_every, replica, state.x)
+        node.record(step=step, loss=loss, push_weight=state.w, **look)
 
     if output == "mean":
-        mean = await everybodys_mean(node, x, "output", gone)
-        node.record(step=replica.steps, consensus=squared_distance(replica.parameters, mean))
-        replica.load(mean)
+        await neighbours.end_with_mean(replica, state.x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from simcluster.algorithms.gradient import Gradient
@@ -134,30 +134,4 @@ class Rounds(Listener):
             (self._training.discard if push["last"] else self._training.add)(push.source)
             (self._through.add if push["last"] else self._through.discard)(push.source)
             return push
-        return None
-
-
-class Requests(Listener):
-    """Receives *partners*' requests for an average, until each has ended, or is lost and not back in time."""
-
-    def __init__(self, node: Transport, partners: Sequence[int]) -> None:
-        self._partners, self._to_end, self._ended = partners, set(partners), set[int]()
-        super().__init__(node, self._may_come, tag="average")
-
-    def _may_come(self) -> bool:
-        there = self._node.peers
-        return bool(self._to_end) or any(rank in there and rank not in self._ended for rank in self._partners)
-
-    async def next_request(self, gone: dict[int, PeerLost]) -> Message | None:
-        """The next request, in order of arrival; None when no more can come. *gone* takes the losses."""
-        while (request := await self.next()) is not None:
-            if isinstance(request, PeerLost):
-                gone[request.rank] = request
-                self._to_end.intersection_update(self._node.peers)
-            elif request.tensors:
-                self._to_end.add(request.source)  # also one that was lost and has come back
-                return request
-            else:
-                self._to_end.discard(request.source)
-                self._ended.add(request.source)
         return None

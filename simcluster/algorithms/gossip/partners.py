@@ -1,0 +1,75 @@
+"""The two sides of pairwise averaging: those that ask a random partner, and those that answer all of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from simcluster.algorithms.parameter_server.serving import Listener
+from simcluster.errors import PeerLost
+from simcluster.overlays import Neighbourhood, Overlay
+from simcluster.payload import Message, pack
+from simcluster.transport import Transport
+
+
+class Partners(Neighbourhood):
+    """The neighbours of the other side: this rank *asks* them for averages, or answers them. A lost one may rejoin."""
+
+    def __init__(self, node: Transport, graph: Overlay) -> None:
+        super().__init__(node, graph)
+        self.asks = node.rank in graph.asking
+        self.ranks = [rank for rank in graph.neighbours(node.rank) if (rank in graph.asking) != self.asks]
+        self._heard: set[int] = set()
+
+    async def ask(self, x: Sequence[Tensor]) -> list[Tensor] | None:
+        """Return the mean of *x* and the weights of a random partner that lives; None if none does.
+
+        A lost rank is asked once more, and this raises its loss; only then is one that rejoins dealt with.
+        """
+        node = self.node
+        while living := [rank for rank in self.ranks if rank in node.peers or rank not in self._heard]:
+            partner = living[int(node.rng.numpy.integers(len(living)))]
+            try:
+                await node.send(partner, "average", pack(*x))
+                mean = list((await node.recv(partner, "mean")).tensors)
+                self._heard.discard(partner)
+                return mean
+            except PeerLost as lost:
+                self.gone[partner] = lost
+                self._heard.add(partner)
+        self._check_not_left_behind(self.ranks)
+        return None
+
+    async def send(self, to: int, tag: str, x: Sequence[Tensor] = ()) -> None:
+        """Send *x*, or word that no request follows. A loss is counted where its requests are received."""
+        try:
+            await self.node.send(to, tag, pack(*x))
+        except PeerLost:
+            return
+
+
+class Requests(Listener):
+    """The requests of *partners*, until each has ended, or is lost and not back in time."""
+
+    def __init__(self, partners: Partners) -> None:
+        self._partners, self._to_end, self._ended = partners, set(partners.ranks), set[int]()
+        super().__init__(partners.node, self._may_come, tag="average")
+
+    def _may_come(self) -> bool:
+        there = self._node.peers
+        return bool(self._to_end) or any(rank in there and rank not in self._ended for rank in self._partners.ranks)
+
+    async def next_request(self) -> Message | None:
+        """Return the next request, in order of arrival; None when no more can come."""
+        while (request := await self.next()) is not None:
+            if isinstance(request, PeerLost):
+                self._partners.gone[request.rank] = request
+                self._to_end.intersection_update(self._node.peers)
+            elif request.tensors:
+                self._to_end.add(request.source)  # also one that was lost and has rejoined
+                return request
+            else:
+                self._to_end.discard(request.source)
+                self._ended.add(request.source)
+        return None

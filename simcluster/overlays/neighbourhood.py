@@ -1,0 +1,122 @@
+"""A rank's neighbours, round after round: which of them are gone, and the verbs of gossip.
+
+Gossip has two models that must not be confused: a rank's own, which the run evaluates while it trains, and the mean of
+all, which the papers' theorems are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from torch import Tensor
+
+from simcluster.collectives import flatten, ring_all_reduce, unflatten
+from simcluster.errors import ENDED, PeerLost
+from simcluster.hearing import heard
+from simcluster.overlays.gossip import Swapped, mix, swap
+from simcluster.overlays.overlay import Overlay
+from simcluster.payload import Sendable, pack
+from simcluster.transport import Transport
+from simcluster.unknown_number import UNKNOWN
+from simcluster.workloads import Replica
+
+
+class Neighbourhood:
+    """The neighbours of *node* on *graph*, and of them the *gone*: in rounds none is let in again, or late.
+
+    *bears_losses*: whether the others continue without a lost one, and without any neighbour alone. If not, a round
+    raises the PeerLost.
+    """
+
+    def __init__(self, node: Transport, graph: Overlay, *, bears_losses: bool = True) -> None:
+        self.node, self.graph, self.bears_losses = node, graph, bears_losses
+        self.gone: dict[int, PeerLost] = {}
+        self._out, self._into = graph.ever(node.rank)
+
+    @classmethod
+    async def meet(cls, node: Transport, graph: Overlay, *, bears_losses: bool = True) -> Neighbourhood:
+        """Return the neighbours, with those that are absent already. Raise PeerLost if this rank came after the end."""
+        found = cls(node, graph, bears_losses=bears_losses)
+        await found._note_absent(graph.neighbours(node.rank))
+        return found
+
+    async def swap(self, step: int, tag: str, content: Sendable) -> Swapped:
+        """Send *content* to all that this rank sends to in the round of *step*, and receive from all that send to it.
+
+        Raise PeerLost if losses cannot be borne, or leave a rank that could only send.
+        """
+        me, number = self.node.rank, step - 1
+        to = [rank for rank in self.graph.receivers(me, number) if rank not in self.gone]
+        sources = [rank for rank in self.graph.senders(me, number) if rank not in self.gone]
+        came = await swap(self.node, to, sources, f"{tag}/{step}", content)
+        self.gone |= came.losses
+        if self.gone and not self.bears_losses:
+            raise self._last_loss
+        if self.gone and self.gone.keys() >= self._into:
+            everyone = self._out | self._into
+            await self._note_absent(everyone - self.gone.keys())
+            self._check_not_left_behind(everyone)
+            if not self.gone.keys() >= self._out:
+                raise self._last_loss
+        return came
+
+    def weights(self, step: int, came: Swapped) -> dict[int, float]:
+        """Return this rank's row of W for what *came* at *step*: the weight of an absent neighbour is its own."""
+        me, number = self.node.rank, step - 1
+        absent = [rank for rank in self.graph.senders(me, number) if rank not in came.messages]
+        return self.graph.weights(me, number, absent)
+
+    async def mix(self, step: int, x: Sequence[Tensor]) -> list[Tensor]:
+        """Swap *x* and return sum_j W_ij x_j over this rank and its neighbours."""
+        came = await self.swap(step, "weights", pack(*x))
+        return mix(self.weights(step, came), came.by_rank(self.node.rank, x))
+
+    async def consensus(
+        self, step: int, every: int, replica: Replica, x: Sequence[Tensor] | None = None
+    ) -> dict[str, float]:
+        """At each *every*-th step, never if 0, return how far *replica* is from the mean of all ranks' *x*, to record.
+
+        *x* is by default the weights of the replicas.
+        """
+        if not every or step % every:
+            return {}
+        mean = await self._mean_of_all(replica.parameters if x is None else x, f"consensus/{step}")
+        return {"consensus": _squared_distance(replica.parameters, mean)}
+
+    async def end_with_mean(self, replica: Replica, x: Sequence[Tensor] | None = None) -> None:
+        """Record how far *replica* is from the mean of all ranks' *x*, and load that."""
+        mean = await self._mean_of_all(replica.parameters if x is None else x, "output")
+        self.node.record(step=replica.steps, consensus=_squared_distance(replica.parameters, mean))
+        replica.load(mean)
+
+    async def _mean_of_all(self, x: Sequence[Tensor], tag: str) -> list[Tensor]:
+        """Return the same bits on every rank. If any rank is gone, there is no such mean: raise the first loss."""
+        for lost in self.gone.values():
+            raise lost
+        return unflatten(await ring_all_reduce(self.node, flatten(x), tag) / self.node.size, x)
+
+    @property
+    def _last_loss(self) -> PeerLost:
+        return next(reversed(self.gone.values()))
+
+    async def _note_absent(self, ranks: Collection[int]) -> None:
+        absent = {rank: await heard(self.node, rank) for rank in ranks if rank not in self.node.peers}
+        self.gone |= {rank: lost for rank, lost in absent.items() if isinstance(lost, PeerLost)}
+        self._check_not_left_behind(ranks)
+
+    def _check_not_left_behind(self, ranks: Collection[int]) -> None:
+        """Raise PeerLost if all *ranks* are gone and one of them ended its rounds without this rank's.
+
+        Only a rank that came late, or again, is not waited for. One that lost all its neighbours trains alone.
+        """
+        losses = [lost for rank, lost in self.gone.items() if rank in ranks]
+        for lost in losses if len(losses) == len(ranks) else ():
+            if lost.reason == ENDED:
+                raise lost
+
+
+def _squared_distance(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
+    """Return |a - b|^2, unknown where nothing is computed."""
+    if any(tensor.is_meta for tensor in a):
+        return UNKNOWN
+    return sum(float((mine - other).square().sum()) for mine, other in zip(a, b, strict=True))
