@@ -1,4 +1,4 @@
-"""Which of all the things that went wrong is a run's error, and who was lost on the way."""
+"""Which of all the things that went wrong is a run's error, and which nodes were lost on the way."""
 
 from __future__ import annotations
 
@@ -8,38 +8,48 @@ from dataclasses import dataclass, field
 from simcluster.errors import ABSENT, NobodyLeft, NodeFailed, PeerLost, RunError
 from simcluster.experiment.attribution import Report, excuse, excuses
 from simcluster.fault_plans.kinds import NEVER_JOINED, too_late
-from simcluster_backends.sockets.wire.messages import LEFT, Failure
+from simcluster_backends.common.failure import LEFT, Failure
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """An error that may be the run's. *ended_well* counts the nodes that had when it was reported."""
+
+    error: RunError
+    report: Report
+    ended_well: int
 
 
 @dataclass
 class Verdict:
-    """Collects what goes wrong, in the order in which the launcher learns of it; `error` says what the run
-    died of.
+    """Collects what goes wrong; `error` says what the run died of, `lost` which nodes it lost.
 
-    Survivors of a dead node fail with PeerLost, and survivors of those too. Their reports may come before the
-    death itself is known here, so the error is found at the end: a death that nobody planned or a failure of
-    its own, the first of them; else the planned death or cut that a survivor could not do without; else the first
-    report there is. *planned* has the ranks that the fault plan kills, *cut_off* says of two ranks that it has cut them
-    off from each other. Which reports are no failure is the rule of simcluster.experiment.attribution. A node that left
-    as it was told to is no failure; one that comes back is no longer lost.
+    *in_order*: things are reported in the order in which they happen, as only a simulator can, and the first is the
+    cause. On real nodes the reports of a dead node's survivors, and of theirs, may come before the death itself is
+    known. So the error is a death that no plan has, or a failure of a node's own code, the first of them; else the
+    planned death or cut that a survivor could not do without; else the first report there is.
+
+    *planned* has the ranks that the fault plan kills, *cut_off* says of two ranks that it has cut them off from each
+    other. Which reports are no failure is the rule of simcluster.experiment.attribution. A node that left as it was
+    told to is no failure; one that comes back is no longer lost.
     """
 
     names: list[str]
     planned: Container[int] = ()
     cut_off: Callable[[int, int], bool] = lambda a, b: False
-    own: Exception | None = None  # the launcher's: a start that failed, a limit that was reached
-    has_failed: bool = False  # some node has, and nobody planned it
+    in_order: bool = False
+    own: RunError | None = None  # of the process that judges: a start that failed, a limit that was reached
+    has_failed: bool = False  # some node has, against the plan
     _deaths: dict[int, str] = field(default_factory=dict)
-    _causes: list[RunError] = field(default_factory=list)
-    _reports: dict[int, tuple[Report, int]] = field(default_factory=dict)  # and how many had ended well before
+    _causes: list[_Cause] = field(default_factory=list)
     _ended_well: int = 0
-    _left: bool = False  # somebody has
-    _before: dict[int, tuple[str, PeerLost | None]] = field(default_factory=dict)  # who came back: why it was lost
+    _left: bool = False  # some node has
+    _before: dict[int, tuple[str, _Cause | None]] = field(default_factory=dict)  # by rank: why one that came was lost
 
     def died(self, rank: int, reason: str) -> None:
         self._deaths.setdefault(rank, reason)
         if rank not in self.planned:
-            self._causes.append(PeerLost(rank, self.names[rank], reason))
+            self._add(rank, PeerLost(rank, self.names[rank], reason))
 
     def ended_well(self) -> None:
         """Some node has."""
@@ -51,12 +61,14 @@ class Verdict:
 
     def came(self, rank: int, reason: str) -> None:
         """*rank*, which was not there for *reason*, has come."""
-        cause = next((cause for cause in self._causes if isinstance(cause, PeerLost) and cause.rank == rank), None)
-        if cause is not None:
-            self._causes.remove(cause)
+        death = next((cause for cause in self._causes if _is_death(cause) and cause.report.rank == rank), None)
+        self._causes = [
+            cause
+            for cause in self._causes
+            if cause is not death and (cause.report.lost is None or cause.report.rank != rank)
+        ]
         self._deaths.pop(rank, None)
-        self._reports.pop(rank, None)
-        self._before[rank] = reason, cause
+        self._before[rank] = reason, death
 
     def never_came(self, rank: int, reason: str, *, planned: bool) -> None:
         """The run has ended without *rank*, which was not there for *reason*; *planned*: but was to come."""
@@ -67,67 +79,91 @@ class Verdict:
 
     def failed(self, rank: int, failure: Failure) -> None:
         if failure.kind == LEFT:
-            self._deaths[rank], self._left = failure.text, True
-            return
-        if failure.kind == "peer_lost":
-            self._misses(rank, PeerLost(failure.rank, self._name(failure.rank), failure.text))
-            return
-        self.has_failed = True
-        if failure.kind == "start":
-            self._causes.append(RunError(f"rank {rank} ({self.names[rank]}) could not start: {failure.text}"))
+            self.left(rank, failure.text)
+        elif failure.kind == "peer_lost":
+            self.raised(rank, PeerLost(failure.rank, self._name(failure.rank), failure.text))
+        elif failure.kind == "start":
+            self.raised(rank, RunError(f"rank {rank} ({self.names[rank]}) could not start: {failure.text}"))
         elif failure.kind == "failed":
-            self._causes.append(NodeFailed(rank, self.names[rank], failure.details or failure.text))
+            self.raised(rank, NodeFailed(rank, self.names[rank], failure.details or failure.text))
+        else:
+            self.has_failed = True  # it was stopped, which is no cause
 
-    def _misses(self, rank: int, lost: PeerLost) -> None:
-        """*rank* could not go on without a peer."""
-        absence, cause = self._before.get(rank, (None, None))
-        report = Report(rank, lost, self.cut_off(rank, lost.rank), absence)
-        self._reports[rank] = report, self._ended_well
+    def left(self, rank: int, reason: str) -> None:
+        """*rank* has left, as it was told to."""
+        self._deaths[rank], self._left = reason, True
+
+    def raised(self, rank: int, error: RunError) -> None:
+        """*rank* could not go on: it misses a peer, or its own code raised."""
+        if not isinstance(error, PeerLost):
+            self.has_failed = True
+            self._add(rank, error)
+            return
+        absence, death = self._before.get(rank, (None, None))
+        report = Report(rank, error, self.cut_off(rank, error.rank), absence)
+        self._causes.append(_Cause(error, report, self._ended_well))
         if excuse(report) is None:
             self.has_failed = True
-        elif cause is not None:
-            self._causes.append(cause)  # a death that was not planned, and that was not made good
-
-    def _judged(self) -> tuple[list[Report], dict[int, str]]:
-        """(all reports, why those that are no failure are lost)."""
-        reports = [report._replace(others_ended=well == self._ended_well) for report, well in self._reports.values()]
-        return reports, excuses(reports, anybody_well=self.anybody_well)
+        elif death is not None:
+            self._causes.append(death)  # it was not planned, and not made good
 
     @property
     def is_lost(self) -> bool:
-        """Whether something has gone wrong that nobody planned."""
-        return self.has_failed or bool(self._causes)
+        """Whether something has gone wrong that no plan has."""
+        return self.has_failed or any(cause.report.lost is None for cause in self._causes)
 
     @property
-    def error(self) -> Exception | None:
+    def error(self) -> RunError | None:
         if self.own is not None:
             return self.own
-        if self._causes:
-            return self._causes[0]
-        reports, excused = self._judged()
-        cut = {report.rank: report.lost for report in reports if report.is_cut}
-        missed = [report.lost for report in reports if report.lost is not None and report.rank not in excused]
-        if cut and (missed or not self.anybody_well):
+        excused = self._excused()
+        rest = [cause for cause in self._causes if cause.report.lost is None or cause.report.rank not in excused]
+        missed = [cause.report.lost for cause in rest if cause.report.lost is not None]
+        cut = {cause.report.rank: cause.report.lost for cause in self._causes if cause.report.is_cut}
+        if cut and len(missed) == len(rest) and (missed or not self.anybody_well):
             return cut[min(cut)]
-        for lost in missed:
-            if lost.rank in self._deaths:
-                return PeerLost(lost.rank, lost.name, self._deaths[lost.rank])
-        if missed:
-            return missed[0]
+        if rest:
+            return rest[0].error if self.in_order else self._likeliest(rest)
         return NobodyLeft(self._by_name(self._deaths)) if self._left and not self.anybody_well else None
 
     @property
     def lost(self) -> dict[str, str]:
-        """Who did not take part to the end, by name, and why."""
-        reports, excused = self._judged()
+        """The nodes that did not take part to the end, by name, and why."""
+        excused = self._excused()
         if self.error is not None:
-            late = {report.rank for report in reports if report.absence is not None}
-            excused = {rank: why for rank, why in excused.items() if rank in late}
+            late = {cause.report.rank for cause in self._causes if cause.report.absence is not None}
+            excused = {rank: why for rank, why in excused.items() if rank in late and not self.in_order}
         return self._by_name({**self._deaths, **excused})
+
+    # inside
+
+    def _add(self, rank: int, error: RunError) -> None:
+        self._causes.append(_Cause(error, Report(rank, None), self._ended_well))
+
+    def _likeliest(self, causes: list[_Cause]) -> RunError:
+        own = next((cause.error for cause in causes if cause.report.lost is None), None)
+        if own is not None:
+            return own
+        losses = [cause.report.lost for cause in causes if cause.report.lost is not None]
+        dead = next((lost for lost in losses if lost.rank in self._deaths), None)
+        return PeerLost(dead.rank, dead.name, self._deaths[dead.rank]) if dead is not None else losses[0]
+
+    def _excused(self) -> dict[int, str]:
+        """Return why those whose reports are no failure are lost, by rank."""
+        reports = [
+            cause.report._replace(others_ended=cause.ended_well == self._ended_well)
+            for cause in self._causes
+            if cause.report.lost is not None
+        ]
+        return dict(sorted(excuses(reports, anybody_well=self.anybody_well).items()))
 
     def _by_name(self, reasons: dict[int, str]) -> dict[str, str]:
         return {self.names[rank]: reason for rank, reason in reasons.items()}
 
     def _name(self, rank: int) -> str:
-        """An algorithm may raise a PeerLost of its own, about anybody."""
+        """An algorithm may raise a PeerLost itself, about any rank."""
         return self.names[rank] if 0 <= rank < len(self.names) else ""
+
+
+def _is_death(cause: _Cause) -> bool:
+    return isinstance(cause.error, PeerLost) and cause.report.lost is None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.documents.yaml import describe
-from simcluster.errors import Problem, RunError, UsageError
+from simcluster.errors import ENDED, NeedsValues, NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster.fault_plans.log import FaultLog
@@ -19,17 +20,18 @@ from simcluster.kernels import heed_portable
 from simcluster.runs.record import RunRecord
 from simcluster.watching.telling import run_info
 from simcluster.workloads.ledger import Ledger
+from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.faults import Faults
 from simcluster_backends.sim.local import run_bodies
-from simcluster_backends.sim.outcome import outcome
 from simcluster_backends.sim.telemetry import Teller
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.keeping import Keeping
     from simcluster.checkpoints.shard import Shard
     from simcluster.experiment.job import ClusterJob
+    from simcluster_backends.sim.member import Member
     from simcluster_backends.sim.transport import SimTransport
 
 T = TypeVar("T")
@@ -86,13 +88,11 @@ def _run_once(
 
     started = time.perf_counter()  # only reported: nothing is decided by it
     error: RunError | None = None
-    lost: dict[str, str] = {}
     try:
         cluster.run([body] * len(cluster.members))
-        error, lost = outcome(cluster)
+        error = verdict_of(cluster).error
     except RunError as stuck:
-        error, lost = outcome(cluster)
-        error = error or stuck
+        error = verdict_of(cluster).error or stuck
     finally:
         if job.watcher is not None:
             job.watcher.end(teller.telemetry(), str(error or ""))
@@ -100,8 +100,37 @@ def _run_once(
     for record in records:
         record.samples = record.samples or [Ledger().notes()]  # one that never began has drawn nothing
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
-    extra = {"lost": lost, "faults": faults.log.rows()}
+    extra = {"lost": verdict_of(cluster).lost, "faults": faults.log.rows()}
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
+
+
+def verdict_of(cluster: Cluster) -> Verdict:
+    """Return what went wrong in *cluster*, whose run is over, in the order of virtual time.
+
+    The error is the cause of the first failure; those that it brought about on other nodes are not shown.
+    """
+    membership, names = cluster.membership, [member.name for member in cluster.members]
+    verdict = Verdict(names, range(len(names)), membership.cut_off, in_order=True)
+    for rank in membership.incarnations():
+        verdict.came(rank, membership.last_reason(rank))
+    for rank, reason in cluster.gone.items():
+        (verdict.left if rank in cluster.has_left else verdict.died)(rank, reason)
+    ends_s = sorted(departure.time_s for departure in membership.departed.values() if departure.reason == ENDED)
+    for member, error in cluster.failures:
+        failed_s = membership.departed[member.rank].time_s
+        while ends_s and ends_s[0] <= failed_s:
+            del ends_s[0]
+            verdict.ended_well()
+        verdict.raised(member.rank, _as_run_error(member, error))
+    for _ in ends_s:
+        verdict.ended_well()
+    return verdict
+
+
+def _as_run_error(member: Member, error: BaseException) -> RunError:
+    if isinstance(error, (NeedsValues, PeerLost)):
+        return error
+    return NodeFailed(member.rank, member.name, "".join(traceback.format_exception(error)))
 
 
 class _Checkpoints:

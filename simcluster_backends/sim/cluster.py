@@ -73,7 +73,7 @@ class Cluster:
         self.tasks: list[SimTask[Any]] = []
         self.failures: list[tuple[Member, BaseException]] = []  # what a body raised, in order of time
         self.gone: dict[int, str] = {}  # dead by the fault plan, not there yet or told to leave, and why
-        self.has_left = False  # a node that was told to
+        self.has_left: set[int] = set()  # ranks of those that were told to
         self.faults = faults
         self._bodies: Sequence[Body] = ()
         self._returns: dict[int, asyncio.Future[None]] = {}  # of those that are to come back
@@ -228,7 +228,8 @@ class Cluster:
             raise
         if reason != ENDED:
             member.die()
-            self.gone[member.rank], self.has_left = reason, True
+            self.gone[member.rank] = reason
+            self.has_left.add(member.rank)
             if self.faults is not None:
                 self.faults.on_left(member)
         self._depart(member, reason)

@@ -15,10 +15,11 @@ from simcluster.intra_op import one_thread
 from simcluster.kernels import heed_portable
 from simcluster.runs.record import NodeRecord, Recorder, RunRecord, kept_spans
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
+from simcluster_backends.common.failure import Failure, failure_of
 from simcluster_backends.common.watchdog import Progress, Watchdog
 from simcluster_backends.torch.board import Board, Pulse, Status
 from simcluster_backends.torch.group import Group, Place, PrefixStore, Store
-from simcluster_backends.torch.outcome import Failure, conclude, encode, failure_of
+from simcluster_backends.torch.record import conclude, encode, run_error
 from simcluster_backends.torch.settings import Options
 from simcluster_backends.torch.transport import TorchTransport
 
@@ -146,7 +147,7 @@ class _Node:
             await asyncio.to_thread(self._pulse.stop)
             await self._transport.close()
         if self._rank:
-            return failure.error(self._rank, self._job.names) if failure is not None else None
+            return run_error(failure, self._rank, self._job.names) if failure is not None else None
         wall_s = time.perf_counter() - self._began_s
         return conclude(self._job.names, self._transport.outcomes, self._transport.inbox.lost, self._statuses, wall_s)
 
@@ -167,7 +168,7 @@ class _Node:
                 raise
             if isinstance(error, asyncio.CancelledError) and not self._stop:
                 raise
-            failure = failure_of(error, self._stop)
+            failure = Failure("stopped", self._stop) if self._stop else failure_of(error)
             record = self._recorder.record
             if record.finished_s is None:
                 record = self._recorder.finish(None)

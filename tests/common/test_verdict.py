@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from simcluster.errors import ENDED, NobodyLeft, NodeFailed, PeerLost, RunError
+from simcluster_backends.common.failure import LEFT, Failure
 from simcluster_backends.common.verdict import Verdict
-from simcluster_backends.sockets.wire.messages import LEFT, Failure
 
 
 def peer_lost(rank: int) -> Failure:

@@ -18,8 +18,8 @@ from simcluster.transport import ANY, FREE, Cost, Transport
 from simcluster.workloads.progress import Progress
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
-from simcluster_backends.sim.outcome import outcome
 from tests.sim.test_sim_faults import Body, idle_for, links, now
+from tests.support.clusters import outcome
 from tests.support.plans import plan
 
 

@@ -14,9 +14,8 @@ from simcluster.errors import PeerLost
 from simcluster.transport import ANY, Cost, Transport
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
-from simcluster_backends.sim.outcome import outcome
 from tests.sim.test_sim_faults import MB, Body, idle_for, links, now
-from tests.support.clusters import with_nodes
+from tests.support.clusters import outcome, with_nodes
 from tests.support.plans import plan
 
 CRASHED = "crashed by the fault plan"

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from simcluster.errors import UsageError
+from simcluster.errors import RunError, UsageError
 from simcluster.topology import Device, Link, Node, Topology, loads
 from simcluster.transport import Transport
+from simcluster_backends.sim import verdict_of
 from simcluster_backends.sim.cluster import Cluster
 
 IDEAL = Device("ideal", flops_per_s=1e9)
@@ -120,3 +121,9 @@ def topology_with_trace(folder: Path, csv: str, name: str = "pi4.csv") -> Path:
     path = folder / "cluster.yaml"
     path.write_text(f"nodes: {{a: {{device: raspberry-pi-4, straggler: {{kind: trace, file: {name}}}}}}}\n")
     return path
+
+
+def outcome(cluster: Cluster) -> tuple[RunError | None, dict[str, str]]:
+    """(the error of a run that is over, the nodes that it lost, by name, and why)."""
+    verdict = verdict_of(cluster)
+    return verdict.error, verdict.lost

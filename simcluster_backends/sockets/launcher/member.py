@@ -9,10 +9,10 @@ from simcluster.errors import ABSENT
 from simcluster.experiment.job import ClusterJob, Remote
 from simcluster.runs.copies import put_back
 from simcluster.runs.record import Metric, NodeRecord, Span
+from simcluster_backends.common.failure import LEFT
 from simcluster_backends.common.watchdog import Progress
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.wire.messages import (
-    LEFT,
     Connected,
     FromLauncher,
     FromNode,

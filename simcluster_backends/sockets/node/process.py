@@ -25,6 +25,7 @@ from simcluster.replays.order import Kind
 from simcluster.runs.copies import hand_in, told
 from simcluster.runs.record import NodeRecord, Recorder, kept_spans
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
+from simcluster_backends.common.failure import LEFT, Failure
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from simcluster_backends.sockets.net.tls import Tls, read_tls
 from simcluster_backends.sockets.node.checkpoints import ToLauncher
@@ -34,20 +35,18 @@ from simcluster_backends.sockets.node.limits import limits_of
 from simcluster_backends.sockets.node.loops import loop_factory
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.order import NotedChannel
-from simcluster_backends.sockets.node.program import Program, failure_of, load, prepare
+from simcluster_backends.sockets.node.program import Program, failure_at, load, prepare
 from simcluster_backends.sockets.node.shutdown_notice import Notice, seen_off
 from simcluster_backends.sockets.node.stall_detector import Pulse
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.keys import KEY_BYTES
 from simcluster_backends.sockets.wire.messages import (
-    LEFT,
     ROWS_A_FRAME,
     Addresses,
     BeginWith,
     Connected,
     Crash,
     End,
-    Failure,
     FromLauncher,
     FromNode,
     Go,
@@ -170,7 +169,7 @@ class _Node:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            failure = failure_of(error, self._stopped, began=self._started_s is not None)
+            failure = failure_at(error, self._stopped, began=self._started_s is not None)
             self._end_tasks()
             record = self.recorder.record
             if record.finished_s is None:

@@ -1,19 +1,15 @@
-"""The program that a node runs, found by name, and what is told of it when it fails."""
+"""The program that a node runs, found by name, and the failure that the launcher is sent of it."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from simcluster.errors import Left, PeerLost, SimclusterError
 from simcluster.runs.record import NodeRecord, Recorder
+from simcluster_backends.common.failure import Failure, failure_of, first_of
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.messages import LEFT, Failure
-
-DETAILS_CHARACTERS = 20_000
 
 Program: TypeAlias = Callable[[SocketTransport, Recorder, str], Awaitable[NodeRecord]]
 
@@ -33,27 +29,14 @@ def prepare(program: str, config_json: str) -> None:
         found(config_json)
 
 
-def failure_of(error: BaseException, stopped: str, *, began: bool) -> Failure:
-    """What to tell the launcher of *error*. A group is a lost peer only if nothing else is in it.
+def failure_at(error: BaseException, stopped: str, *, began: bool) -> Failure:
+    """Return what the launcher is sent of *error*, and print what it does not show.
 
     *stopped* says why the launcher ended the run, if it did; *began*: the algorithm has.
     """
-    details = "".join(traceback.format_exception(error))[-DETAILS_CHARACTERS:]
-    leaves = _leaves(error)
-    first = next((leaf for leaf in leaves if not isinstance(leaf, PeerLost)), leaves[0])
-    if stopped and isinstance(first, asyncio.CancelledError):
+    if stopped and isinstance(first_of(error), asyncio.CancelledError):
         return Failure("stopped", stopped)
-    if isinstance(first, Left):
-        return Failure(LEFT, str(first))
-    print(details, flush=True)
-    if isinstance(first, PeerLost):
-        return Failure("peer_lost", first.reason, first.rank, details)
-    if not began and isinstance(first, SimclusterError):
-        return Failure("start", str(first), details=details)
-    return Failure("failed", f"{type(first).__name__}: {first}", details=details)
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for part in error.exceptions for leaf in _leaves(part)]
-    return [error]
+    failure = failure_of(error, began=began)
+    if failure.details:
+        print(failure.details, flush=True)
+    return failure

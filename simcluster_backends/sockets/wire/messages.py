@@ -12,6 +12,7 @@ import msgspec
 
 from simcluster.errors import ProtocolError, UsageError
 from simcluster.runs.record import Metric, NodeRecord, Span
+from simcluster_backends.common.failure import Failure
 from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES, Frame, Kind, Outgoing, as_octets, decode
 
 ROWS_A_FRAME = 5000
@@ -185,18 +186,6 @@ class BeginWith(msgspec.Struct, array_like=True, frozen=True, tag="begin"):
 
     content: bytes
     last: bool
-
-
-LEFT = "left"
-
-
-class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
-    """How a node's part failed: *kind* is "peer_lost" (of *rank*), "failed", "start", "stopped"; or that it LEFT."""
-
-    kind: str
-    text: str
-    rank: int = -1
-    details: str = ""
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True, tag="outcome"):

@@ -17,11 +17,12 @@ import pytest
 from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.runs.record import NodeRecord, RunRecord
+from simcluster_backends.common.failure import Failure
 from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import generate_key, write_key
 from simcluster_backends.sockets.launcher.late_joiners import Comers
 from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.wire.messages import Addresses, Failure, Go, Outcome
+from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome
 from tests.support.clusters import chain
 from tests.support.plans import plan
 from tests.support.socket_runs import Running, free_port, hand_started, pids_in, wait_for

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from simcluster.errors import ABSENT
 from simcluster.runs.record import Metric, NodeRecord
+from simcluster_backends.common.failure import LEFT, Failure
 from simcluster_backends.sockets.launcher.member import Member, together
-from simcluster_backends.sockets.wire.messages import LEFT, Failure, Ordered, Outcome, Rows, Status
+from simcluster_backends.sockets.wire.messages import Ordered, Outcome, Rows, Status
 
 
 def status(steps: int, sent: int, samples: dict[str, int]) -> Status:

@@ -1,0 +1,46 @@
+"""How a node's part of a run failed, in words that travel: from a rank to the process that judges the run."""
+
+from __future__ import annotations
+
+import traceback
+
+import msgspec
+
+from simcluster.errors import Left, PeerLost, SimclusterError
+
+DETAILS_CHARACTERS = 20_000
+
+LEFT = "left"
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
+    """How a node's part failed: *kind* is "peer_lost" (of *rank*), "failed", "start", "stopped"; or that it LEFT."""
+
+    kind: str
+    text: str
+    rank: int = -1
+    details: str = ""
+
+
+def failure_of(error: BaseException, *, began: bool = True) -> Failure:
+    """Return the failure that *error* is; *began*: the algorithm has."""
+    first, details = first_of(error), "".join(traceback.format_exception(error))[-DETAILS_CHARACTERS:]
+    if isinstance(first, Left):
+        return Failure(LEFT, str(first))
+    if isinstance(first, PeerLost):
+        return Failure("peer_lost", first.reason, first.rank, details)
+    if not began and isinstance(first, SimclusterError):
+        return Failure("start", str(first), details=details)
+    return Failure("failed", f"{type(first).__name__}: {first}", details=details)
+
+
+def first_of(error: BaseException) -> BaseException:
+    """Return the first error of a group, a lost peer only if nothing else is in it; else *error* itself."""
+    leaves = _leaves(error)
+    return next((leaf for leaf in leaves if not isinstance(leaf, PeerLost)), leaves[0])
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+    return [error]

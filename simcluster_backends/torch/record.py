@@ -1,0 +1,68 @@
+"""The record that a rank hands in when its part is over, and the run's record, which rank 0 makes of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from simcluster.errors import NeverFinished, RunError
+from simcluster.runs.copies import hand_in, put_back, told
+from simcluster.runs.record import NodeRecord, RunRecord
+from simcluster_backends.common.failure import Failure
+from simcluster_backends.common.verdict import Verdict
+from simcluster_backends.torch.board import Status
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True):
+    """All that a rank noted; what is large apart, in *content*."""
+
+    record: NodeRecord
+    failure: Failure | None
+    content: bytes
+
+
+_encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Outcome)
+
+
+def encode(record: NodeRecord, failure: Failure | None) -> bytes:
+    rest = replace(record, weights=None, copies=told(record.copies))
+    return _encoder.encode(Outcome(rest, failure, b"".join(hand_in(record))))
+
+
+def run_error(failure: Failure, rank: int, names: Sequence[str]) -> RunError | None:
+    """Return what the process of *rank* ends with."""
+    if failure.kind == "stopped":
+        headline, *waits = failure.text.splitlines()
+        return NeverFinished(headline, [wait.strip() for wait in waits])
+    verdict = Verdict(list(names))
+    verdict.failed(rank, failure)
+    return verdict.error
+
+
+def conclude(
+    names: Sequence[str],
+    outcomes: Mapping[int, bytes],
+    lost: Mapping[int, str],
+    statuses: Sequence[Status],
+    wall_s: float,
+) -> RunRecord:
+    """Return the run's record. Its error is a stop, else a rank's own failure, else a death, else a peer missed."""
+    verdict, nodes = Verdict(list(names)), []
+    deaths: dict[int, str] = {}
+    for rank, name in enumerate(names):
+        if rank in outcomes:
+            outcome = _decoder.decode(outcomes[rank])
+            nodes.append(put_back(outcome.record, outcome.content))
+            if outcome.failure is not None:
+                verdict.failed(rank, outcome.failure)
+                if outcome.failure.kind == "stopped":
+                    verdict.own = verdict.own or run_error(outcome.failure, rank, names)
+        else:
+            deaths[rank] = lost.get(rank, "its process is gone")
+            nodes.append(NodeRecord(rank, name, steps=statuses[rank].steps if statuses else 0))
+    for rank, reason in deaths.items():
+        verdict.died(rank, reason)
+    elapsed_s = max((node.finished_s or 0.0 for node in nodes), default=0.0)
+    return RunRecord(nodes, elapsed_s, wall_s, verdict.error, {"lost": verdict.lost})
