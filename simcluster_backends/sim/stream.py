@@ -8,7 +8,7 @@ land      the receiver's overhead, then the inbox (network/overheads.py)
 
 A gate that a fault closes (gate.py) holds a message before it leaves and before it lands, and drops it once it is
 broken. What a topology does not mention is not there: its stage is None, and costs nothing. A message's header counts
-as bytes but takes no time (docs/design-decisions.md says why).
+as bytes but takes no time (docs/design/interface.md says why).
 """
 
 from __future__ import annotations
