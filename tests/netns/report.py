@@ -52,10 +52,10 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     return (
         f"Of {len(outcomes)} scenarios the median error is {_percent(median(steps))} for the time of a step and "
         f"{_percent(median(runs))} for the whole run; the worst are {_percent(max(steps))} and {_percent(max(runs))}. "
-        f"Of {repeats} measured runs, {inside[0]} ({inside[0] / repeats:.0%}) have a time of a step inside the "
-        f"interval of {level} that was predicted, and {inside[1]} ({inside[1] / repeats:.0%}) a time of the run; the "
-        f"interval of a step is {_percent(median(widths))} wide in the median. Repeated measurements of a step lie "
-        f"{_percent(median(spreads))} apart in the median, {_percent(max(spreads))} at most. {_order(outcomes)}"
+        f"Of {repeats} measured runs, {inside[0]} ({inside[0] / repeats:.0%}) have a step time inside the predicted "
+        f"interval of {level}, and {inside[1]} ({inside[1] / repeats:.0%}) a run time; the median interval of a step is "
+        f"{_percent(median(widths))} wide. Repeated measurements of a step differ by {_percent(median(spreads))} in the "
+        f"median and by {_percent(max(spreads))} at most. {_order(outcomes)}"
     ).replace("%)", " %)")
 
 
@@ -70,9 +70,9 @@ def machine_words(kept: Kept) -> str:
     return (
         f"Measured on {condition.get('day', 'an unknown day')} in {condition.get('took_s', 0.0) / 60:.0f} minutes. The "
         f"cores were in use for {_percent(used)} of the time, hosts included, and {_percent(stolen)} of it was stolen; "
-        f"{again} runs were made again because the machine disturbed them."
+        f"{again} runs were repeated because the machine disturbed them."
         + (
-            " Other work took part of the cores, so this was no idle machine."
+            " Other work used part of the cores, so the machine was not idle."
             if used > MOST_USED_IDLE and not condition.get("busy")
             else ""
         )
@@ -118,9 +118,7 @@ def _slower(a: Outcome, b: Outcome, which: int) -> bool:
 def _order(outcomes: Sequence[Outcome]) -> str:
     wrong = swapped(outcomes)
     pairs = len(outcomes) * (len(outcomes) - 1) // 2
-    words = (
-        f"Which of two scenarios takes longer for a step is predicted right for {pairs - len(wrong)} of {pairs} pairs"
-    )
+    words = f"The slower of two scenarios is predicted correctly for {pairs - len(wrong)} of {pairs} pairs"
     if not wrong:
         return f"{words}."
     apart = max(abs(a.step_s[1] / b.step_s[1] - 1) for a, b in wrong)
