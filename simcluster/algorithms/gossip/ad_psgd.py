@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Literal
 
 from torch import Tensor
@@ -41,42 +42,18 @@ async def ad_psgd(
     partners = Partners(node, overlay_for(overlay, node.size, node.rng.seed, moving))
     requests = Requests(partners)
     state = resumable(replica, x=replica.snapshot(), averagings=0)  # the replica is at x^ while x moves on
-
-    def take(mean: list[Tensor]) -> list[Tensor]:
-        state.x, state.averagings = mean, state.averagings + 1
-        return mean
-
-    async def average() -> None:
-        if (mean := await partners.ask(state.x)) is not None:
-            take(mean)
-
-    async def train() -> None:
-        async for step, batch in steps(replica, keep=state, loose=True):
-            # Phase 1, compute at x^; meanwhile a rank that asks averages with a random neighbour.
-            x_hat, before = state.x, state.averagings
-            async with asyncio.TaskGroup() as both:
-                if partners.asks and partners.ranks:
-                    both.create_task(average())
-                loss, gradients = await node.compute(
-                    replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch)
-                )
-            # Phase 2, apply to x as it is by then: the step that was taken from x^.
-            await node.compute(replica.apply, gradients, cost=replica.apply_cost())
-            staleness = state.averagings - before
-            state.x = _moved(state.x, x_hat, replica.parameters) if staleness else replica.snapshot()
-            replica.load(state.x)
-            node.record(step=step, loss=loss, staleness=staleness)
-            requests.look()
+    training = _train(node, replica, state, partners, requests)
 
     async with asyncio.TaskGroup() as group:
         if partners.asks:
-            group.create_task(train())
+            group.create_task(training)
         else:
-            requests.train(group, train())
+            requests.train(group, training)
             while (request := await requests.next_request()) is not None:
                 # Atomic: nothing waits between reading x and writing it.
-                mean = take([(mine + theirs) / 2 for mine, theirs in zip(state.x, request.tensors, strict=True)])
-                group.create_task(partners.send(request.source, "mean", mean))
+                state.x = [(mine + theirs) / 2 for mine, theirs in zip(state.x, request.tensors, strict=True)]
+                state.averagings += 1
+                group.create_task(partners.send(request.source, "mean", state.x))
 
     # Phase 3, end: a rank that answers may stop waiting for this one.
     async with asyncio.TaskGroup() as group:
@@ -85,6 +62,30 @@ async def ad_psgd(
     replica.load(state.x)
     if output == "mean":
         await partners.end_with_mean(replica)
+
+
+async def _train(
+    node: Transport, replica: Replica, state: SimpleNamespace, partners: Partners, requests: Requests
+) -> None:
+    async def average() -> None:
+        if (mean := await partners.ask(state.x)) is not None:
+            state.x, state.averagings = mean, state.averagings + 1
+
+    async for step, batch in steps(replica, keep=state, loose=True):
+        # Phase 1, compute at x^; meanwhile a rank that asks averages with a random neighbour.
+        x_hat, before = state.x, state.averagings
+        async with asyncio.TaskGroup() as both:
+            if partners.asks and partners.ranks:
+                both.create_task(average())
+            loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+
+        # Phase 2, apply to x as it is by then: the step that was taken from x^.
+        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+        staleness = state.averagings - before
+        state.x = _moved(state.x, x_hat, replica.parameters) if staleness else replica.snapshot()
+        replica.load(state.x)
+        node.record(step=step, loss=loss, staleness=staleness)
+        requests.look()
 
 
 def _moved(x: Sequence[Tensor], start: Sequence[Tensor], end: Sequence[Tensor]) -> list[Tensor]:
