@@ -10,6 +10,7 @@ from tests.mutants.trial import Mutant
 ALGORITHMS = "simcluster/algorithms/"
 SERVED, REDUCED = ALGORITHMS + "parameter_server/", ALGORITHMS + "data_parallel/"
 SYNC_PS, EDP, DP = SERVED + "sync_ps.py", SERVED + "edp.py", REDUCED + "all_reduce_dp.py"
+BARRIER = SERVED + "barrier.py"
 PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
 RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
 INT8 = "simcluster/compression/int8.py"
@@ -90,7 +91,7 @@ ARITHMETIC = [
     ),
     Mutant(
         "9", "a step goes ahead when 75 % have arrived, and divides by how many those happen to be", SYNC_PS,
-        "await collect(step, needed)", "await collect(step, int(0.75 * needed))",
+        "gather(own, needed, ", "gather(own, int(0.75 * needed), ",
         "sync_ps", "one process", nodes=(4,),
     ),
     Mutant(
@@ -161,7 +162,7 @@ ARITHMETIC = [
 KNOBS = [
     Mutant(
         "17", "a time-out that nothing waits by", SYNC_PS,
-        "asyncio.timeout(timeout_s)", "asyncio.timeout(None)",
+        "gather(own, needed, timeout_s)", "gather(own, needed, None)",
         "sync_ps", "settings",
     ),
     Mutant(
@@ -194,7 +195,7 @@ KNOBS = [
 RANKS_AND_DATA = [
     Mutant(
         "21", "a barrier that counts the leader: one worker is always left out", SYNC_PS,
-        "await collect(step, needed)", "await collect(step, needed - 1)",
+        "gather(own, needed, ", "gather(own, needed - 1, ",
         "sync_ps", "one process",
     ),
     Mutant(
@@ -209,8 +210,9 @@ RANKS_AND_DATA = [
         more=("for number, rest in steps.items() if number > step}", "for number, rest in steps.items()}"),
     ),
     Mutant(
-        "23", "gradients of earlier steps stay in the sum", SYNC_PS,
-        "        on_time, before = {}, rejected\n", "        before = rejected\n",
+        "23", "gradients of earlier steps stay in the sum", BARRIER,
+        "on_time = {push.rank: push for push in own}",
+        'on_time = self.on_time = getattr(self, "on_time", {}) | {push.rank: push for push in own}',
         "sync_ps", "one process",
     ),
     Mutant(
@@ -252,7 +254,7 @@ SEEN_IN_PEERS = [
         "edp", "staleness",
     ),
     Mutant(
-        "43", "sums in order of arrival: not reproducible", SYNC_PS,
+        "43", "sums in order of arrival: not reproducible", BARRIER,
         "for rank in sorted(on_time)", "for rank in on_time",
         "sync_ps", "networks", nodes=(4,),
     ),

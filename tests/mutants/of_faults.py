@@ -114,7 +114,7 @@ AT_SERVERS = [
         "wrong divisor: a sum of fewer gradients is divided by how many workers there were",
         "simcluster/algorithms/parameter_server/sync_ps.py",
         "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
-        "        share = len(summed) / needed\n"
+        "        share = len(gradients) / needed\n"
         "        total = [tensor * share for tensor in total]\n"
         "        await node.compute(replica.apply, total, cost=replica.apply_cost())\n",
         algorithms=("sync_ps",),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simcluster.algorithms.parameter_server.serving import Listener
 from simcluster.errors import PeerLost, Problem, UsageError
-from simcluster.payload import Message, Payload, pack
+from simcluster.payload import Message, Payload
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 
@@ -114,61 +114,6 @@ class Expected(Listener):
             await self._node.send(worker, tag, content)
         except PeerLost:
             self._left.pop(worker, None)
-
-
-class Replies:
-    """Replies under *tag* that leave while the server goes on: a slow link holds up its own worker only.
-
-    Each one says at which *step* its receiver is to work.
-    """
-
-    def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str) -> None:
-        self._node, self._group, self._tag = node, group, tag
-        self._told: dict[int, int] = {}
-        self._under_way: dict[int, asyncio.Task[None]] = {}
-
-    def send(self, worker: int, step: int, weights: Sequence[Tensor]) -> None:
-        self._told[worker] = step
-        self._under_way[worker] = self._group.create_task(self._send(worker, pack(*weights, step=step)))
-
-    def newer_than(self, step: int, worker: int) -> bool:
-        """Whether *worker*, which has pushed what it did at *step*, has been sent a later one, and need only look."""
-        return self._told.get(worker, 0) > step
-
-    def under_way_to(self, worker: int) -> bool:
-        """Whether the last one to *worker* has not left yet: another one would only be queued behind it."""
-        return worker in self._under_way and not self._under_way[worker].done()
-
-    def lost(self, loss: PeerLost, *, enough: bool = True) -> None:
-        """A worker is lost; if it comes back it knows of nothing. Raises *loss* if not *enough* are left."""
-        self._told.pop(loss.rank, None)
-        if not enough:
-            raise loss
-
-    async def _send(self, worker: int, content: Payload) -> None:
-        """Whoever turns out to be lost here may be back, and push, before the server's recv is told."""
-        try:
-            await self._node.send(worker, self._tag, content)
-        except PeerLost:
-            self._told.pop(worker, None)
-
-    async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:
-        """After the last step: what workers still push, until they end, is received and counted; it is too late.
-
-        Whoever has not been told that it is the end is sent the final weights; *only_behind*: nobody else can push.
-        """
-        late = 0
-        for worker in range(1, self._node.size):
-            try:
-                while not (only_behind and self.newer_than(replica.steps, worker)):
-                    push = await self._node.recv(worker, tag)
-                    replica.ledger.receive(push)
-                    late += 1
-                    if not self.newer_than(push["step"], worker):
-                        self.send(worker, replica.steps + 1, replica.snapshot())
-            except PeerLost as lost:
-                self.lost(lost)
-        return late
 
 
 async def unless_told(node: Transport, tag: str, work: Coroutine[Any, Any, T]) -> T | Message:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from simcluster.algorithms.gradient import Gradient
 from simcluster.errors import ABSENT, ENDED, PeerLost
 from simcluster.hearing import heard
 from simcluster.payload import Message
@@ -73,16 +72,6 @@ class Listener:
             self._heard = True
             self.is_through = self.is_through or bool(found.payload.values.get("last"))
         return found
-
-    async def into(self, arrived: asyncio.Queue[Gradient | PeerLost], replica: Replica) -> None:
-        """Put each gradient of a step, and each loss, into *arrived*; without workers, go on at the next `look`."""
-        while (push := await self.next()) is not None:
-            if isinstance(push, Message):
-                arrived.put_nowait(Gradient.received(push, push["step"], replica))
-                continue
-            arrived.put_nowait(push)
-            if not self._node.peers:
-                await self.looked()
 
     def _is_training(self) -> bool:
         return self._own is not None and not self._own.done()

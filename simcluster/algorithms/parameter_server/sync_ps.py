@@ -14,13 +14,11 @@ from annotated_types import Gt, Le
 from pydantic import PositiveFloat, PositiveInt
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.gradient import Gradient
+from simcluster.algorithms.parameter_server.barrier import Barrier, Worker
 from simcluster.algorithms.parameter_server.facts import served, sync_copies
-from simcluster.algorithms.parameter_server.server import SERVER, Replies, blended, mean, most_of, trainers, unless_told
-from simcluster.errors import PeerLost
-from simcluster.hearing import arrival, heard
-from simcluster.payload import Message, pack
-from simcluster.transport import ANY, FREE, Transport
+from simcluster.algorithms.parameter_server.server import SERVER, blended, mean, most_of, trainers, unless_told
+from simcluster.payload import Message
+from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
 
 
@@ -58,81 +56,39 @@ async def sync_ps(
         await _work(node, replica, polyak, cancel_late, loose)
         return
     async with asyncio.TaskGroup() as group:
-        replies = Replies(node, group, "reply")
-        await _serve(node, replica, replies, pull_interval, timeout_s, needed, cancel_late, server_trains, loose)
+        server = Barrier(node, replica, group, "reply", trains=server_trains, loose=loose)
+        await _serve(node, replica, server, pull_interval, timeout_s, needed, cancel_late)
 
 
 async def _serve(
-    node: Transport, replica: Replica, replies: Replies, pull_interval: int, timeout_s: float | None, needed: int,
-    cancel_late: bool, server_trains: bool, loose: bool,
+    node: Transport, replica: Replica, server: Barrier, pull_interval: int, timeout_s: float | None, needed: int,
+    cancel_late: bool,
 ) -> None:  # fmt: skip
-    on_time: dict[int, Gradient] = {}
-    applied, rejected = replica.restored(applied=0, rejected=0)
-    batches = replica.batches()
-
-    def take(arrived: Message | PeerLost, step: int) -> None:
-        """Keep a gradient of *step*, reject an older one; bear a loss while any are left that train."""
-        nonlocal rejected
-        if isinstance(arrived, PeerLost):
-            replies.lost(arrived, enough=bool(on_time or node.peers))
-        elif arrived["step"] == step:
-            on_time[arrived.source] = Gradient.received(arrived, step, replica)
-        else:
-            rejected += 1
-            replica.ledger.receive(arrived)
-            if not replies.newer_than(arrived["step"], arrived.source):
-                replies.send(arrived.source, step, replica.snapshot())
-
-    async def collect(step: int, least: int) -> None:
-        """Receive until *least* ranks, or all that are left, have a gradient of *step*."""
-        if not node.peers and (back := await heard(node, ANY, "gradients")) is not None:
-            take(back, step)
-        while len(on_time) < max(min(least, len({*on_time, *node.peers})), 1):
-            take(await arrival(node, ANY, "gradients"), step)
-
-    for step in range(1 + replica.at, replica.steps + 1):
+    async for step in server:
         # Phase 1, compute: the server's own gradient, while the workers' arrive.
-        on_time, before = {}, rejected
-        if server_trains:
-            batch = next(batches)
-            loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-            on_time[SERVER] = Gradient(SERVER, own, step, loss, replica.ledger.hand_in(step))
+        own = await server.own()
 
         # Phase 2, barrier: the first K gradients of this step, or those in time, of which there is one at least.
-        try:
-            async with asyncio.timeout(timeout_s):
-                await collect(step, needed)
-        except TimeoutError:
-            await collect(step, 1)
+        gradients = await server.gather(own, needed, timeout_s)
 
         # Phase 3, reduce and apply: by rank, divided by the number really summed.
-        summed = [on_time[rank] for rank in sorted(on_time)]
-        total = mean([gradient.tensors for gradient in summed])
+        total = mean([gradient.tensors for gradient in gradients])
         await node.compute(replica.apply, total, cost=replica.apply_cost())
-        replica.ledger.take(gradient.group for gradient in summed)
 
         # Phase 4, reply to those that waited, with weights if it is a step to pull on; tell those who are late to stop.
         pull = replica.snapshot() if step % pull_interval == 0 else ()
-        for rank in sorted(on_time.keys() - {SERVER}):
-            replies.send(rank, step + 1, pull)
-        for rank in node.peers if cancel_late else ():
-            if rank not in on_time and not replies.under_way_to(rank):
-                replies.send(rank, step + 1, pull or replica.snapshot())
+        server.answer(gradients, pull)
+        if cancel_late:
+            server.call_off(gradients, pull)
+        server.count(gradients)
 
-        loss = sum(gradient.loss for gradient in summed) / len(summed)
-        applied += len(summed)
-        counts = {"late": rejected - before, "applied": applied, "rejected": rejected, "pushed": step * server_trains}
-        node.record(step=step, loss=loss, contributions=len(summed), **counts)
-        await replica.checkpoint(step, loose=loose, applied=applied, rejected=rejected)
-
-    # Whoever missed the last step is about to push, and waits for a reply; or has pushed, and was told since.
-    rejected += await replies.see_off("gradients", replica, only_behind=not cancel_late)
-    node.record(step=replica.steps, rejected=rejected)
+    # A worker that missed the last step is about to push, and waits for a reply; or has pushed, and been told since.
+    await server.see_off(only_behind=not cancel_late)
 
 
 async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: bool, loose: bool) -> None:
-    step, pushed = 1 + replica.at, replica.restored(pushed=0)
-    for batch in replica.batches():
+    worker = Worker(node, replica, replica.batches(), loose=loose)
+    async for batch in worker:
         # Phase 1, compute, unless the next step's weights come unasked.
         work = node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         reply = await unless_told(node, "reply", work) if cancel_late else await work
@@ -140,21 +96,14 @@ async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: b
         # Phase 2, push, and wait at the barrier.
         if not isinstance(reply, Message):
             loss, gradients = reply
-            pushed += 1
-            node.record(step=step, loss=loss, pushed=pushed)
-            replica.ledger.hand_in(replica.ledger.drawn)
-            await node.send(SERVER, "gradients", pack(*gradients, step=step, loss=loss))
+            await worker.push("gradients", gradients, loss)
             reply = await node.recv(SERVER, "reply")
 
         # Phase 3, pull, or go on alone until the next pull.
         if reply.tensors:
             weights = blended(replica.parameters, reply.tensors, polyak)
-            # On a real device work that was dropped may still run, and read the weights: they change behind it.
+            # On a real device work that was dropped may still run, and read the weights: load them after it.
             await node.compute(replica.load, weights, cost=FREE) if cancel_late else replica.load(weights)
         else:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
-        step, drawn = reply["step"], replica.ledger.drawn
-        replica.ledger.settle(drawn, used=False)  # what it dropped
-        await replica.checkpoint(step - 1, batches=drawn, loose=loose, pushed=pushed)
-        if step > replica.steps:
-            break
+        worker.step = reply["step"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from simcluster.algorithms.parameter_server.replies import Replies
 from simcluster.algorithms.parameter_server.server import (
-    Replies,
     blended,
     check_push,
     endless,

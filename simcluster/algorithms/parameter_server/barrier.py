@@ -1,0 +1,246 @@
+"""Both ends of a barrier: a server whose steps wait for gradients of the weights as they are, and its workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from torch import Tensor
+
+from simcluster.algorithms.parameter_server.push import Push
+from simcluster.algorithms.parameter_server.replies import Replies
+from simcluster.algorithms.parameter_server.server import SERVER, endless
+from simcluster.algorithms.parameter_server.serving import PUSH, Listener
+from simcluster.algorithms.steps import resumable
+from simcluster.errors import PeerLost
+from simcluster.hearing import arrival, heard
+from simcluster.payload import Message, pack
+from simcluster.transport import ANY, Transport
+from simcluster.workloads import Batch, Replica
+
+
+class Barrier:
+    """The steps of a server, by number, as `async for` has them: each ends with a checkpoint, if one is due.
+
+    A push of an earlier step is rejected, and its worker sent the weights of the step at hand, unless it has been sent
+    them already. Replies leave as tasks of *group*, under the tag *reply*. *trains*: the server computes gradients,
+    too. *loose*: ranks may be at different steps.
+    """
+
+    push = "gradients"
+
+    def __init__(
+        self, node: Transport, replica: Replica, group: asyncio.TaskGroup, reply: str, *, trains: bool, loose: bool,
+        **counts: int,
+    ) -> None:  # fmt: skip
+        self._node, self._replica, self._trains, self._loose = node, replica, trains, loose
+        self._count = resumable(replica, applied=0, rejected=0, **counts)
+        self._replies = Replies(node, group, reply)
+        self._batches = endless(replica)
+        self._first = self.step = replica.at
+        self._late = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> int:
+        """End the step at hand, if there is one, and begin the next."""
+        if self.step > self._first:
+            await self._replica.checkpoint(self.step, batches=self._done(), loose=self._loose, **vars(self._count))
+        if self.step >= self._replica.steps:
+            raise StopAsyncIteration
+        self.step += 1
+        return self.step
+
+    async def own(self) -> list[Push]:
+        """Compute the server's own gradient of this step, if it trains."""
+        return [await self._gradient(next(self._batches))] if self._trains else []
+
+    async def gather(self, own: Sequence[Push], least: int, timeout_s: float | None) -> list[Push]:
+        """Wait until *least* ranks, or all that are left, have a gradient of this step: *own*, or a worker's.
+
+        After *timeout_s* one rank is enough. Return the gradients by rank.
+        """
+        on_time = {push.rank: push for push in own}
+        before = self._count.rejected
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._collect(on_time, least)
+        except TimeoutError:
+            await self._collect(on_time, 1)
+        self._late = self._count.rejected - before
+        return [on_time[rank] for rank in sorted(on_time)]
+
+    def answer(self, pushes: Sequence[Push], weights: Sequence[Tensor]) -> None:
+        """Send each worker that pushed on to the next step, with *weights*."""
+        for push in pushes:
+            if push.rank != SERVER:
+                self._replies.send(push.rank, self.step + 1, weights)
+
+    def call_off(self, pushes: Sequence[Push] = (), weights: Sequence[Tensor] = ()) -> None:
+        """Send all other workers on to the next step, unless older weights are still on their way there."""
+        pushed = {push.rank for push in pushes}
+        for rank in self._node.peers:
+            if rank not in pushed and not self._replies.under_way_to(rank):
+                self._replies.send(rank, self.step + 1, weights or self._replica.snapshot())
+
+    def count(self, pushes: Sequence[Push]) -> None:
+        """Count *pushes*, which are in the weights, and record the step."""
+        self._applied(pushes)
+        counts = {"late": self._late, **vars(self._count), "pushed": self.step * self._trains}
+        self._node.record(step=self.step, loss=_mean_loss(pushes), contributions=len(pushes), **counts)
+
+    async def see_off(self, *, only_behind: bool = False) -> None:
+        """After the last step reject all that workers still push; see `Replies.see_off`."""
+        self._count.rejected += await self._replies.see_off(self.push, self._replica, only_behind=only_behind)
+        counts = {name: value for name, value in vars(self._count).items() if name != "applied"}
+        self._node.record(step=self._replica.steps, **counts)
+
+    async def _collect(self, on_time: dict[int, Push], least: int) -> None:
+        node = self._node
+        if not node.peers and (back := await heard(node, ANY, self.push)) is not None:
+            self._take(back, on_time)
+        while len(on_time) < max(min(least, len({*on_time, *node.peers})), 1):
+            self._take(await arrival(node, ANY, self.push), on_time)
+
+    def _take(self, arrived: Message | PeerLost, on_time: dict[int, Push]) -> None:
+        """Keep a gradient of this step, reject an older one; bear a loss while any are left that train."""
+        if isinstance(arrived, PeerLost):
+            self._replies.lost(arrived, enough=bool(on_time or self._node.peers))
+            return
+        push = Push(arrived, self._replica.ledger.receive(arrived))
+        if push["step"] == self.step:
+            on_time[push.rank] = push
+        else:
+            self._reject(push)
+
+    def _reject(self, push: Push) -> None:
+        self._count.rejected += 1
+        if push.rank != SERVER and not self._replies.newer_than(push["step"], push.rank):
+            self._replies.send(push.rank, self.step, self._replica.snapshot())
+
+    async def _gradient(self, batch: Batch) -> Push:
+        replica, step = self._replica, self.step
+        loss, own = await self._node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        message = Message(SERVER, self.push, pack(*own, step=step, loss=loss), 0)
+        return Push(message, replica.ledger.hand_in(replica.ledger.drawn))
+
+    def _applied(self, pushes: Sequence[Push]) -> None:
+        self._replica.ledger.take(push.group for push in pushes)
+        self._count.applied += len(pushes)
+
+    def _done(self) -> int:
+        return self.step
+
+
+class Race(Barrier):
+    """A barrier at which a step's first gradients are enough: the rest of the work is cancelled, the server's too."""
+
+    push = PUSH
+
+    def __init__(
+        self, node: Transport, replica: Replica, group: asyncio.TaskGroup, reply: str, *, trains: bool, loose: bool
+    ) -> None:
+        super().__init__(node, replica, group, reply, trains=trains, loose=loose, pushed=0)
+        self._group = group
+        self._arrived: asyncio.Queue[Push | PeerLost] = asyncio.Queue()
+        # A server that trains need not wait for a worker; one that does not has nothing else to do.
+        self._listener = Listener(node, lambda: bool(node.peers) or not trains, lambda: True)
+        self._listening = group.create_task(self._listen())
+
+    async def first(self, k: int, *, again: bool) -> list[Push]:
+        """Wait for the first *k* gradients of this step, or as many as there can be. Return them by rank.
+
+        *again*: a rank that is done computes another one, so there can be any number.
+        """
+        own = self._group.create_task(self._train(again)) if self._trains else None
+        first: list[Push] = []
+        while len(first) < (k if again else min(k, len(self._left(first)))) or not first:
+            self._listener.look()
+            arrived = await self._arrived.get()
+            if isinstance(arrived, PeerLost):
+                self._replies.lost(arrived, enough=bool(self._left(first)))
+            elif arrived["step"] == self.step:
+                first.append(arrived)
+            else:
+                self._reject(arrived)
+        if own is not None:
+            own.cancel()
+            self._replica.ledger.settle(self._replica.ledger.drawn, used=False)  # the batch that it had in its hands
+        return sorted(first, key=lambda push: push.rank)
+
+    def count(self, pushes: Sequence[Push]) -> None:
+        self._applied(pushes)
+        self._node.record(step=self.step, loss=_mean_loss(pushes), **vars(self._count))
+
+    async def see_off(self, *, only_behind: bool = False) -> None:
+        self._listening.cancel()
+        while not self._arrived.empty():
+            self._count.rejected += isinstance(self._arrived.get_nowait(), Push)
+        await super().see_off(only_behind=only_behind)
+
+    async def _listen(self) -> None:
+        """Put each push and each loss into the queue; without workers, wait until `first` looks for some."""
+        while (arrived := await self._listener.next()) is not None:
+            if isinstance(arrived, Message):
+                self._arrived.put_nowait(Push(arrived, self._replica.ledger.receive(arrived)))
+                continue
+            self._arrived.put_nowait(arrived)
+            if not self._node.peers:
+                await self._listener.looked()
+
+    async def _train(self, again: bool) -> None:
+        """The server's own worker, for one step."""
+        for batch in self._batches:
+            push = await self._gradient(batch)
+            self._count.pushed += 1
+            self._arrived.put_nowait(push)
+            if not again:
+                return
+
+    def _left(self, first: Sequence[Push]) -> set[int]:
+        """Return the ranks that have pushed, or still can."""
+        return {*self._node.peers, *(push.rank for push in first), *([SERVER] if self._trains else [])}
+
+    def _done(self) -> int:
+        return self._replica.ledger.drawn
+
+
+class Worker:
+    """A worker's batches, as `async for` has them, until the server's steps are over.
+
+    *step* is the one that it works at: the page sets it to what the server answers, which ends what was at hand.
+    """
+
+    def __init__(self, node: Transport, replica: Replica, batches: Iterator[Batch], *, loose: bool) -> None:
+        self._node, self._replica, self._batches, self._loose = node, replica, batches, loose
+        self.step = self._at = 1 + replica.at
+        self._pushed: int = replica.restored(pushed=0)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        """End the step at hand, if the server has answered, and draw the next batch."""
+        replica = self._replica
+        if self.step != self._at:
+            self._at, drawn = self.step, replica.ledger.drawn
+            replica.ledger.settle(drawn, used=False)  # the batches that it dropped
+            await replica.checkpoint(self.step - 1, batches=drawn, loose=self._loose, pushed=self._pushed)
+            if self.step > replica.steps:
+                raise StopAsyncIteration
+        if (batch := next(self._batches, None)) is None:
+            raise StopAsyncIteration
+        return batch
+
+    async def push(self, tag: str, gradients: Sequence[Tensor], loss: float) -> None:
+        """Record a gradient of this step, and hand it in to the server under *tag*."""
+        self._pushed += 1
+        self._node.record(step=self.step, loss=loss, pushed=self._pushed)
+        self._replica.ledger.hand_in(self._replica.ledger.drawn)
+        await self._node.send(SERVER, tag, pack(*gradients, step=self.step, loss=loss))
+
+
+def _mean_loss(pushes: Sequence[Push]) -> float:
+    return float(sum(push["loss"] for push in pushes) / len(pushes))
