@@ -53,9 +53,9 @@ def summary(outcomes: Sequence[Outcome]) -> str:
         f"Of {len(outcomes)} scenarios the median error is {_percent(median(steps))} for the time of a step and "
         f"{_percent(median(runs))} for the whole run; the worst are {_percent(max(steps))} and {_percent(max(runs))}. "
         f"Of {repeats} measured runs, {inside[0]} ({inside[0] / repeats:.0%}) have a step time inside the predicted "
-        f"interval of {level}, and {inside[1]} ({inside[1] / repeats:.0%}) a run time; the median interval of a step is "
-        f"{_percent(median(widths))} wide. Repeated measurements of a step differ by {_percent(median(spreads))} in the "
-        f"median and by {_percent(max(spreads))} at most. {_order(outcomes)}"
+        f"interval of {level}, and {inside[1]} ({inside[1] / repeats:.0%}) a run time; the median interval of a step "
+        f"is {_percent(median(widths))} wide. Repeated measurements of a step differ by {_percent(median(spreads))} in "
+        f"the median and by {_percent(max(spreads))} at most. {_order(outcomes)}"
     ).replace("%)", " %)")
 
 
