@@ -9,13 +9,13 @@ from typing import Any
 
 from simcluster.documents.fields import Fields
 from simcluster.documents.reading import Reading
+from simcluster.documents.values import positive_time
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import MOST_PROBLEMS, nearest
 from simcluster.fault_plans import kinds as kinds
 from simcluster.fault_plans.kinds import NOTICE_S, Fault, Spell, united
 from simcluster.rng import numpy_stream
 from simcluster.topology import Topology
-from simcluster.topology.read.stragglers import positive_time
 from simcluster.units import parse_latency
 
 SPELLS_LIMIT = 10_000

@@ -9,7 +9,8 @@ from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read import read_experiment
 from simcluster.topology import chain, complete, load, loads, ring, star, torus, two_sites
-from simcluster.topology.read.nodes import ReadNode, read_node
+from simcluster.topology.model.model import Node
+from simcluster.topology.read.nodes import read_node
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_an_experiment_names_one_in_its_topology_and_sets_it_from_outside():
 def test_every_worker_of_a_generated_cluster_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    def counting(document: Document, name: str, problems: list[Problem]) -> ReadNode:
+    def counting(document: Document, name: str, problems: list[Problem]) -> Node | None:
         read.append(name)
         return read_node(document, name, problems)
 

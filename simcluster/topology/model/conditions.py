@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from simcluster.units import format_bandwidth, format_latency
 
 JitterKind: TypeAlias = Literal["exponential", "uniform", "lognormal"]
+JITTER_KINDS = get_args(JitterKind)
 
 
 @dataclass(frozen=True)

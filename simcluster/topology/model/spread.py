@@ -11,9 +11,6 @@ from typing import TypeAlias
 
 Factors: TypeAlias = tuple[float, ...]
 
-LINK_SPREAD_KEYS = ("bandwidth", "latency", "ack_share")
-NODE_SPREAD_KEYS = ("send_overhead", "recv_overhead", "profile")
-
 
 @dataclass(frozen=True)
 class Spread:

@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import Field
+
+from simcluster.documents.models import Wrong
+from simcluster.documents.values import Positive, number, positive_time, quantity
 from simcluster.units import format_latency
+
+SHORTEST_S = 10e-6
+"""Every change of a Markov straggler is simulated: shorter ones would take for ever and change no work that counts."""
+
+_A_SOJOURN = "a time with its unit, 10 us at least"
+
+
+def _sojourn(text: object) -> float:
+    time_s = positive_time(text)
+    if time_s < SHORTEST_S:
+        raise Wrong(_A_SOJOURN)
+    return time_s
+
+
+Sojourn = quantity(_sojourn, _A_SOJOURN)
+TimeConstant = quantity(positive_time, "a time with its unit, above zero")
 
 
 class Straggler:
@@ -24,7 +44,7 @@ class Constant(Straggler):
     """*factor*, always."""
 
     kind = "constant"
-    factor: float
+    factor: Annotated[float, Positive]
 
     @property
     def mean_factor(self) -> float:
@@ -39,7 +59,7 @@ class Lognormal(Straggler):
     """exp of a normal of standard deviation *sigma* and mean -sigma^2/2, so that the factor's mean is 1."""
 
     kind = "lognormal"
-    sigma: float
+    sigma: Annotated[float, number(lambda x: 0 <= x <= 10, "a number from 0 to 10")]
 
     @property
     def mean_factor(self) -> float:
@@ -54,7 +74,7 @@ class Exponential(Straggler):
     """Exponential with mean *mean*."""
 
     kind = "exponential"
-    mean: float = 1.0
+    mean: Annotated[float, Positive] = 1.0
 
     @property
     def mean_factor(self) -> float:
@@ -69,8 +89,8 @@ class ShiftedExponential(Straggler):
     """*shift* and an exponential of mean *mean* on top: never faster than *shift*."""
 
     kind = "shifted-exponential"
-    mean: float
-    shift: float = 1.0
+    mean: Annotated[float, Positive]
+    shift: Annotated[float, number(lambda x: x >= 0, "a number, 0 or above")] = 1.0
 
     @property
     def mean_factor(self) -> float:
@@ -85,8 +105,8 @@ class Pareto(Straggler):
     """*minimum* or more: above x with probability (minimum/x)^shape. A *shape* of 1 or less would have no mean."""
 
     kind = "pareto"
-    shape: float
-    minimum: float = 1.0
+    shape: Annotated[float, number(lambda x: x > 1, "a number above 1: else the mean is infinite")]
+    minimum: Annotated[float, Positive] = 1.0
 
     @property
     def mean_factor(self) -> float:
@@ -101,8 +121,8 @@ class TwoPoint(Straggler):
     """*factor* with *probability*, else 1."""
 
     kind = "two-point"
-    factor: float
-    probability: float
+    factor: Annotated[float, Positive]
+    probability: Annotated[float, number(lambda x: 0 <= x <= 1, "a number from 0 to 1")]
 
     @property
     def mean_factor(self) -> float:
@@ -121,9 +141,9 @@ class Markov(Straggler):
     """
 
     kind = "markov"
-    factor: float
-    slow_s: float
-    fast_s: float
+    factor: Annotated[float, Positive]
+    slow_s: Annotated[float, Sojourn, Field(alias="slow")]
+    fast_s: Annotated[float, Sojourn, Field(alias="fast")]
 
     @property
     def slow_share(self) -> float:
@@ -148,9 +168,9 @@ class Thermal(Straggler):
     """
 
     kind = "thermal"
-    factor: float
-    heating_s: float
-    cooling_s: float
+    factor: Annotated[float, Positive]
+    heating_s: Annotated[float, TimeConstant, Field(alias="heating")]
+    cooling_s: Annotated[float, TimeConstant, Field(alias="cooling")]
 
     @property
     def mean_factor(self) -> float:

@@ -2,126 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast, get_args
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
-from simcluster.documents.fields import Fields
-from simcluster.topology.model.conditions import Background, Jitter, JitterKind, RateTrace
-from simcluster.topology.read.stragglers import positive_time
-from simcluster.topology.read.trace_file import first_fault, read_rates
-from simcluster.units import UnitError, parse_bandwidth, parse_bandwidth_or_zero, parse_latency, write_latency
+from pydantic import Field, PlainValidator
+from pydantic_core import InitErrorDetails
 
-JITTER_KEYS = ("kind", "mean", "sigma")
-TRACE_KEYS = ("file", "steps", "period")
-BACKGROUND_KEYS = ("rate", "on", "off")
+from simcluster.documents.models import Block, fault, refuse
+from simcluster.documents.values import Bandwidth, Time, bandwidth, number, one_of, positive_time, quantity, time
+from simcluster.topology.model.conditions import JITTER_KINDS, Background, Jitter, JitterKind, RateTrace
+from simcluster.topology.read.traces import TraceBlock, steps_of
+from simcluster.units import parse_bandwidth_or_zero
 
 _STEPS = "a mapping of times to factors or bandwidths: {0 s: 1, 10 s: 0.2, 12 s: 30 Mbps}"
+_MEAN = "a time with its unit: what comes on top of the latency on average"
+_SIGMA = "a number above 0, at most 10"
+_share = number(lambda x: x >= 0, "a number, 0 or above, or a bandwidth with its unit")
 
 
-def read_jitter(link: Fields) -> Jitter | None:
-    """The link's jitter: a time alone is the mean of an exponential one."""
-    if not isinstance(link.get("jitter"), Mapping):
-        mean_s = link.quantity("jitter", positive_time)
-        return None if mean_s is None else Jitter(mean_s)
-    fields = Fields(link.document, (*link.path, "jitter"), JITTER_KEYS, link.problems)
-    before = len(fields.problems)
-    kind = cast(JitterKind, fields.choice("kind", get_args(JitterKind)) or "exponential")
-    mean_s = fields.quantity("mean", positive_time)
-    sigma = fields.number("sigma", lambda x: 0 < x <= 10, "a number above 0, at most 10")
-    if not fields.has("mean"):
-        fields.problem("mean", expected="a time with its unit: what comes on top of the latency on average")
-    if (kind == "lognormal") != fields.has("sigma"):
-        found, expected = ("it", "none") if fields.has("sigma") else ("nothing", "a number above 0, at most 10")
-        fields.problem("sigma", found=f"{found} with kind {kind}", expected=expected, at_key=fields.has("sigma"))
-    return Jitter(mean_s, kind, sigma or 0.0) if len(fields.problems) == before and mean_s is not None else None
+class JitterBlock(Block):
+    """The jitter of a link."""
+
+    kind: Annotated[JitterKind, one_of(JITTER_KINDS)] = "exponential"
+    mean_s: Annotated[float, quantity(positive_time, _MEAN)] = Field(alias="mean")
+    sigma: Annotated[float, number(lambda x: 0 < x <= 10, _SIGMA)] = 0.0
+
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        kind = given.get("kind", "exponential")
+        if "sigma" in given and kind in JITTER_KINDS and kind != "lognormal":
+            yield fault("sigma", found=f"it with kind {kind}", expected="none", at_key=True)
+        elif "sigma" not in given and kind == "lognormal":
+            yield fault("sigma", found="nothing with kind lognormal", expected=_SIGMA)
 
 
-def read_background(above: Fields) -> Background | None:
-    """The background of a link: a bandwidth alone is always there."""
-    if not isinstance(above.get("background"), Mapping):
-        rate_Bps = above.quantity("background", parse_bandwidth)
-        return None if rate_Bps is None else Background(rate_Bps)
-    return traffic(Fields(above.document, (*above.path, "background"), BACKGROUND_KEYS, above.problems))
+class BackgroundBlock(Block):
+    """Traffic of others: its rate, and for how long it is on and off."""
+
+    rate_Bps: Bandwidth = Field(alias="rate")
+    on_s: Time | None = Field(None, alias="on")
+    off_s: Time | None = Field(None, alias="off")
+
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        for key, other in (("on", "off"), ("off", "on")):
+            if other in given and key not in given:
+                yield fault(key, expected=f"a time with its unit, as there is {other}")
+
+    @property
+    def background(self) -> Background:
+        """The traffic itself."""
+        if self.on_s is None or self.off_s is None:
+            return Background(self.rate_Bps)
+        return Background(self.rate_Bps, self.on_s, self.off_s)
 
 
-def traffic(fields: Fields) -> Background | None:
-    """The rate of a background, and for how long it is on and off."""
-    before = len(fields.problems)
-    rate_Bps = fields.quantity("rate", parse_bandwidth)
-    if fields.is_mapping and not fields.has("rate"):
-        fields.problem("rate", expected="a bandwidth with its unit")
-    times_s = [fields.quantity(key, positive_time) for key in ("on", "off")]
-    for key, other in (("on", "off"), ("off", "on")):
-        if fields.has(other) and not fields.has(key):
-            fields.problem(key, expected=f"a time with its unit, as there is {other}")
-    if len(fields.problems) > before or rate_Bps is None:
-        return None
-    on_s, off_s = times_s
-    return Background(rate_Bps) if on_s is None or off_s is None else Background(rate_Bps, on_s, off_s)
+class RateTraceBlock(TraceBlock):
+    """A bandwidth in time: as it is, or as a factor of the link's own."""
+
+    rows, either = "steps", f"a file (CSV, time_s and factor or bandwidth) or steps, {_STEPS}"
+    steps: Annotated[tuple[tuple[float, float | str], ...], PlainValidator(lambda value: _steps(value))] = ()
+    period_s: Time | None = Field(None, alias="period")
+
+    def trace(self, bandwidth_Bps: float) -> RateTrace:
+        """The bandwidths of a link that has *bandwidth_Bps*."""
+        rates = tuple((at_s, _rate_Bps(value, bandwidth_Bps)) for at_s, value in self.steps)
+        return RateTrace(rates) if self.period_s is None else RateTrace(rates, self.period_s)
 
 
-def read_rate_trace(link: Fields, bandwidth_Bps: float | None) -> RateTrace | None:
-    """The link's bandwidth in time, of *bandwidth_Bps* where it says factors.
+def _jitter(value: object) -> Jitter:
+    """A time alone is the mean of an exponential one."""
+    return Jitter(**dict(JitterBlock.model_validate(value))) if isinstance(value, Mapping) else Jitter(time(value))
 
-    The document is to read back to the same topology wherever it is taken, so it gets what a file said in its place.
-    """
-    fields = Fields(link.document, (*link.path, "trace"), TRACE_KEYS, link.problems)
-    if not fields.is_mapping:
-        return None
-    before = len(fields.problems)
-    if fields.has("file") == fields.has("steps"):
-        found = "both" if fields.has("file") else "neither"
-        fields.problem(found=found, expected=f"either a file (CSV, time_s and factor or bandwidth) or steps, {_STEPS}")
-        return None
-    period_s = fields.quantity("period", positive_time)
-    steps = _read_file(fields) if fields.has("file") else _read_steps(fields)
-    if len(fields.problems) > before or bandwidth_Bps is None or steps is None:
-        return None
-    if period_s is not None and steps[-1][0] >= period_s:
-        fields.problem("period", expected=f"more than {steps[-1][0]:g} s, the time of the last step")
-        return None
-    block: dict[str, Any] = {"steps": {write_latency(at_s): value for at_s, value in steps}}
-    if period_s is not None:
-        block["period"] = fields.get("period")
-    link.document.get(link.path)["trace"] = block
-    rates = tuple((at_s, _rate_Bps(value, bandwidth_Bps)) for at_s, value in steps)
-    return RateTrace(rates) if period_s is None else RateTrace(rates, period_s)
+
+def _background(value: object) -> Background:
+    """A bandwidth alone is always there."""
+    is_block = isinstance(value, Mapping)
+    return BackgroundBlock.model_validate(value).background if is_block else Background(bandwidth(value))
+
+
+def _rate_trace(value: object) -> RateTraceBlock:
+    block = RateTraceBlock.model_validate(value)
+    if block.period_s is not None and block.steps[-1][0] >= block.period_s:
+        refuse([fault("period", expected=f"more than {block.steps[-1][0]:g} s, the time of the last step")])
+    return block
+
+
+JitterOf = Annotated[Jitter, PlainValidator(_jitter)]
+BackgroundOf = Annotated[Background, PlainValidator(_background)]
+RateTraceOf = Annotated[RateTraceBlock, PlainValidator(_rate_trace)]
+
+
+def _steps(value: object) -> Any:
+    return steps_of(value, _step, _STEPS)
+
+
+def _step(value: object) -> float | str:
+    if isinstance(value, str):
+        quantity(parse_bandwidth_or_zero)(value)
+        return value
+    return float(_share(value))
 
 
 def _rate_Bps(value: float | str, bandwidth_Bps: float) -> float:
     return parse_bandwidth_or_zero(value) if isinstance(value, str) else value * bandwidth_Bps
-
-
-def _read_file(fields: Fields) -> Sequence[tuple[float, float | str]] | None:
-    name = fields.get("file")
-    if not isinstance(name, str):
-        fields.problem("file", expected="the path of a CSV file, relative to this one")
-        return None
-    return read_rates(fields.document.folder_of((*fields.path, "file")) / name, fields.problems)
-
-
-def _read_steps(fields: Fields) -> Sequence[tuple[float, float | str]] | None:
-    block = fields.get("steps")
-    if not isinstance(block, Mapping) or not block:
-        fields.problem("steps", expected=_STEPS)
-        return None
-    inner = Fields(fields.document, (*fields.path, "steps"), tuple(block), fields.problems)
-    steps: list[tuple[float, float | str]] = []
-    for key in block:
-        value = inner.get(key)
-        if isinstance(value, str):
-            inner.quantity(key, parse_bandwidth_or_zero)
-        elif inner.number(key, lambda x: x >= 0, "a number, 0 or above, or a bandwidth with its unit") is None:
-            if not inner.has(key):
-                inner.problem(key, expected="a number, 0 or above, or a bandwidth with its unit")
-            continue
-        try:
-            at_s = parse_latency(key)
-        except UnitError as error:
-            inner.problem(key, found=error.found, expected=error.expected, at_key=True)
-            continue
-        fault = first_fault(at_s, steps[-1][0] if steps else None)
-        if fault is not None:
-            inner.problem(key, found=repr(key), expected=fault, at_key=True)
-        steps.append((at_s, value))
-    return steps

@@ -3,145 +3,125 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Any
 
-from simcluster.documents.fields import Fields
+from pydantic import Field, PlainValidator
+from pydantic_core import InitErrorDetails
+
+from simcluster.documents.models import Block, Wrong, fault, refuse, tried
+from simcluster.documents.values import Bandwidth, Latency, PositiveSize, Power, Price, Rate, one_of, time
 from simcluster.errors import nearest
 from simcluster.topology.model.device import Device
 from simcluster.topology.model.profile import Profile
+from simcluster.topology.model.stragglers import Straggler
 from simcluster.topology.presets.links import DEVICES
-from simcluster.topology.read.stragglers import positive_time, read_straggler
-from simcluster.units import (
-    UnitError,
-    parse_amount,
-    parse_bandwidth,
-    parse_latency,
-    parse_power,
-    parse_price,
-    parse_rate,
-    parse_size,
-)
+from simcluster.topology.read.stragglers import read_straggler
+from simcluster.units import UnitError, parse_amount, parse_power
 
 _WORK = ("gradient", "apply")
 """What replicas do; own code may call its work otherwise, but not nearly so."""
 
 _KIND = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)+")
+_TIMES = "a time, or times by FLOPs: {13 MFLOP: 1.2 ms}"
 
 
-def _positive_size(text: object) -> int:
-    size_bytes = parse_size(text)
-    if not size_bytes:
-        raise UnitError(f"{text!r}, which is zero", "a size above zero")
-    return size_bytes
-
-
-_QUANTITIES: dict[str, tuple[str, Callable[[object], float]]] = {
-    "flops": ("flops_per_s", parse_rate),
-    "memory_bandwidth": ("memory_bandwidth_Bps", parse_bandwidth),
-    "memory": ("memory_bytes", _positive_size),
-    "work_overhead": ("work_overhead_s", parse_latency),
-    "operator_overhead": ("operator_overhead_s", parse_latency),
-    "power_idle": ("power_idle_W", parse_power),
-    "power_busy": ("power_busy_W", parse_power),
-    "price_per_hour": ("price_USD_per_h", parse_price),
-}
-"""Key -> the field of Device that it fills, and how it is read."""
-
-DEVICE_KEYS = ("device", *_QUANTITIES, "profile", "straggler")
-
-
-def read_device(fields: Fields) -> Device | None:
-    """The device of the node that *fields* are of: a preset with the node's own numbers, or all numbers given."""
-    preset = fields.choice("device", DEVICES)
-    values: dict[str, Any] = {
-        field: value
-        for key, (field, parse) in _QUANTITIES.items()
-        if (value := fields.quantity(key, parse)) is not None
-    }
-    if fields.has("profile"):
-        values["profile"] = _read_profile(fields)
-    if fields.has("straggler"):
-        values["straggler"] = read_straggler(fields)
-    if preset is None:
-        if not fields.has("device") and not fields.has("flops"):
-            fields.problem(
-                found="no device" if not fields.has("kind") else "a worker without a device",
-                expected=f"device (one of {', '.join(DEVICES)}), or flops with its unit",
-                at_key=True,
-            )
-        if "flops_per_s" not in values:
-            return None
-        device = Device("custom", values["flops_per_s"], source="given in the topology")
-    else:
-        device = DEVICES[preset]
-        given = [key for key in (*_QUANTITIES, "profile") if fields.has(key)]
-        if given:
-            device = replace(device, source=f"{device.source}; {', '.join(given)} given in the topology")
-    device = replace(device, **values) if values else device
-    _check_powers(fields, device)
-    return device
-
-
-def _check_powers(fields: Fields, device: Device) -> None:
-    idle_W, busy_W = device.power_idle_W, device.power_busy_W
-    for key, value, other in (("power_idle", idle_W, "power_busy"), ("power_busy", busy_W, "power_idle")):
-        if value is None and fields.has(other) and not fields.has(key):
-            fields.problem(key, expected=f"a power with its unit, as there is {other}")
-    if idle_W is not None and busy_W is not None and idle_W > busy_W:
-        key = "power_idle" if fields.has("power_idle") else "power_busy"
-        fields.problem(key, expected=f"power_idle ({idle_W:g} W) of at most power_busy ({busy_W:g} W)")
-
-
-def _read_profile(node: Fields) -> Profile | None:
-    block = node.get("profile")
+def _profile(block: object) -> Profile:
     if not isinstance(block, Mapping) or not block:
-        node.problem("profile", expected="a mapping of kinds of work to times: {mnist_mlp/gradient: 1.2 ms}")
-        return None
-    fields = Fields(node.document, (*node.path, "profile"), tuple(block), node.problems)
-    before = len(fields.problems)
+        raise Wrong("a mapping of kinds of work to times: {mnist_mlp/gradient: 1.2 ms}")
+    found: list[Any] = []
     kinds = []
-    for kind in block:
+    for kind, value in block.items():
         if not _KIND.fullmatch(kind):
-            fields.problem(
-                kind,
-                found=repr(kind),
-                expected="a kind of work: workload/what, such as mnist_mlp/gradient",
-                at_key=True,
-            )
+            expected = "a kind of work: workload/what, such as mnist_mlp/gradient"
+            found.append(fault(kind, found=repr(kind), expected=expected, at_key=True))
         elif (what := kind.rpartition("/")[2]) not in _WORK and get_close_matches(what, _WORK, cutoff=0.75):
-            fields.problem(
-                kind, found=repr(kind), expected=f"the work of a replica: {nearest(what, _WORK)}", at_key=True
-            )
-        if isinstance(fields.get(kind), Mapping):
-            points = _read_points(fields, kind)
-        elif fields.has(kind):
-            points = [(0.0, fields.quantity(kind, positive_time) or 0.0)]
+            expected = f"the work of a replica: {nearest(what, _WORK)}"
+            found.append(fault(kind, found=repr(kind), expected=expected, at_key=True))
+        if value is None or value == {}:
+            found.append(fault(kind, expected=_TIMES))
+        elif isinstance(value, Mapping):
+            kinds.append((kind, _points(kind, value, found)))
         else:
-            fields.problem(kind, expected="a time, or times by FLOPs: {13 MFLOP: 1.2 ms}")
-            continue
-        kinds.append((kind, tuple(points)))
-    return Profile(tuple(kinds)) if len(fields.problems) == before else None
+            kinds.append((kind, ((0.0, tried(found, lambda value=value: time(value), kind) or 0.0),)))  # type: ignore[misc]
+    refuse(found)
+    return Profile(tuple(kinds))
 
 
-def _read_points(profile: Fields, kind: str) -> list[tuple[float, float]]:
-    table: Mapping[str, Any] = profile.get(kind)
-    fields = Fields(profile.document, (*profile.path, kind), tuple(table), profile.problems)
-    if not table:
-        profile.problem(kind, expected="a time, or times by FLOPs: {13 MFLOP: 1.2 ms}")
+def _points(kind: str, table: Mapping[str, Any], found: list[InitErrorDetails]) -> tuple[tuple[float, float], ...]:
     points: dict[float, float] = {}
-    for key in table:
-        if not fields.has(key):
-            fields.problem(key, expected="a time with its unit")
-        seconds = fields.quantity(key, positive_time)
-        try:
-            flops = parse_amount(key)
-        except UnitError as error:
-            fields.problem(key, found=error.found, expected=error.expected, at_key=True)
-            continue
+    for key, value in table.items():
+        seconds = tried(found, lambda value=value: time(value), kind, key)  # type: ignore[misc]
+        flops = tried(found, lambda key=key: parse_amount(key), kind, key, at_key=True)  # type: ignore[misc]
         if flops in points:
-            fields.problem(key, found="the same amount of arithmetic a second time", expected="it once", at_key=True)
-        points[flops] = seconds or 0.0
-    return sorted(points.items())
+            again = "the same amount of arithmetic a second time"
+            found.append(fault(kind, key, found=again, expected="it once", at_key=True))
+        elif flops is not None:
+            points[flops] = seconds or 0.0
+    return tuple(sorted(points.items()))
+
+
+class DeviceBlock(Block):
+    """The keys of a node that say what it computes with, by the fields of Device."""
+
+    kind: Annotated[str, one_of(("worker", "host", "switch"))] | None = None
+    device: Annotated[str, one_of(DEVICES)] | None = None
+    flops_per_s: Rate | None = Field(None, alias="flops")
+    memory_bandwidth_Bps: Bandwidth | None = Field(None, alias="memory_bandwidth")
+    memory_bytes: PositiveSize | None = Field(None, alias="memory")
+    work_overhead_s: Latency | None = Field(None, alias="work_overhead")
+    operator_overhead_s: Latency | None = Field(None, alias="operator_overhead")
+    power_idle_W: Power | None = Field(None, alias="power_idle")
+    power_busy_W: Power | None = Field(None, alias="power_busy")
+    price_USD_per_h: Price | None = Field(None, alias="price_per_hour")
+    profile: Annotated[Profile, PlainValidator(_profile)] | None = None
+    straggler: Annotated[Straggler, PlainValidator(read_straggler)] | None = None
+
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        yield from super().faults(given)
+        if "device" not in given and "flops" not in given:
+            found = "a worker without a device" if "kind" in given else "no device"
+            yield fault(
+                found=found, expected=f"device (one of {', '.join(DEVICES)}), or flops with its unit", at_key=True
+            )
+        else:
+            yield from _power_faults(given)
+
+    def made(self) -> Device:
+        """The preset with the node's own numbers, or all numbers given."""
+        values = {name: getattr(self, name) for name in _OF_DEVICE if name in self.model_fields_set}
+        if self.device is None:
+            return Device(**{"name": "custom", "source": "given in the topology", **values})
+        device = DEVICES[self.device]
+        given = ", ".join(key for key, name in _KEYS.items() if name in values and name != "straggler")
+        source = f"{device.source}; {given} given in the topology" if given else device.source
+        return replace(device, source=source, **values) if values else device
+
+
+_KEYS = {
+    field.alias or name: name for name, field in DeviceBlock.model_fields.items() if name not in ("kind", "device")
+}
+_OF_DEVICE = tuple(_KEYS.values())
+DEVICE_KEYS = DeviceBlock.known.names[1:]
+
+
+def _power_faults(given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+    """Yield what is wrong with the powers together: with those of a preset, if the node does not say otherwise."""
+    preset = DEVICES.get(given["device"]) if isinstance(given.get("device"), str) else None
+    watts: dict[str, float | None] = {}
+    for key, other in (("power_idle", "power_busy"), ("power_busy", "power_idle")):
+        watts[key] = getattr(preset, f"{key}_W", None)
+        if key in given:
+            try:
+                watts[key] = parse_power(given[key])
+            except UnitError:
+                return
+        elif watts[key] is None and other in given:
+            yield fault(key, expected=f"a power with its unit, as there is {other}")
+    idle_W, busy_W = watts["power_idle"], watts["power_busy"]
+    if idle_W is not None and busy_W is not None and idle_W > busy_W:
+        key = "power_idle" if "power_idle" in given else "power_busy"
+        yield fault(key, expected=f"power_idle ({idle_W:g} W) of at most power_busy ({busy_W:g} W)")

@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
-from simcluster.documents.fields import Fields
+from pydantic import Field, PlainValidator
+from pydantic_core import InitErrorDetails
 
-LAUNCH_KEYS = ("python", "command", "nproc_per_node")
+from simcluster.documents.models import Block, Wrong, fault
+from simcluster.documents.values import text, whole
+
 MOST_PROCESSES = 256
 
 # What is started must never look like an option of whatever starts it.
 _WORD = re.compile(r"[^\x00-\x1f\x7f-][^\x00-\x1f\x7f]{0,1023}")
 _ARGUMENT = re.compile(r"[^\x00-\x1f\x7f]{0,1024}")
+_PYTHON = "a Python there, by name or path, in which simcluster is installed"
 
 
-class Launch(NamedTuple):
-    """*command* is what `simcluster` is called there, word by word; () and None where nothing is said."""
-
-    command: tuple[str, ...] = ()
-    nproc_per_node: int | None = None
-
-
-def read_launch(fields: Fields) -> Launch:
-    """What the node, or the block for all nodes, that *fields* are of says."""
-    python = fields.text("python", _WORD, "a Python there, by name or path, in which simcluster is installed")
-    command = _read_command(fields)
-    if fields.has("python") and fields.has("command"):
-        fields.problem("python", expected="python or command, not both: a command has its own")
-    if python is not None:
-        command = (python, "-m", "simcluster")
-    return Launch(command, fields.whole("nproc_per_node", 1, MOST_PROCESSES))
+def _words(words: object) -> tuple[str, ...]:
+    if isinstance(words, Sequence) and not isinstance(words, str) and words:
+        fits = all(isinstance(word, str) and _ARGUMENT.fullmatch(word) for word in words)
+        if fits and _WORD.fullmatch(words[0]):
+            return tuple(words)
+    raise Wrong("a list of words that start simcluster there: [uv, run, simcluster]")
 
 
-def _read_command(fields: Fields) -> tuple[str, ...]:
-    if not fields.has("command"):
-        return ()
-    words = fields.get("command")
-    fits = isinstance(words, Sequence) and not isinstance(words, str) and bool(words)
-    fits = fits and all(isinstance(word, str) and _ARGUMENT.fullmatch(word) for word in words)
-    if fits and _WORD.fullmatch(words[0]):
-        return tuple(words)
-    fields.problem("command", expected="a list of words that start simcluster there: [uv, run, simcluster]")
-    return ()
+class LaunchBlock(Block):
+    """How the processes of a node are started, or of all nodes that say nothing of their own."""
+
+    python: Annotated[str, text(_WORD, _PYTHON)] | None = None
+    command: Annotated[tuple[str, ...], PlainValidator(_words)] = ()
+    processes: Annotated[int, whole(1, MOST_PROCESSES)] | None = Field(None, alias="nproc_per_node")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What `simcluster` is called there, word by word; none where nothing is said."""
+        return (self.python, "-m", "simcluster") if self.python is not None else self.command
+
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        yield from super().faults(given)
+        if "python" in given and "command" in given:
+            yield fault("python", expected="python or command, not both: a command has its own")
+
+
+LAUNCH_KEYS = LaunchBlock.known.names

@@ -3,112 +3,83 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, cast, get_args
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, get_args
 
-from simcluster.documents.fields import Fields
-from simcluster.documents.yaml import Document
-from simcluster.errors import Problem
+from pydantic import Field, PlainValidator
+from pydantic_core import InitErrorDetails
+
+from simcluster.documents.models import Block, Wrong, fault
+from simcluster.documents.values import Bandwidth, Latency, number, one_of, text
 from simcluster.topology.model.model import Duplex, Link
-from simcluster.topology.model.spread import LINK_SPREAD_KEYS
+from simcluster.topology.model.spread import NONE
 from simcluster.topology.presets.links import LINKS
-from simcluster.topology.read.conditions import read_background, read_jitter, read_rate_trace
-from simcluster.topology.read.spread import read_spread
-from simcluster.units import parse_bandwidth, parse_latency
-
-LINK_KEYS = (
-    "between",
-    "type",
-    "bandwidth",
-    "latency",
-    "duplex",
-    "ack_share",
-    "jitter",
-    "loss",
-    "trace",
-    "background",
-    "medium",
-    "spread",
-)
+from simcluster.topology.read.conditions import BackgroundOf, JitterOf, RateTraceOf
+from simcluster.topology.read.spread import LinkSpread
 
 _MEDIUM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _MEDIUM_EXPECTED = "a name of letters, digits, _ and -, at most 64: links of the same share the air"
 
 
-class ReadLink(NamedTuple):
-    """*ends* is None if they could not be read, *link* if anything could not."""
-
-    link: Link | None
-    ends: tuple[str, str] | None
-
-
-def read_link(document: Document, index: int, problems: list[Problem]) -> ReadLink:
-    """The link at *index* of the document's list."""
-    before = len(problems)
-    fields = Fields(document, ("links", index), LINK_KEYS, problems)
-    if not fields.is_mapping:
-        return ReadLink(None, None)
-    ends = _read_ends(fields)
-    type_name = fields.choice("type", LINKS)
-    preset = LINKS[type_name] if type_name is not None else None
-    bandwidth_Bps = fields.quantity("bandwidth", parse_bandwidth)
-    latency_s = fields.quantity("latency", parse_latency)
-    duplex = fields.choice("duplex", get_args(Duplex))
-    source = "given in the topology"
-    if preset is not None:
-        given = [key for key in ("bandwidth", "latency", "duplex") if fields.has(key)]
-        source = preset.source + (f"; {', '.join(given)} given in the topology" if given else "")
-        bandwidth_Bps = preset.bandwidth_Bps if bandwidth_Bps is None else bandwidth_Bps
-        latency_s = preset.latency_s if latency_s is None else latency_s
-        duplex = duplex or preset.duplex
-    elif not fields.has("type"):
-        for key, what in (("bandwidth", "a bandwidth"), ("latency", "a latency")):
-            if not fields.has(key):
-                types = ", ".join(LINKS)
-                fields.problem(key, expected=f"{what} with its unit, or a type (one of {types})")
-    conditions = _read_conditions(fields, bandwidth_Bps)
-    if conditions["medium"] is not None:
-        duplex = "half"
-    _check_together(fields, duplex)
-    if ends is None or len(problems) > before:
-        return ReadLink(None, ends)
-    assert bandwidth_Bps is not None
-    assert latency_s is not None
-    kind = cast(Duplex, duplex or "full")
-    return ReadLink(Link(*ends, bandwidth_Bps, latency_s, kind, type_name, source, **conditions), ends)
-
-
-def _read_conditions(fields: Fields, bandwidth_Bps: float | None) -> dict[str, Any]:
-    """What makes the link less than its numbers, by the fields of Link."""
-    ack_share = fields.number("ack_share", lambda share: 0 <= share < 1, "a number from 0 to below 1")
-    loss = fields.number("loss", lambda share: 0 <= share < 1, "a number from 0 to below 1, a share of packets")
-    return {
-        "ack_share": ack_share or 0.0,
-        "loss": loss or 0.0,
-        "jitter": read_jitter(fields) if fields.has("jitter") else None,
-        "trace": read_rate_trace(fields, bandwidth_Bps) if fields.has("trace") else None,
-        "background": read_background(fields) if fields.has("background") else None,
-        "medium": fields.text("medium", _MEDIUM, _MEDIUM_EXPECTED),
-        "spread": read_spread(fields, LINK_SPREAD_KEYS),
-    }
-
-
-def _check_together(fields: Fields, duplex: str | None) -> None:
-    """Keys that would contradict each other."""
-    if fields.has("medium"):
-        if fields.has("duplex") and fields.get("duplex") != "half":
-            fields.problem("duplex", expected="half, or none: both ways share the medium")
-        if fields.has("trace"):
-            fields.problem("trace", found="it with a medium", expected="one of both", at_key=True)
-    if duplex == "free":
-        for key in ("trace", "background"):
-            if fields.has(key):
-                fields.problem(key, found="it with duplex free", expected="none: flows share nothing", at_key=True)
-
-
-def _read_ends(fields: Fields) -> tuple[str, str] | None:
-    value = fields.get("between")
+def read_ends(value: object) -> tuple[str, str]:
+    """Return the two names of nodes that *value* is."""
     # A node may be called 7, and 7 is a number to YAML.
     if isinstance(value, list) and len(value) == 2 and all(type(end) in (str, int) for end in value):
         return str(value[0]), str(value[1])
-    fields.problem("between", expected="two names of nodes: [a, b]")
-    return None
+    raise Wrong("two names of nodes: [a, b]")
+
+
+class LinkBlock(Block):
+    """A link, by the fields of Link."""
+
+    between: Annotated[tuple[str, str], PlainValidator(read_ends)]
+    type: Annotated[str, one_of(LINKS)] | None = None
+    bandwidth_Bps: Bandwidth | None = Field(None, alias="bandwidth")
+    latency_s: Latency | None = Field(None, alias="latency")
+    duplex: Annotated[Duplex, one_of(get_args(Duplex))] | None = None
+    ack_share: Annotated[float, number(lambda share: 0 <= share < 1, "a number from 0 to below 1")] = 0.0
+    jitter: JitterOf | None = None
+    loss: Annotated[float, number(lambda x: 0 <= x < 1, "a number from 0 to below 1, a share of packets")] = 0.0
+    trace: RateTraceOf | None = None
+    background: BackgroundOf | None = None
+    medium: Annotated[str, text(_MEDIUM, _MEDIUM_EXPECTED)] | None = None
+    spread: LinkSpread = NONE
+
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        for key in ("bandwidth", "latency"):
+            if key not in given and "type" not in given:
+                yield fault(key, expected=f"a {key} with its unit, or a type (one of {', '.join(LINKS)})")
+        kind, duplex = given.get("type"), given.get("duplex")
+        if duplex is None and isinstance(kind, str) and kind in LINKS:
+            duplex = LINKS[kind].duplex
+        if "medium" in given:
+            if given.get("duplex", "half") != "half":
+                yield fault("duplex", expected="half, or none: both ways share the medium")
+            if "trace" in given:
+                yield fault("trace", found="it with a medium", expected="one of both", at_key=True)
+        elif duplex == "free":
+            for key in ("trace", "background"):
+                if key in given:
+                    yield fault(key, found="it with duplex free", expected="none: flows share nothing", at_key=True)
+
+    def link(self) -> Link:
+        """The link, with the numbers of its type where it gives none."""
+        given: dict[str, Any] = {name: value for name in _NUMBERS if (value := getattr(self, name)) is not None}
+        source = "given in the topology"
+        if self.type is not None:
+            preset = LINKS[self.type]
+            keys = ", ".join(name.partition("_")[0] for name in given)
+            source = preset.source + (f"; {keys} {source}" if keys else "")
+            given = {name: getattr(preset, name) for name in _NUMBERS} | given
+        if self.medium is not None:
+            given["duplex"] = "half"
+        if self.trace is not None:
+            given["trace"] = self.trace.trace(given["bandwidth_Bps"])
+        a, b = self.between
+        return Link(a, b, source=source, **given, **{name: getattr(self, name) for name in _SAME})
+
+
+_NUMBERS = ("bandwidth_Bps", "latency_s", "duplex")
+_SAME = ("type", "ack_share", "jitter", "loss", "background", "medium", "spread")
+LINK_KEYS = LinkBlock.known.names

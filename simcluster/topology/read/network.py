@@ -4,82 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple, cast, get_args
+from typing import Annotated, Any, get_args
 
-from simcluster.documents.fields import Fields
-from simcluster.errors import nearest
+from pydantic import Field
+
+from simcluster.documents.models import Block
+from simcluster.documents.values import Size, list_of, one_of, only
+from simcluster.documents.yaml import Document
+from simcluster.errors import Problem, nearest
 from simcluster.topology.model.conditions import BackgroundFlow
 from simcluster.topology.model.model import Link, NetworkKind, Node, Routing
-from simcluster.topology.model.spread import Factors
-from simcluster.topology.read.conditions import BACKGROUND_KEYS, traffic
-from simcluster.topology.read.spread import read_factors, read_times
-from simcluster.units import parse_size
+from simcluster.topology.read.conditions import BackgroundBlock
+from simcluster.topology.read.spread import PositiveFactors, Times
 
 NETWORK_KEYS = ("network", "routing", "routes", "background", "inbox", "misfit", "startup")
-FLOW_KEYS = ("from", "to", *BACKGROUND_KEYS)
 
 Nodes = Mapping[str, Node | None]
 """By name; None for one that something is wrong with."""
 
-
-class Network(NamedTuple):
-    """What the keys of NETWORK_KEYS say, in the order of Topology's fields."""
-
-    network: NetworkKind
-    routing: Routing
-    paths: tuple[tuple[str, ...], ...]
-    background: tuple[BackgroundFlow, ...]
-    inbox_bytes: int | None
-    misfit: Factors
-    startup_s: Factors
+_ROUTES = "a list of routes, each a list of nodes from end to end: [[a, sw1, b]]"
+_BACKGROUND = "a list of {from, to, rate}, with on and off if it comes and goes"
 
 
-def read_network(fields: Fields, nodes: Nodes, links: list[Link | None]) -> Network:
-    """The network of the topology whose top keys are *fields*."""
-    kind = cast("NetworkKind | None", fields.choice("network", get_args(NetworkKind)))
-    routing = cast("Routing | None", fields.choice("routing", get_args(Routing)))
-    return Network(
-        kind or "maxmin",
-        routing or "shortest",
-        _read_paths(fields, nodes, links),
-        _read_background(fields, nodes),
-        fields.quantity("inbox", parse_size),
-        read_factors(fields, "misfit"),
-        read_times(fields, "startup"),
-    )
+class _Ends(Block):
+    source: Any = Field(None, alias="from")
+    target: Any = Field(None, alias="to")
 
 
-def _read_paths(fields: Fields, nodes: Nodes, links: list[Link | None]) -> tuple[tuple[str, ...], ...]:
-    block = fields.get("routes")
-    if not fields.has("routes"):
-        return ()
-    if not isinstance(block, list):
-        fields.problem("routes", expected="a list of routes, each a list of nodes from end to end: [[a, sw1, b]]")
-        return ()
+class FlowBlock(BackgroundBlock, _Ends):
+    """The background between two nodes; whether these are there is checked by `check_background`."""
+
+
+class NetworkBlock(Block):
+    """The keys of NETWORK_KEYS, by the fields of Topology."""
+
+    network: Annotated[NetworkKind, one_of(get_args(NetworkKind))] = "maxmin"
+    routing: Annotated[Routing, one_of(get_args(Routing))] = "shortest"
+    routes: Annotated[list[Any], only(lambda value: isinstance(value, list), _ROUTES)] = Field([])
+    background: Annotated[list[FlowBlock], list_of(FlowBlock.model_validate, _BACKGROUND)] = Field([])
+    inbox_bytes: Size | None = Field(None, alias="inbox")
+    misfit: PositiveFactors = ()
+    startup_s: Times = Field((), alias="startup")
+
+    def facts(self) -> dict[str, Any]:
+        """The fields of Topology."""
+        flows = [BackgroundFlow(str(flow.source), str(flow.target), flow.background) for flow in self.background]
+        same = {name: getattr(self, name) for name in ("network", "routing", "inbox_bytes", "misfit", "startup_s")}
+        paths = tuple(tuple(str(name) for name in route) for route in self.routes)
+        return {"paths": paths, "background": tuple(flows), **same}
+
+
+def check_network(document: Document, nodes: Nodes, links: list[Link | None], problems: list[Problem]) -> None:
+    """Note in *problems* what is wrong with the routes, and with the background, between *nodes*."""
+    routes, background = document.get(("routes",)), document.get(("background",))
+    if isinstance(routes, list):
+        _check_routes(document, routes, nodes, links, problems)
+    for index, flow in enumerate(background if isinstance(background, list) else ()):
+        if isinstance(flow, dict):
+            _check_flow(document, index, flow, nodes, problems)
+
+
+def _check_routes(
+    document: Document, routes: list[Any], nodes: Nodes, links: list[Link | None], problems: list[Problem]
+) -> None:
     joined = {frozenset((link.a, link.b)) for link in links if link is not None}
-    complete = None not in links
     first: dict[frozenset[str], int] = {}
-    paths = []
-    for index, value in enumerate(block):
-        names = [str(name) for name in value] if _is_names(value) else []
-        wrong = _wrong_path(names, nodes, joined if complete else None)
+    for index, value in enumerate(routes):
+        # A node may be called 7, and 7 is a number to YAML.
+        is_names = isinstance(value, list) and all(type(name) in (str, int) for name in value)
+        names = [str(name) for name in value] if is_names else []
+        wrong = _wrong_path(names, nodes, None if None in links else joined)
         if not wrong and first.setdefault(frozenset((names[0], names[-1])), index) != index:
             wrong = ("a second route between them", "one: it goes both ways")
         if wrong:
-            found, expected = wrong
-            _problem(fields, index, found or None, expected)
-        else:
-            paths.append(tuple(names))
-    return tuple(paths)
-
-
-def _is_names(value: Any) -> bool:
-    # A node may be called 7, and 7 is a number to YAML.
-    return isinstance(value, list) and all(type(name) in (str, int) for name in value)
-
-
-def _problem(fields: Fields, index: int, found: str | None, expected: str) -> None:
-    fields.problems.append(fields.document.problem(("routes", index), found=found, expected=expected))
+            problems.append(document.problem(("routes", index), found=wrong[0] or None, expected=wrong[1]))
 
 
 def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | None) -> tuple[str, str] | None:
@@ -103,33 +101,13 @@ def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | No
     return None
 
 
-def _read_background(fields: Fields, nodes: Nodes) -> tuple[BackgroundFlow, ...]:
-    block = fields.get("background")
-    if not fields.has("background"):
-        return ()
-    if not isinstance(block, list):
-        fields.problem("background", expected="a list of {from, to, rate}, with on and off if it comes and goes")
-        return ()
-    flows = []
-    for index in range(len(block)):
-        flow = Fields(fields.document, ("background", index), FLOW_KEYS, fields.problems)
-        if not flow.is_mapping:
-            continue
-        ends = [_end(flow, key, nodes) for key in ("from", "to")]
-        demand = traffic(flow)
-        source, target = ends
-        if source is not None and source == target:
-            flow.problem("to", found=repr(target), expected=f"another node than {source}")
-        elif source is not None and target is not None and demand is not None:
-            flows.append(BackgroundFlow(source, target, demand))
-    return tuple(flows)
-
-
-def _end(flow: Fields, key: str, nodes: Nodes) -> str | None:
-    name = str(flow.get(key)) if flow.has(key) else ""
-    node = nodes.get(name)
-    if name in nodes and (node is None or node.kind != "switch"):
-        return name
-    ends = [end for end, node in nodes.items() if node is None or node.kind != "switch"]
-    flow.problem(key, expected=f"a worker or host of this file: {nearest(name, ends)}")
-    return None
+def _check_flow(document: Document, index: int, flow: dict[str, Any], nodes: Nodes, problems: list[Problem]) -> None:
+    ends = [name for name, node in nodes.items() if node is None or node.kind != "switch"]
+    given = [str(flow.get(key) or "") for key in ("from", "to")]
+    for key, name in zip(("from", "to"), given, strict=True):
+        if name not in ends:
+            expected = f"a worker or host of this file: {nearest(name, ends)}"
+            problems.append(document.problem(("background", index, key), expected=expected))
+    if given[0] == given[1] and given[0] in ends:
+        path = ("background", index, "to")
+        problems.append(document.problem(path, found=repr(given[1]), expected=f"another node than {given[0]}"))

@@ -5,22 +5,23 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
-from simcluster.documents.fields import Fields
-from simcluster.documents.yaml import Document, KeyPath
+from pydantic import Field, PlainValidator
+from pydantic_core import InitErrorDetails
+
+from simcluster.documents.models import Block, Wrong, fault, read
+from simcluster.documents.values import Bandwidth, Flag, Latency, Size, text, whole
+from simcluster.documents.yaml import Document
 from simcluster.errors import Problem
 from simcluster.topology.model.model import Node
-from simcluster.topology.model.spread import NODE_SPREAD_KEYS
-from simcluster.topology.read.devices import DEVICE_KEYS, read_device
-from simcluster.topology.read.launch import LAUNCH_KEYS, read_launch
-from simcluster.topology.read.spread import read_spread
-from simcluster.units import parse_bandwidth, parse_latency, parse_size
+from simcluster.topology.model.spread import NONE
+from simcluster.topology.read.devices import DeviceBlock
+from simcluster.topology.read.launch import LaunchBlock
+from simcluster.topology.read.spread import NodeSpread
 
 MESSAGE_KEYS = ("send_overhead", "recv_overhead", "host_bandwidth", "send_buffer")
-NODE_KEYS = ("kind", *DEVICE_KEYS, *MESSAGE_KEYS, "address", "port", "ssh", *LAUNCH_KEYS, "site", "gateway", "spread")
-SWITCH_KEYS = ("kind", "site")
-HOST_KEYS = ("kind", "site", "gateway")
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the start"
@@ -30,73 +31,101 @@ _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za
 _SITE = re.compile(r"[^\x00-\x1f]{1,64}")
 
 
-class ReadNode(NamedTuple):
-    """*node* is None if something in it is wrong; the rest is known as far as it could be read."""
+def _address(value: object) -> str:
+    try:
+        ipaddress.ip_address(value if isinstance(value, str) else "")
+    except ValueError:
+        # Four numbers with dots are an IP address with a mistake, not a host's name.
+        if not isinstance(value, str) or re.fullmatch(r"[\d.]+", value) or not _HOST.fullmatch(value):
+            raise Wrong("an IP address or a host's name") from None
+    return str(value)
 
-    node: Node | None
-    gateway: bool
-    may_be_worker: bool
-    may_be_switch: bool
+
+Site = Annotated[str, text(_SITE, "the name of a place")]
 
 
-def read_node(document: Document, name: str, problems: list[Problem]) -> ReadNode:
-    """The node called *name* of the document."""
-    path: KeyPath = ("nodes", name)
+class NodeBlock(LaunchBlock, DeviceBlock):
+    """A worker, by the fields of Node."""
+
+    send_overhead_s: Latency = Field(0.0, alias="send_overhead")
+    recv_overhead_s: Latency = Field(0.0, alias="recv_overhead")
+    host_bandwidth_Bps: Bandwidth = Field(math.inf, alias="host_bandwidth")
+    send_buffer_bytes: Size = Field(0, alias="send_buffer")
+    address: Annotated[str, PlainValidator(_address)] | None = None
+    port: Annotated[int, whole(1, 65535)] | None = None
+    ssh: Annotated[str, text(_SSH, "[user@]host, as the ssh command takes it")] | None = None
+    site: Site | None = None
+    gateway: Flag = True
+    spread: NodeSpread = NONE
+
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        yield from super().faults(given)
+        port = given.get("port")
+        if isinstance(port, int) and 0 < port < 65536 and "address" not in given:
+            yield fault("port", found="a port without an address", expected="an address beside it")
+
+    def node(self, name: str) -> Node:
+        """The worker called *name*."""
+        return Node(name, self.made(), command=self.words, **{field: getattr(self, field) for field in _OF_NODE})
+
+
+NODE_KEYS = NodeBlock.known.names
+_OF_NODE = ("processes", *(name for name in NodeBlock.__annotations__))
+
+
+class SwitchBlock(Block):
+    """A node that only forwards."""
+
+    kind: str
+    site: Site | None = None
+
+    @classmethod
+    def unknown(cls, key: str) -> InitErrorDetails:
+        if key not in NODE_KEYS:
+            return NodeBlock.unknown(key)
+        return fault(key, found="it on a switch", expected="none: a switch only forwards", at_key=True)
+
+
+class HostBlock(SwitchBlock):
+    """An end of plain flows: nothing computes there, so it has no device and no rank."""
+
+    gateway: Flag = True
+
+
+def read_node(document: Document, name: str, problems: list[Problem]) -> Node | None:
+    """Return the node called *name* of the document, or None if something in it is wrong."""
+    path = ("nodes", name)
     before = len(problems)
+    if not NODE_NAME.fullmatch(name):
+        expected = f"a name of {NODE_NAME_EXPECTED}"
+        problems.append(document.problem(path, found=repr(name), expected=expected, at_key=True))
     if document.get(path) is None:
         document.data["nodes"][name] = {}
-    fields = Fields(document, path, NODE_KEYS, problems)
-    if not NODE_NAME.fullmatch(name):
-        fields.problem(found=repr(name), expected=f"a name of {NODE_NAME_EXPECTED}", at_key=True)
-    if not fields.is_mapping:
-        return ReadNode(None, True, True, True)
-    kind = fields.choice("kind", ("worker", "host", "switch"))
-    if kind == "switch":
-        for key in fields.data:
-            if key in NODE_KEYS and key not in SWITCH_KEYS:
-                fields.problem(key, found="it on a switch", expected="none: a switch only forwards", at_key=True)
-        site = fields.text("site", _SITE, "the name of a place")
-        node = Node(name, site=site) if len(problems) == before else None
-        return ReadNode(node, True, False, True)
-    gateway = fields.flag("gateway") is not False
-    if kind == "host" and not any(key in fields.data for key in NODE_KEYS if key not in HOST_KEYS):
-        # An end of plain flows: nothing computes there, so it has no device and no rank.
-        site = fields.text("site", _SITE, "the name of a place")
-        node = Node(name, site=site, gateway=gateway, is_host=True) if len(problems) == before else None
-        return ReadNode(node, gateway, False, True)
-    node = _read_worker(fields, name, gateway)
-    kind_unknown = kind is None and fields.has("kind")
-    return ReadNode(node if len(problems) == before else None, gateway, True, kind_unknown)
-
-
-def _read_worker(fields: Fields, name: str, gateway: bool) -> Node | None:
-    device = read_device(fields)
-    port = fields.whole("port", 1, 65535)
-    address = _read_address(fields)
-    if port is not None and not fields.has("address"):
-        fields.problem("port", found="a port without an address", expected="an address beside it")
-    ssh = fields.text("ssh", _SSH, "[user@]host, as the ssh command takes it")
-    site = fields.text("site", _SITE, "the name of a place")
-    send_s, recv_s = (fields.quantity(key, parse_latency) or 0.0 for key in ("send_overhead", "recv_overhead"))
-    host_Bps = fields.quantity("host_bandwidth", parse_bandwidth) or math.inf
-    buffer_bytes = fields.quantity("send_buffer", parse_size) or 0
-    launch = read_launch(fields)
-    spread = read_spread(fields, NODE_SPREAD_KEYS)
-    if device is None:
+    block = _block_of(document.get(path))
+    made: Any = read(block.model_validate, document, path, problems)
+    if made is None or len(problems) > before:
         return None
-    overheads = (send_s, recv_s, host_Bps, buffer_bytes)
-    return Node(name, device, address, port, ssh, site, gateway, False, *overheads, *launch, spread)
+    if isinstance(made, NodeBlock):
+        return made.node(name)
+    return Node(name, site=made.site, gateway=getattr(made, "gateway", True), is_host=made.kind == "host")
 
 
-def _read_address(fields: Fields) -> str | None:
-    value = fields.get("address")
-    if isinstance(value, str):
-        try:
-            ipaddress.ip_address(value)
-            return value
-        except ValueError:
-            # Four numbers with dots are an IP address with a mistake, not a host's name.
-            if re.fullmatch(r"[\d.]+", value):
-                fields.problem("address", expected="an IP address or a host's name")
-                return None
-    return fields.text("address", _HOST, "an IP address or a host's name")
+def _block_of(given: Any) -> type[Block]:
+    kind = given.get("kind") if isinstance(given, dict) else None
+    if kind == "switch":
+        return SwitchBlock
+    is_bare = kind == "host" and not any(key not in HostBlock.known.names for key in given if key in NODE_KEYS)
+    return HostBlock if is_bare else NodeBlock
+
+
+class Part:
+    """What a node is for the links, as far as can be told even if something in it is wrong."""
+
+    def __init__(self, node: Node | None, given: Any) -> None:
+        self.node = node
+        block = _block_of(given)
+        kind = given.get("kind") if isinstance(given, dict) else ""
+        self.gateway = block is SwitchBlock or not isinstance(given, dict) or given.get("gateway") is not False
+        self.may_be_worker = block is NodeBlock
+        self.may_be_switch = block is not NodeBlock or not (kind is None or kind in ("worker", "host"))

@@ -10,12 +10,12 @@ from typing import Any
 
 from simcluster.documents.yaml import Document, KeyPath, parse_value
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.topology.model.spread import LINK_SPREAD_KEYS, NODE_SPREAD_KEYS
-from simcluster.topology.read.conditions import BACKGROUND_KEYS, JITTER_KEYS, TRACE_KEYS
+from simcluster.topology.read.conditions import BackgroundBlock, JitterBlock, RateTraceBlock
 from simcluster.topology.read.launch import LAUNCH_KEYS
 from simcluster.topology.read.links import LINK_KEYS
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.topology.read.nodes import NODE_KEYS
+from simcluster.topology.read.spread import SPREAD_KEYS
 from simcluster.topology.read.stragglers import STRAGGLER_KEYS
 
 
@@ -64,10 +64,10 @@ def _path(document: Document, key: str) -> KeyPath:
 _INNER: dict[str, tuple[str, ...] | None] = {
     "straggler": STRAGGLER_KEYS,
     "profile": None,
-    "jitter": JITTER_KEYS,
-    "trace": TRACE_KEYS,
-    "background": BACKGROUND_KEYS,
-    "spread": (*LINK_SPREAD_KEYS, *NODE_SPREAD_KEYS),
+    "jitter": JitterBlock.known.names,
+    "trace": RateTraceBlock.known.names,
+    "background": BackgroundBlock.known.names,
+    "spread": SPREAD_KEYS,
 }
 """Keys of a node or link that hold keys of their own; None for any."""
 

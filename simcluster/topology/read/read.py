@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import networkx
+from pydantic import Field
 
-from simcluster.documents.fields import Fields
+from simcluster.documents.models import Block, Wrong, read
 from simcluster.documents.shipped import find
+from simcluster.documents.values import only
 from simcluster.documents.yaml import Document
 from simcluster.documents.yaml import load as load_yaml
 from simcluster.documents.yaml import loads as loads_yaml
@@ -23,19 +25,36 @@ from simcluster.topology.model.model import Link, Node, Topology
 from simcluster.topology.presets.generators import MOST_WORKERS
 from simcluster.topology.read import foreign
 from simcluster.topology.read.generated import expand, is_generated
-from simcluster.topology.read.launch import LAUNCH_KEYS, Launch, read_launch
-from simcluster.topology.read.links import ReadLink, read_link
-from simcluster.topology.read.network import NETWORK_KEYS, read_network
-from simcluster.topology.read.nodes import ReadNode, read_node
+from simcluster.topology.read.launch import LaunchBlock
+from simcluster.topology.read.links import LinkBlock, read_ends
+from simcluster.topology.read.network import NetworkBlock, check_network
+from simcluster.topology.read.nodes import Part, read_node
 from simcluster.topology.read.overrides import apply
 from simcluster.topology.read.processes import clashes, with_processes
-from simcluster.topology.read.spread import check_lengths
+from simcluster.topology.read.spread import several_lengths
+from simcluster.topology.read.traces import put_files
 
 Source: TypeAlias = "str | Path | Mapping[str, Any] | networkx.Graph[Any] | Topology"
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
-TOP_KEYS = ("name", "description", "launch", *NETWORK_KEYS, "nodes", "links")
+Ends: TypeAlias = "tuple[str, str]"
+
+_Text = Annotated[str, only(lambda value: isinstance(value, str), "text")]
+_NODES = "a mapping of nodes by name, one at least"
+
+
+class _Head(Block):
+    name: _Text | None = None
+    description: _Text = ""
+    launch: LaunchBlock | None = None
+
+
+class TopologyBlock(NetworkBlock, _Head):
+    """A topology document; its nodes and links are read one by one."""
+
+    nodes: Annotated[dict[str, Any], only(lambda value: isinstance(value, dict) and bool(value), _NODES, at_key=True)]
+    links: Annotated[list[Any], only(lambda value: isinstance(value, list), "a list of links", at_key=True)] = Field([])
 
 
 def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: str | Path | None = None) -> Topology:
@@ -112,90 +131,82 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
 def _build(document: Document, default_name: str, problems: list[Problem]) -> Topology | None:
     """The topology, or None if *problems* got longer."""
     before = len(problems)
-    fields = Fields(document, (), TOP_KEYS, problems)
-    if not fields.is_mapping:
+    put_files(document, problems)
+    top = read(TopologyBlock.model_validate, document, (), problems)
+    if not isinstance(document.data, dict):
         return None
-    for key in ("name", "description"):
-        if fields.has(key) and not isinstance(fields.get(key), str):
-            fields.problem(key, expected="text")
     document.data.setdefault("name", default_name)
-    nodes = _with_launch(_read_nodes(fields, problems), _read_launch(fields, problems))
-    links = _read_links(fields, nodes, problems)
-    network = read_network(fields, {name: read.node for name, read in nodes.items()}, [read.link for read in links])
-    parts = [*(read.node for read in nodes.values()), *(read.link for read in links)]
-    check_lengths(fields, [part.spread for part in parts if part is not None], (network.misfit, network.startup_s))
+    nodes = _read_nodes(document, problems)
+    links, ends = _read_links(document, nodes, problems)
+    check_network(document, {name: part.node for name, part in nodes.items()}, links, problems)
     if nodes:
-        _check_reach(document, nodes, links, problems)
-    if len(problems) > before:
+        _check_reach(document, nodes, ends, problems)
+    spreads = [part.spread for part in (*(part.node for part in nodes.values()), *links) if part is not None]
+    if lengths := several_lengths(spreads, (top.misfit, top.startup_s) if top else ()):
+        expected = "lists of one length, an entry for each round of the calibration"
+        problems.append(document.problem((), found=lengths, expected=expected))
+    if len(problems) > before or top is None:
         return None
     return Topology(
         str(document.data["name"] or default_name),
-        {name: _sound(read.node) for name, read in nodes.items()},
-        tuple(_sound(read.link) for read in links),
-        str(document.data.get("description") or ""),
-        *network,
-        _plain(document.data),
+        {name: _launched(part.node, top.launch) for name, part in nodes.items()},
+        tuple(link for link in links if link is not None),
+        top.description,
+        document=_plain(document.data),
+        **top.facts(),
     )
 
 
-def _sound(part: Any) -> Any:
-    assert part is not None, "a part without problems was read"
-    return part
+def _launched(node: Node | None, launch: LaunchBlock | None) -> Node:
+    """Return *node*, started as *launch* says if it says nothing of its own."""
+    assert node is not None, "a part without problems was read"
+    if launch is None or not node.is_worker:
+        return node
+    processes = node.processes if node.processes is not None else launch.processes
+    return replace(node, command=node.command or launch.words, processes=processes)
 
 
-def _read_nodes(fields: Fields, problems: list[Problem]) -> dict[str, ReadNode]:
-    nodes = fields.data.get("nodes")
-    if not isinstance(nodes, dict) or not nodes:
-        fields.problem("nodes", expected="a mapping of nodes by name, one at least", at_key=True)
+def _read_nodes(document: Document, problems: list[Problem]) -> dict[str, Part]:
+    given = document.data.get("nodes")
+    if not isinstance(given, dict) or not given:
         return {}
-    read = {name: read_node(fields.document, name, problems) for name in nodes}
-    if not any(node.may_be_worker or (node.node is not None and node.node.is_host) for node in read.values()):
-        fields.problem("nodes", found="switches only", expected="a worker at least: a node with a device", at_key=True)
-    return read
+    nodes = {name: Part(read_node(document, name, problems), given[name]) for name in given}
+    if not any(part.may_be_worker or (part.node is not None and part.node.is_host) for part in nodes.values()):
+        expected = "a worker at least: a node with a device"
+        problems.append(document.problem(("nodes",), found="switches only", expected=expected, at_key=True))
+    return nodes
 
 
-def _read_launch(fields: Fields, problems: list[Problem]) -> Launch:
-    """How the processes of all nodes are started that say nothing of their own."""
-    if not fields.has("launch"):
-        return Launch()
-    return read_launch(Fields(fields.document, ("launch",), LAUNCH_KEYS, problems))
-
-
-def _with_launch(nodes: dict[str, ReadNode], launch: Launch) -> dict[str, ReadNode]:
-    def completed(node: Node | None) -> Node | None:
-        if node is None or not node.is_worker:
-            return node
-        processes = node.processes if node.processes is not None else launch.nproc_per_node
-        return replace(node, command=node.command or launch.command, processes=processes)
-
-    if launch == Launch():
-        return nodes
-    return {name: read._replace(node=completed(read.node)) for name, read in nodes.items()}
-
-
-def _read_links(fields: Fields, nodes: Mapping[str, ReadNode], problems: list[Problem]) -> list[ReadLink]:
-    links = fields.data.get("links")
-    if links is None:
-        return []
-    if not isinstance(links, list):
-        fields.problem("links", expected="a list of links", at_key=True)
-        return []
-    read = [read_link(fields.document, index, problems) for index in range(len(links))]
+def _read_links(
+    document: Document, nodes: Mapping[str, Part], problems: list[Problem]
+) -> tuple[list[Link | None], list[Ends | None]]:
+    """(links, their ends), None for what could not be read."""
+    given = document.data.get("links")
+    given = given if isinstance(given, list) else []
+    blocks = [read(LinkBlock.model_validate, document, ("links", index), problems) for index in range(len(given))]
+    ends = [_ends(link) for link in given]
     first: dict[frozenset[str], int] = {}
     names: dict[str, int] = {}
-    for index, link in enumerate(read):
+    for index, pair in enumerate(ends):
         if len(problems) > MOST_PROBLEMS:
             break
-        if link.ends is not None and _check_ends(fields.document, index, link.ends, nodes, problems):
-            _check_twice(fields.document, index, link.ends, first, names, problems)
-    return read
+        if pair is not None and _check_ends(document, index, pair, nodes, problems):
+            _check_twice(document, index, pair, first, names, problems)
+    return [None if block is None else block.link() for block in blocks], ends
+
+
+def _ends(link: Any) -> Ends | None:
+    try:
+        return read_ends(link["between"])
+    except (Wrong, TypeError, KeyError):
+        return None
 
 
 def _check_ends(
     document: Document,
     index: int,
-    ends: tuple[str, str],
-    nodes: Mapping[str, ReadNode],
+    ends: Ends,
+    nodes: Mapping[str, Part],
     problems: list[Problem],
 ) -> bool:
     for position, end in enumerate(ends):
@@ -220,7 +231,7 @@ def _check_ends(
 def _check_twice(
     document: Document,
     index: int,
-    ends: tuple[str, str],
+    ends: Ends,
     first: dict[frozenset[str], int],
     names: dict[str, int],
     problems: list[Problem],
@@ -240,12 +251,12 @@ def _check_twice(
 
 
 def _check_reach(
-    document: Document, nodes: Mapping[str, ReadNode], links: list[ReadLink], problems: list[Problem]
+    document: Document, nodes: Mapping[str, Part], given: list[Ends | None], problems: list[Problem]
 ) -> None:
     """Every worker must reach every other. A misspelt end is taken for the node that it probably means."""
     if len(problems) > MOST_PROBLEMS:
         return
-    ends = [tuple(_meant(end, nodes) for end in link.ends or (None,)) for link in links]
+    ends = [tuple(_meant(end, nodes) for end in pair or (None,)) for pair in given]
     if any(None in pair for pair in ends):
         return
     gateways = frozenset(name for name, node in nodes.items() if node.gateway)
@@ -262,7 +273,7 @@ def _check_reach(
         )
 
 
-def _meant(end: str | None, nodes: Mapping[str, ReadNode]) -> str | None:
+def _meant(end: str | None, nodes: Mapping[str, Part]) -> str | None:
     if end is None or end in nodes:
         return end
     options = list(islice(nodes, MOST_COMPARED))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
 
-from simcluster.documents.fields import Fields
+from pydantic import PlainValidator
+from pydantic_core import InitErrorDetails
+
+from simcluster.documents.models import Block, Wrong, fault
 from simcluster.topology.model.spread import Factors, Spread
-from simcluster.units import UnitError, parse_latency
+from simcluster.units import parse_latency
 
 LEAST_ROUNDS, MOST_ROUNDS, MOST_FACTOR = 2, 1000, 1000.0
 EXPECTED = (
@@ -16,55 +20,66 @@ EXPECTED = (
 )
 
 
-def read_spread(part: Fields, known: Sequence[str]) -> Spread:
-    """Return the spread of a link or a node."""
-    if not part.has("spread"):
-        return Spread()
-    fields = Fields(part.document, (*part.path, "spread"), known, part.problems)
-    found = {key: read_factors(fields, key) for key in known if fields.has(key)}
-    lengths = {len(factors) for factors in found.values() if factors}
-    if len(lengths) > 1:
-        part.problem("spread", found=f"lists of {_listed(lengths)} factors", expected="lists of one length")
-    return Spread(tuple((key, factors) for key, factors in found.items() if factors))
+def _fits(value: object, least: float) -> bool:
+    if not isinstance(value, list) or not LEAST_ROUNDS <= len(value) <= MOST_ROUNDS:
+        return False
+    return all(type(factor) in (int, float) and least <= factor <= MOST_FACTOR for factor in value)
 
 
-def read_factors(fields: Fields, key: str) -> Factors:
-    """Return the factors under *key*; none where there are none, or something is wrong with them."""
-    if not fields.has(key):
-        return ()
-    value = fields.get(key)
-    # A latency of a round may be found to be nothing.
-    least = 0.0 if key == "latency" else math.ulp(0.0)
-    if (
-        isinstance(value, list)
-        and LEAST_ROUNDS <= len(value) <= MOST_ROUNDS
-        and all(type(factor) in (int, float) and least <= factor <= MOST_FACTOR for factor in value)
-    ):
+def _factors(least: float) -> PlainValidator:
+    def checked(value: Any) -> Factors:
+        if not _fits(value, least):
+            raise Wrong(EXPECTED)
         return tuple(float(factor) for factor in value)
-    fields.problem(key, expected=EXPECTED)
-    return ()
+
+    return PlainValidator(checked)
 
 
-def read_times(fields: Fields, key: str) -> Factors:
-    """Return the seconds under *key*; none where there are none, or something is wrong with them."""
-    value = fields.get(key)
+def _times(value: object) -> Factors:
     if isinstance(value, list) and LEAST_ROUNDS <= len(value) <= MOST_ROUNDS:
-        try:
-            return tuple(parse_latency(time) for time in value)
-        except UnitError as error:
-            fields.problem(key, found=error.found, expected=error.expected)
-    elif fields.has(key):
-        expected = f"a list of {LEAST_ROUNDS} to {MOST_ROUNDS} times, one for each round of a calibration"
-        fields.problem(key, expected=expected)
-    return ()
+        return tuple(parse_latency(time) for time in value)
+    raise Wrong(f"a list of {LEAST_ROUNDS} to {MOST_ROUNDS} times, one for each round of a calibration")
 
 
-def check_lengths(fields: Fields, spreads: Iterable[Spread], lists: Iterable[Factors]) -> None:
-    """Note a problem if the lists of a whole topology are of several lengths: their entries are of the same rounds."""
+Times = Annotated[Factors, PlainValidator(_times)]
+PositiveFactors = Annotated[Factors, _factors(math.ulp(0.0))]
+_OrZero = Annotated[Factors, _factors(0.0)]
+"""A latency of a round may be found to be nothing."""
+
+
+class _Spread(Block):
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        lengths = {len(factors) for factors in given.values() if _fits(factors, 0.0)}
+        if len(lengths) > 1:
+            yield fault(found=f"lists of {_listed(lengths)} factors", expected="lists of one length")
+
+
+class _LinkSpread(_Spread):
+    bandwidth: PositiveFactors = ()
+    latency: _OrZero = ()
+    ack_share: PositiveFactors = ()
+
+
+class _NodeSpread(_Spread):
+    send_overhead: PositiveFactors = ()
+    recv_overhead: PositiveFactors = ()
+    profile: PositiveFactors = ()
+
+
+def _read(block: type[Block]) -> Callable[[object], Spread]:
+    return lambda value: Spread(tuple((key, factors) for key, factors in block.model_validate(value) if factors))
+
+
+LinkSpread = Annotated[Spread, PlainValidator(_read(_LinkSpread))]
+NodeSpread = Annotated[Spread, PlainValidator(_read(_NodeSpread))]
+SPREAD_KEYS = (*_LinkSpread.known.names, *_NodeSpread.known.names)
+
+
+def several_lengths(spreads: Iterable[Spread], lists: Iterable[Factors]) -> str:
+    """Return the lengths of all lists of a topology, if they differ: entries are of the same rounds."""
     lengths = {spread.rounds for spread in spreads if spread.rounds} | {len(values) for values in lists if values}
-    if len(lengths) > 1:
-        found = f"lists of {_listed(lengths)} factors as spread"
-        fields.problem(found=found, expected="lists of one length, an entry for each round of the calibration")
+    return f"lists of {_listed(lengths)} factors as spread" if len(lengths) > 1 else ""
 
 
 def _listed(lengths: Iterable[int]) -> str:

@@ -1,0 +1,132 @@
+"""Pydantic models of the mappings in a document, and pydantic's errors as problems with their places."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar, get_type_hints
+
+import pydantic
+from pydantic_core import InitErrorDetails
+
+from simcluster.documents.yaml import Document, KeyPath
+from simcluster.errors import Problem, nearest
+from simcluster.units import UnitError
+
+T = TypeVar("T")
+
+
+class Wrong(ValueError):
+    """A value, or with *at_key* its key, that is not the *expected* one; *found* is the value itself unless given."""
+
+    def __init__(self, expected: str, found: str | None = None, *, at_key: bool = False) -> None:
+        self.expected, self.found, self.at_key = expected, found, at_key
+        super().__init__(expected)
+
+
+def fault(*place: str | int, expected: str, found: str | None = None, at_key: bool = False) -> InitErrorDetails:
+    """Return what is `Wrong` at *place*, as a detail of pydantic's errors."""
+    wrong = Wrong(expected, found, at_key=at_key)
+    return InitErrorDetails(type="value_error", loc=place, input=None, ctx={"error": wrong})
+
+
+def refuse(faults: Sequence[Any]) -> None:
+    """Raise all *faults* at once, if there are any; a validator that does so names places below its own."""
+    if faults:
+        raise pydantic.ValidationError.from_exception_data("document", list(faults))
+
+
+def tried(faults: list[Any], step: Callable[[], T], *place: str | int, at_key: bool = False) -> T | None:
+    """Return what *step* does, or None, having noted in *faults* what is wrong at *place*."""
+    try:
+        return step()
+    except pydantic.ValidationError as error:
+        faults += [{**detail, "loc": (*place, *detail["loc"])} for detail in error.errors(include_url=False)]
+    except (Wrong, UnitError) as error:
+        faults.append(fault(*place, expected=error.expected, found=error.found, at_key=at_key))
+    return None
+
+
+class Keys:
+    """The *names* of the keys of a mapping, and those of them that are *required*."""
+
+    def __init__(self, names: Iterable[str], required: Iterable[str] = ()) -> None:
+        self.names, self._absent = tuple(names), dict.fromkeys(required)
+
+    def unknown(self, key: str) -> InitErrorDetails:
+        """Return what is wrong with a *key* that is not known."""
+        expected = f"a known one: {nearest(key, self.names)}"
+        return fault(key, found="an unknown key", expected=expected, at_key=True)
+
+    def check(
+        self,
+        data: Any,
+        make: Callable[[Any], T],
+        faults: Callable[[Mapping[str, Any]], Iterable[Any]],
+        unknown: Callable[[str], InitErrorDetails] | None = None,
+    ) -> T:
+        """Return what *make* makes of *data*. A key without a value counts as absent; all that is wrong is raised.
+
+        *faults* yields what is wrong with keys that do not go together, *unknown* tells what is with one not known.
+        """
+        if not isinstance(data, dict):
+            raise Wrong(f"a mapping with {', '.join(self.names)}")
+        found = [(unknown or self.unknown)(key) for key in data if key not in self.names]
+        given = {key: value for key, value in data.items() if value is not None}
+        made: Any = None
+        try:
+            # The validator of what is required, and absent, is shown None: it knows what it expects.
+            made = make(self._absent | given if self._absent else given)
+        except pydantic.ValidationError as error:
+            found += error.errors(include_url=False)  # type: ignore[arg-type]
+        found += faults(given)
+        refuse(found)
+        return made  # type: ignore[no-any-return]
+
+
+class Block(pydantic.BaseModel):
+    """A mapping whose keys are the fields of a model."""
+
+    model_config = pydantic.ConfigDict(frozen=True)
+    known: ClassVar[Keys]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        fields = {field.alias or name: field for name, field in cls.model_fields.items()}
+        cls.known = Keys(fields, [key for key, field in fields.items() if field.is_required()])
+
+    @classmethod
+    def unknown(cls, key: str) -> InitErrorDetails:
+        """Return what is wrong with a *key* that is not known."""
+        return cls.known.unknown(key)
+
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        """Yield what is wrong with keys that do not go together. *given* are those with a value, as they stand."""
+        return ()
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _all_at_once(cls, data: Any, handler: Callable[[Any], Any]) -> Any:
+        return cls.known.check(data, handler, cls.faults, cls.unknown)
+
+
+def block_of(made: type) -> type[Block]:
+    """Return the block whose keys are the fields of the dataclass *made*, which are annotated for it."""
+    hints = get_type_hints(made, include_extras=True)
+    fields: dict[str, Any] = {
+        field.name: (hints[field.name], ... if field.default is dataclasses.MISSING else field.default)
+        for field in dataclasses.fields(made)
+    }
+    return pydantic.create_model(made.__name__, __base__=Block, **fields)
+
+
+def read(parse: Callable[[Any], T], document: Document, path: KeyPath, problems: list[Problem]) -> T | None:
+    """Return what *parse* makes of the value at *path*, or None, having noted in *problems* what is wrong."""
+    found: list[Any] = []
+    made = tried(found, lambda: parse(document.get(path)), *path)
+    for detail in found:
+        wrong = detail["ctx"]["error"]
+        at_key = getattr(wrong, "at_key", False)
+        problems.append(document.problem(detail["loc"], expected=wrong.expected, found=wrong.found, at_key=at_key))
+    return made

@@ -1,0 +1,163 @@
+"""Types of the values in a document, with their units and limits, for the fields of a `Block`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
+
+from simcluster.documents.models import Wrong, refuse, tried
+from simcluster.errors import nearest
+from simcluster.units import (
+    UnitError,
+    parse_bandwidth,
+    parse_latency,
+    parse_power,
+    parse_price,
+    parse_rate,
+    parse_size,
+)
+
+LEAST, MOST = 1e-18, 1e30
+"""Quantities that are computed with: a number multiplied or divided by one of them stays a number."""
+
+
+class Value(PlainValidator):
+    """A validator that can be called as a function, too."""
+
+    def __call__(self, value: object) -> Any:
+        check: Any = self.func
+        return check(value)
+
+
+def extreme(value: object) -> str:
+    """Return the quantity that *value* should have been if it is too small or large to compute with, else nothing."""
+    if not isinstance(value, (int, float)) or not value or LEAST <= abs(value) <= MOST:
+        return ""
+    return f"a quantity from {LEAST:g} to {MOST:g} in its base unit, or zero"
+
+
+def positive_time(text: object) -> float:
+    """Seconds, above zero. Raises UnitError."""
+    time_s = parse_latency(text)
+    if not time_s:
+        raise UnitError(f"{text!r}, which is zero", "a time above zero")
+    return time_s
+
+
+def quantity(parse: Callable[[object], Any], missing: str = "") -> Value:
+    """A number with a unit; *missing* says what is expected where there is none."""
+
+    def checked(value: object) -> Any:
+        if value is None and missing:
+            raise Wrong(missing)
+        found = parse(value)
+        if wrong := extreme(found):
+            raise Wrong(wrong)
+        return found
+
+    return Value(checked)
+
+
+def number(fits: Callable[[float], bool], expected: str) -> Value:
+    """A finite number without a unit that *fits*."""
+
+    def checked(value: object) -> float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found = as_float(value)
+            if math.isfinite(found) and fits(found):
+                return found
+        raise Wrong(expected)
+
+    return Value(checked)
+
+
+def whole(least: int, most: int, expected: str = "") -> Value:
+    """A whole number."""
+
+    def checked(value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        raise Wrong(expected or f"a whole number from {least} to {most}")
+
+    return Value(checked)
+
+
+def text(pattern: str | re.Pattern[str], expected: str) -> Value:
+    """Text that matches *pattern* as a whole."""
+
+    def checked(value: object) -> str:
+        if isinstance(value, str) and re.fullmatch(pattern, value):
+            return value
+        raise Wrong(expected)
+
+    return Value(checked)
+
+
+def one_of(options: Collection[str]) -> Value:
+    """One of some names."""
+
+    def checked(value: object) -> str:
+        if isinstance(value, str) and value in options:
+            return value
+        raise Wrong(f"one of {len(options)} known: {nearest(str(value), options)}")
+
+    return Value(checked)
+
+
+def only(fits: Callable[[Any], bool], expected: str, *, at_key: bool = False) -> Value:
+    """A value that *fits*, as it is."""
+
+    def checked(value: object) -> object:
+        if not fits(value):
+            raise Wrong(expected, at_key=at_key)
+        return value
+
+    return Value(checked)
+
+
+def list_of(read: Callable[[Any], Any], expected: str) -> Value:
+    """A list of what *read* makes."""
+
+    def checked(value: object) -> list[Any]:
+        if not isinstance(value, list):
+            raise Wrong(expected)
+        found: list[Any] = []
+        made = [tried(found, lambda item=item: read(item), index) for index, item in enumerate(value)]  # type: ignore[misc]
+        refuse(found)
+        return made
+
+    return Value(checked)
+
+
+def as_float(value: int | float) -> float:
+    """The number as a float, infinite if it is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _positive_size(text: object) -> int:
+    size_bytes = parse_size(text)
+    if not size_bytes:
+        raise UnitError(f"{text!r}, which is zero", "a size above zero")
+    return size_bytes
+
+
+Positive = number(lambda x: x > 0, "a number above zero")
+bandwidth = quantity(parse_bandwidth)
+time = quantity(positive_time)
+
+Bandwidth = Annotated[float, bandwidth]
+Time = Annotated[float, time]
+Latency = Annotated[float, quantity(parse_latency)]
+Size = Annotated[int, quantity(parse_size)]
+PositiveSize = Annotated[int, quantity(_positive_size)]
+Rate = Annotated[float, quantity(parse_rate)]
+Power = Annotated[float, quantity(parse_power)]
+Price = Annotated[float, quantity(parse_price)]
+Flag = Annotated[bool, only(lambda value: isinstance(value, bool), "true or false")]
