@@ -40,7 +40,9 @@ def names(kind: str) -> list[str]:
     """The names that `catalogue` has, without its words: nothing heavy is imported, since somebody is typing."""
     if kind == "algorithms":
         imports = (statement for statement in _source("simcluster.algorithms") if isinstance(statement, ast.ImportFrom))
-        return sorted(alias.asname for statement in imports for alias in statement.names if alias.asname)
+        # A page stands in a family's folder; tools of the pages stand next to the folders.
+        pages = (statement.module for statement in imports if statement.module and statement.module.count(".") == 3)
+        return sorted(page.rpartition(".")[2] for page in pages)
     if kind == "workloads":
         return sorted(_keys("simcluster.workloads", "WORKLOADS"))
     return list(catalogue(kind))
