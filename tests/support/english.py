@@ -15,7 +15,7 @@ HOLDS_CODE = False
 
 FORMS = {  # form: (pattern, limit per 10,000 words)
     "nobody, somebody, ...": (r"(?i)\b(no|some|every|any)body\b", 2),
-    "begins with What": (r"\AWhat\b", 2),
+    "begins with What": (r"\AWhat\b(?![^.|]*\?)", 2),
     "Who, Whoever": (r"(\A|\.\s+)Who\b|\b[Ww]hoever\b", 2),
     "of which, to whom": (r"(?i)\b(of|in|to)\s+(which|whom)\b", 5),
     "of its own": (r"(?i)\bone's\s+own\b|\bof\s+(its|their)\s+own\b", 2),
