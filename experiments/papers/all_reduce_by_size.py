@@ -78,12 +78,11 @@ PAPER = Paper(
     title="Which all-reduce for which size",
     citation="Thakur, Rabenseifner and Gropp 2005. Optimization of Collective Communication Operations in MPICH "
     "(International Journal of High Performance Computing Applications), section 4.5",
-    claim="Small vectors are reduced soonest by recursive doubling, which has the fewest rounds; large ones by "
-    "halving and doubling, whose bytes are the fewest; for numbers of ranks other than powers of two a ring moves "
-    "fewer still, and wins for the largest.",
+    claim="Recursive doubling reduces small vectors fastest, because it has the fewest rounds; halving and doubling "
+    "reduces large ones fastest, because it sends the fewest bytes. If the number of ranks is not a power of "
+    "two, a ring sends fewer still, and wins for the largest.",
     setting="`simcluster bench collective` on a star of 4 to 16 hosts, 100 us and 1 GB/s from host to host, "
-    "reduction free. Sizes are searched by halving until it is known to a thousandth from which size on one schedule "
-    "beats the other.",
+    "reduction free. The size from which one schedule beats the other is found by bisection, to a thousandth.",
     expected="The crossings of the textbook's straight lines, to 0.2 %; for powers of two a ring never beats "
     "halving-doubling.",
     measure=measure,

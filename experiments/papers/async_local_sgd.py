@@ -59,14 +59,14 @@ PAPER = Paper(
     title="Asynchronous local SGD and outer momentum",
     citation="Liu, Chhaparia, Douillard, Kale, Rusu, Shen, Szlam and Ranzato 2024. Asynchronous local-SGD training "
     "for language modeling (arXiv 2401.09135)",
-    claim="With an outer Nesterov step at every arrival, asynchronous local SGD is far behind synchronous for the "
-    "same number of updates; without momentum it is better, so momentum along stale changes is what does harm. "
-    "Momentum that waits until all have arrived (delayed Nesterov), with fewer steps a round for slow ranks, makes up "
-    "for it.",
+    claim="With an outer Nesterov step at every arrival, asynchronous local SGD is far worse than synchronous for "
+    "the same number of updates; without momentum it is better, so the harm comes from momentum along stale "
+    "changes. Momentum that waits until all changes have arrived (delayed Nesterov), with fewer steps per round "
+    "for slow ranks, makes up for it.",
     setting="`async_diloco` and `diloco`, four ranks of speeds 1, 1/2, 1/4 and 1/8, rounds of 12 of 120 steps, outer "
-    "settings 0.7 and 0.9, digits dealt alike, SGD at 0.01: as in the paper, outer momentum is what the synchronous "
-    "runs learn fast by. At larger rates, or after longer, it no longer is: see experiments/LOG.md.",
-    expected="Momentum helps the synchronous and harms the asynchronous, which is better without; delayed it is "
-    "better than without, and about as good as synchronous.",
+    "settings 0.7 and 0.9, digits dealt alike, SGD at 0.01: as in the paper, the synchronous runs learn fast "
+    "because of outer momentum. At larger rates, or after longer runs, they no longer do: see experiments/LOG.md.",
+    expected="Momentum helps the synchronous run and harms the asynchronous one, which is better without; with "
+    "delayed momentum it is better than without, and about as good as the synchronous run.",
     measure=measure,
 )

@@ -99,9 +99,8 @@ PAPER = Paper(
     title="Asynchrony begets momentum",
     citation="Mitliagkas, Zhang, Hadjis and Re 2016. Asynchrony begets Momentum, with an Application to Deep "
     "Learning (Allerton), sections 3 and 4",
-    claim="With M asynchronous workers whose times are memoryless, the mean of SGD moves like a heavy ball of "
-    "momentum 1 - 1/M and step eta/M. So the momentum that is asked for on top should be the smaller the more "
-    "workers there are.",
+    claim="With M asynchronous workers with memoryless times, the mean of SGD moves like a heavy ball of momentum 1 "
+    "- 1/M and step eta/M. The more workers there are, the smaller the explicit momentum should be.",
     setting=f"`edp` with M workers of exponential times, f = x^2/2 without noise, eta = {ETA}, x recorded before and "
     "after each of the first 12 updates, the mean of 300 seeds (the tests: 24 of 8). Explicit momentum is the "
     "server's optimizer's: eta = 0.05, 160 updates, 0 to 0.8 by steps of 0.2, 20 seeds.",

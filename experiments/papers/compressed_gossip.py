@@ -65,13 +65,13 @@ PAPER = Paper(
     title="Gossip of compressed differences",
     citation="Koloskova, Stich and Jaggi 2019. Decentralized stochastic optimization and gossip algorithms with "
     "compressed communication (ICML)",
-    claim="Ranks that send compressed differences from a copy which their neighbours hold too keep their mean and "
-    "come together at a linear rate, however coarse the compression, if they average little enough at a time; and SGD "
-    "on top learns as with whole models.",
-    setting="`choco_sgd` with top-10 % and gamma 0.2 on a ring of five. Agreement: ranks that their first step "
-    "throws apart, and that learn nothing else. Digits: SGD at 0.1, against `d_psgd` that steps, then mixes.",
-    expected="The distance from the mean falls by as much in every stretch of rounds, to the mean of where the ranks "
-    "were. On digits nearly the loss of D-PSGD with less than a quarter of its bytes (a place takes as many as a "
-    "number).",
+    claim="Ranks that send compressed differences from a copy that their neighbours also hold preserve their mean "
+    "and converge to it at a linear rate, however coarse the compression, if they average little enough at a "
+    "time; and SGD on top learns as with whole models.",
+    setting="`choco_sgd` with top-10 % and gamma 0.2 on a ring of five. Agreement: the first step moves the ranks "
+    "apart, and then they learn nothing. Digits: SGD at 0.1, against `d_psgd` that steps, then mixes.",
+    expected="The distance from the mean falls by the same factor in every stretch of rounds, to the mean of the "
+    "initial points. On digits almost the loss of D-PSGD with less than a quarter of its bytes (an index takes "
+    "as many as a number).",
     measure=measure,
 )

@@ -13,8 +13,9 @@ DENSE = "1.1 times the loss of AdamW on mean gradients, against it, H = 20"
 
 
 WHY = (
-    "after 240 steps its loss is 1.14 times that of AdamW on mean gradients, its accuracy the same (90 %); after 120 "
-    "steps it is 0.93 times, after 600 steps 1.16 times. The paper makes hundreds of outer steps, these are 12."
+    "after 240 steps its loss is 1.14 times that of AdamW on mean gradients, its accuracy the same (90 %); after "
+    "120 steps it is 0.93 times, after 600 steps 1.16 times. The paper takes hundreds of outer steps, here there "
+    "are 12."
 )
 
 
@@ -59,11 +60,11 @@ PAPER = Paper(
     title="DiLoCo",
     citation="Douillard, Feng, Rusu, Chhaparia, Donchev, Kuncoro, Ranzato, Szlam and Shen 2023. DiLoCo: distributed "
     "low-communication training of language models (arXiv 2311.08105)",
-    claim="Hundreds of steps of AdamW on each replica, then an outer step of Nesterov's momentum along what they did "
-    "on average, learn as well as fully synchronous training with as many times less communication, and better than "
-    "averaging weights.",
+    claim="Hundreds of steps of AdamW on each replica, then an outer step with Nesterov momentum along their mean "
+    "change, learn as well as fully synchronous training with hundreds of times less communication, and better "
+    "than averaging weights.",
     setting="`diloco` with the paper's outer settings (0.7, 0.9) on four ranks, digits dealt alike, AdamW at 0.001. "
-    "The paper's replicas make 500 of 88,000 steps between outer steps; of 240 steps, 10 to 40 are as short a part.",
+    "The paper's replicas take 500 of 88,000 steps between outer steps; here it is 10 to 40 of 240.",
     expected="H in the tens better than H = 1 for the same samples, at H times less traffic; close to AdamW on mean "
     "gradients or better, and better than plain averaging.",
     measure=measure,

@@ -73,12 +73,13 @@ PAPER = Paper(
     title="Error against time: sync and async cross",
     citation="Dutta, Joshi, Ghosh, Dube and Nagpurkar 2018. Slow and Stale Gradients Can Win the Race (AISTATS), "
     "sections 4 and 5",
-    claim="Against time, asynchronous SGD falls soonest, for it waits for nobody, and ends on a higher floor, for "
-    "its gradients are stale and not averaged; synchronous SGD ends lowest. More gradients in a step, a lower floor.",
-    setting=f"f = |x|^2/2 in {SIZE:,} coordinates, gradient noise of variance 1, eta = 0.1, {P} workers whose "
-    "gradients take exponential times of mean 1 s, a network that takes no time. The loss is exact, of the server's "
-    "weights. On a quadratic the floor of K averaged gradients is known: eta sigma^2 / (2 (2 - eta) K) a coordinate.",
+    claim="Against time, the loss of asynchronous SGD falls first, because no worker waits, and ends on a higher "
+    "floor, because its gradients are stale and not averaged; synchronous SGD ends lowest. More gradients per "
+    "step give a lower floor.",
+    setting=f"f = |x|^2/2 in {SIZE:,} coordinates, gradient noise of variance 1, eta = 0.1, {P} workers with "
+    "exponential gradient times of mean 1 s, a network that takes no time. The loss is exact, for the server's "
+    "weights. On a quadratic the floor of K averaged gradients is known: eta sigma^2 / (2 (2 - eta) K) per coordinate.",
     expected="The floors of K-sync within 3 standard errors; that of async at least twice that of sync; async at "
-    "least twice as low after 5 s; the curves cross behind that.",
+    "least twice as low after 5 s; the curves cross after that.",
     measure=measure,
 )

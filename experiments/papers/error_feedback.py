@@ -68,12 +68,12 @@ PAPER = Paper(
     citation="Karimireddy, Rebjock, Stich and Jaggi 2019. Error feedback fixes signSGD and other gradient "
     "compression schemes (ICML), counterexample 2; and Stich, Cordonnier and Jaggi 2018, Sparsified SGD with memory "
     "(NeurIPS)",
-    claim="SGD along the signs of the gradient may not converge, even on a convex function and whatever the step; "
-    "adding what was lost to the next gradient mends it. Sending the largest coordinates only, with such a memory, "
-    "converges as SGD does.",
-    setting="Signs on f = 0.5 |x1 + x2| + |x1 - x2| from (1, 1.1), whose gradient always has the signs (1, -1) or "
-    "(-1, 1), so that x1 + x2 stays 2.1: `edp` with one worker. Top-1 % on digits: `all_reduce_dp` on four ranks, "
-    "12,730 weights, SGD at 0.1.",
+    claim="SGD along the signs of the gradient may not converge, even on a convex function and with any step; adding "
+    "the lost part to the next gradient corrects it. Sending only the largest coordinates, with such a memory, "
+    "converges like SGD.",
+    setting="Signs on f = 0.5 |x1 + x2| + |x1 - x2| from (1, 1.1): the gradient always has the signs (1, -1) or (-1, "
+    "1), so x1 + x2 stays 2.1: `edp` with one worker. Top-1 % on digits: `all_reduce_dp` on four ranks, 12,730 "
+    "weights, SGD at 0.1.",
     expected="Signs stay above 0.5 * 2.1, with or without their size; with error feedback f falls to near 0. Top-1 % "
     "with error feedback comes near the dense loss at a twentieth of the bytes; without it does not.",
     measure=measure,

@@ -73,14 +73,14 @@ PAPER = Paper(
     title="AD-PSGD with a straggler",
     citation="Lian, Zhang, Zhang and Liu 2018. Asynchronous Decentralized Parallel Stochastic Gradient Descent "
     "(ICML), section 5",
-    claim="With one node k times as slow as the others, synchronous averaging goes at that node's pace, by "
-    "all-reduce or with neighbours only; asynchronous gossip loses that one node's work and no more, if nodes answer "
+    claim="With one node k times as slow as the others, synchronous averaging runs at that node's pace, by "
+    "all-reduce or with neighbours only; asynchronous gossip loses only that one node's work, if nodes answer "
     "while they compute.",
-    setting=f"`ad_psgd`, `d_psgd` and `all_reduce_dp` on {N} nodes around a switch, overlay a ring; a step takes 1 s "
-    "of computing, an averaging c s. Gradients made by all in 300 s (the tests: 40) of a quadratic in six numbers; "
-    "accuracy of handwritten digits by the same time.",
+    setting=" nodes around a switch, overlay a ring; a step takes 1 s of computing, an averaging c s. The number of "
+    "gradients of all ranks in 300 s (the tests: 40) for a quadratic in six numbers; the accuracy on handwritten "
+    "digits by the same time.",
     expected="AD-PSGD makes at least the (n - 1 + 1/k)/(1 + c) gradients a second of ranks that compute and average "
-    "in turn, and at most n - 1 + 1/k, what computing alone allows (ours average while they compute). Of n nodes' "
-    "work synchronous ones keep about 1/k, AD-PSGD (n - 1 + 1/k)/n.",
+    "in turn, and at most n - 1 + 1/k, the bound by computing alone (here ranks average while they compute). "
+    "Synchronous algorithms keep about 1/k of the work of n nodes, AD-PSGD (n - 1 + 1/k)/n.",
     measure=measure,
 )

@@ -109,14 +109,14 @@ PAPER = Paper(
     title="Local SGD: how often to average",
     citation="Stich 2019. Local SGD converges fast and communicates little (ICLR); with Wang and Joshi 2019, "
     "Adaptive communication strategies to achieve the best error-runtime trade-off in local-update SGD (MLSys)",
-    claim="Averaging every H steps only saves communication at little cost in steps where ranks sample the same "
-    "data. Where data differ, long rounds converge more slowly and to a worse point, so the time to a loss is "
-    "shortest at an H in between, which is larger the dearer communication is.",
+    claim="Averaging only every H steps saves communication at little cost in steps if ranks sample the same data. "
+    "If data differ, long rounds converge more slowly and to a worse point, so the time to a loss is shortest at "
+    "an intermediate H, which is larger the more expensive communication is.",
     setting="`local_sgd`, eight ranks, digits, dealt alike or by Dirichlet 0.1; a step of 2 ms, an all-reduce of 28 "
-    "latencies: 0.005, 0.3 and 4 ms (0.14, 8 and 112 ms). Time until the held-out loss of the mean is 0.5. And exact: "
-    "quadratics of each rank's own, where H steps alone end in (sum (I - (I - eta A_i)^H))^-1 sum (I - (I - eta "
-    "A_i)^H) x_i.",
-    expected="Alike: the longer the sooner, up to the length of a round that is all it takes. Apart: a U, whose "
-    "lowest point moves to longer rounds as latency grows. The quadratics' end to 1e-9.",
+    "latencies: 0.005, 0.3 and 4 ms (0.14, 8 and 112 ms). Time until the held-out loss of the mean is 0.5. And "
+    "exact: a different quadratic on each rank, where H local steps end in (sum (I - (I - eta A_i)^H))^-1 sum (I "
+    "- (I - eta A_i)^H) x_i.",
+    expected="Same data: longer rounds are faster, until one round is enough. Different data: a U with a lowest "
+    "point that moves to longer rounds as latency grows. The end of the quadratics to 1e-9.",
     measure=measure,
 )

@@ -51,10 +51,10 @@ PAPER = Paper(
     "parallelism (NeurIPS); with Narayanan, Shoeybi and others 2021, Efficient large-scale language model training on "
     "GPU clusters using Megatron-LM (SC), section 2.2",
     claim="With p equal stages and m micro-batches a flush idles (p-1)/(m+p-1) of its time. One forward, one "
-    "backward (1F1B) idles as much and keeps at most p - i activations on stage i, where GPipe keeps m; v interleaved "
-    "chunks a rank make p - 1 as small as (p-1)/v.",
-    setting="`pipeline`, layers that all take the same time (1 ms forward, 1 ms backward), a network that takes "
-    "none, timed without computing.",
+    "backward (1F1B) idles as long and keeps at most p - i activations on stage i, where GPipe keeps m; v "
+    "interleaved chunks per rank reduce p - 1 to (p-1)/v.",
+    setting="`pipeline`, equal layers (1 ms forward, 1 ms backward), a network that takes no time, timed without "
+    "computing.",
     expected="The formulas, exactly: bubbles to 1e-6, stashes to the micro-batch.",
     measure=measure,
 )

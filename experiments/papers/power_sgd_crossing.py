@@ -49,11 +49,11 @@ PAPER = Paper(
     "optimization (NeurIPS); the crossing as in Agarwal, Wang, Venkataraman and Papailiopoulos 2022, On the utility "
     "of gradient compression in distributed training systems (MLSys)",
     claim="Rank-2 factors of the gradients, with error feedback, reach the dense loss in about as many steps, with "
-    "many times fewer bytes, and so much sooner on slow networks. On fast networks encoding takes longer than what it "
-    "saves.",
-    setting="`all_reduce_dp` on four ranks, digits, 25,450 weights; 10 us an operator, 100 GFLOP/s, 50 GB/s; "
-    "compressing is counted as work of the device. Time until the held-out loss is 0.5, at 10 Mb/s to 10 Gb/s.",
-    expected="A gain of more than two at the lowest bandwidth that shrinks with every higher one, and a loss at the "
-    "highest.",
+    "many times fewer bytes, and therefore much earlier on slow networks. On fast networks encoding takes longer "
+    "than it saves.",
+    setting="`all_reduce_dp` on four ranks, digits, 25,450 weights; 10 us per operator, 100 GFLOP/s, 50 GB/s; "
+    "compressing is counted as device work. Time until the held-out loss is 0.5, at 10 Mb/s to 10 Gb/s.",
+    expected="A gain of more than two at the lowest bandwidth, which shrinks with every higher one, and a loss at "
+    "the highest.",
     measure=measure,
 )

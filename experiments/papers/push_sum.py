@@ -80,13 +80,13 @@ PAPER = Paper(
     title="Push-sum on directed graphs",
     citation="Assran, Loizou, Ballas and Rabbat 2019. Stochastic gradient push for distributed deep learning (ICML), "
     "sections 2 and 3",
-    claim="Where edges go one way, a rank cannot know how much of its model others take; averaging what comes in "
-    "agrees on a mean weighted by the left eigenvector pi. Pushing shares of a number along with those of the "
-    "weights, and dividing by it, gives the mean.",
-    setting="`sgp` on 8 ranks: the first step takes every rank to a random point of its own, the others learn "
-    "nothing, so what is left after 300 rounds is what the averaging agrees on. Against it a page of plain averaging "
-    "(experiments/papers/frame/plain_gossip.py) on the same edges.",
-    expected="With push-sum the mean, on all graphs, also on a ring whose ranks send to one, two or three others; "
-    "without it pi^T x, which is another point.",
+    claim="With one-way edges, a rank cannot know the share of its model that others take; averaging the received "
+    "models agrees on a mean weighted by the left eigenvector pi. Pushing shares of a number along with those of "
+    "the weights, and dividing by it, gives the mean.",
+    setting="`sgp` on 8 ranks: the first step moves every rank to a different random point, and later steps learn "
+    "nothing, so after 300 rounds the ranks are where the averaging agrees. The baseline is a page of plain "
+    "averaging (experiments/papers/frame/plain_gossip.py) on the same edges.",
+    expected="With push-sum the mean, on all graphs, also on a ring with ranks that send to one, two or three "
+    "others; without it pi^T x, which is another point.",
     measure=measure,
 )

@@ -70,10 +70,10 @@ PAPER = Paper(
     "sparse parameter averaging (MCDC workshop, ICLR)",
     claim="Averaging a random fraction p of the weights after every step keeps replicas together at a fraction of "
     "the traffic: after n steps a weight has been shared with probability 1 - (1-p)^n.",
-    setting="`sparta`. The law: two ranks that their first step throws apart in 4,000 coordinates, and that learn "
-    "nothing else; what differs from then on has been shared. The worth: digits on eight ranks of few classes each "
-    "(Dirichlet 0.3), rank 0's own model, with p = 0.05, 1, and one in a million. The paper trains language models "
-    "with p from 0.0005 to 0.005 over thousands of steps; a few hundred steps need a larger p.",
+    setting="`sparta`. The law: the first step moves two ranks apart in 4,000 coordinates, and then they learn "
+    "nothing; coordinates that change afterwards have been shared. The benefit: digits on eight ranks with few "
+    "classes each (Dirichlet 0.3), rank 0's model, with p = 0.05, 1, and one in a million. The paper trains "
+    "language models with p from 0.0005 to 0.005 over thousands of steps; a few hundred steps need a larger p.",
     expected="The shares of the law within three standard errors. A loss between that of sharing nothing and of "
     "sharing all, nearer to the latter, at a small part of its traffic.",
     measure=measure,

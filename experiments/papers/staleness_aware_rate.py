@@ -85,14 +85,14 @@ PAPER = Paper(
     title="A rate that knows staleness; n-softsync",
     citation="Zhang, Gupta, Lian and Liu 2016. Staleness-Aware Async-SGD for Distributed Deep Learning (IJCAI), "
     "sections 2 to 4",
-    claim="An asynchronous server can fail to learn at a rate that a synchronous one learns with; dividing each "
-    "gradient's rate by its staleness mends that. A server that gathers K = lambda/n gradients for an update sees a "
-    "mean staleness of about n.",
+    claim="An asynchronous server can fail at a learning rate with which a synchronous one learns; dividing each "
+    "gradient's rate by its staleness corrects that. A server that gathers K = lambda/n gradients for an update "
+    "sees a mean staleness of about n.",
     setting=f"Digits: `sync_ps` and `edp` train a small network on 4,000 handwritten digits, {WORKERS} equal "
     f"workers, rate {RATE}, 100 batches of 16 on each (the tests: 20). Bowl: x^2/2, 4 workers, rate 1, from 1. "
     f"Staleness: `softsync`, lambda = {WORKERS} workers, nothing computed.",
-    expected="Async ends at chance or near it where sync learns; with `damping: inverse` it is as good as sync, and "
-    "with a rate that allows for staleness it learns as well. The mean staleness is (lambda - 1)/K, with equal and "
-    "with random workers.",
+    expected="Async ends at chance level or near it where sync learns; with `damping: inverse` it is as good as "
+    "sync, and with a rate that allows for staleness it also learns. The mean staleness is (lambda - 1)/K, with "
+    "equal and with random workers.",
     measure=measure,
 )

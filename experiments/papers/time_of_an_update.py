@@ -74,12 +74,12 @@ def measure(lab: Lab) -> Sequence[Check]:
 
 
 PAPER = Paper(
-    title="What an update takes: K-sync, K-async and their batch forms",
+    title="The time of an update: K-sync, K-async and their batch forms",
     citation="Dutta, Joshi, Ghosh, Dube and Nagpurkar 2018. Slow and Stale Gradients Can Win the Race (AISTATS), "
     "section 3",
-    claim="With P workers whose gradients take exponential times of mean 1/mu, K-sync takes (H_P - H_(P-K))/mu an "
-    "update, K-batch-sync and K-batch-async K/(P mu), async 1/(P mu): sync is P H_P times slower than async. K-async "
-    "is never slower than K-sync, and faster if work already begun is nearer to its end.",
+    claim="With P workers and exponential gradient times of mean 1/mu, K-sync takes (H_P - H_(P-K))/mu per update, "
+    "K-batch-sync and K-batch-async K/(P mu), async 1/(P mu): sync is P H_P times slower than async. K-async is "
+    "never slower than K-sync, and faster if work already begun is nearer to its end.",
     setting=f"`k_sync`, `k_async` and `edp` with P = {P} workers and a server that only serves; mu = 1/s; a network "
     "that takes no time; nothing is computed, since nothing depends on values. 1,500 updates each (the tests: 120).",
     expected="The closed forms, within 3 standard errors; for exponential times K-async takes as long as K-sync.",

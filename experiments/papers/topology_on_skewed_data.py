@@ -51,11 +51,10 @@ PAPER = Paper(
     title="Topology on data that differ",
     citation="Ying, Yuan, Chen, Hu, Pan and Yin 2021. Exponential graph is provably efficient for decentralized deep "
     "training (NeurIPS)",
-    claim="Where ranks have different data, D-PSGD is the better the faster its graph mixes; the one-peer "
-    "exponential graph, with a single neighbour a round, does as well as the static one and better than a ring with "
-    "two.",
+    claim="If ranks have different data, D-PSGD is better the faster its graph mixes; the one-peer exponential "
+    "graph, with a single neighbour per round, does as well as the static one and better than a ring with two.",
     setting="`d_psgd` on 16 ranks, digits dealt by Dirichlet 0.1 (a rank has two or three of the ten digits), 60 "
-    "steps of SGD at 0.1, what rank 0's own model has learnt, mean of three seeds.",
+    "steps of SGD at 0.1, evaluated on rank 0's model, mean of three seeds.",
     expected="Complete better than torus, torus than ring, ring than star; one-peer exponential better than the ring "
     "with half its bytes.",
     measure=measure,

@@ -55,14 +55,14 @@ PAPER = Paper(
     title="ZeRO: memory and traffic by stage",
     citation="Rajbhandari, Rasley, Ruwase and He 2020. ZeRO: memory optimizations toward training trillion parameter "
     "models (SC), sections 5 and 7",
-    claim="Parting the optimizer's state (stage 1) and the gradients (2) among p ranks as well takes no more traffic "
-    "than plain data parallelism, 2 (p-1)/p M a step; parting the parameters (3) takes half as much again, and then "
-    "all memory falls with p.",
+    claim="Partitioning the optimizer's state (stage 1) and also the gradients (2) among p ranks takes no more "
+    "traffic than plain data parallelism, 2 (p-1)/p M per step; partitioning the parameters (3) takes half as "
+    "much again, and then all memory falls with p.",
     setting="`zero` with AdamW in float32, eight ranks, twelve equal layers of a million parameters, timed without "
-    "computing. Bytes are those of a second step. The optimizer's state is its two moments and the owner's copy. No "
-    "parameter is used twice: a tied embedding is gathered for either use, which makes 3.6 of the 3 for a GPT of 125 "
-    "million.",
-    expected="2, 2, 2 and 3 times (p-1)/p M; optimizer and parameters to 1/p; gradients to 1/p and the layers under "
-    "way.",
+    "computing. Bytes are those of a second step. The optimizer's state is its two moments and the owner's copy. "
+    "No parameter is used twice: a tied embedding is gathered for each use, which turns 3 into 3.6 for a GPT "
+    "with 125 million parameters.",
+    expected="2, 2, 2 and 3 times (p-1)/p M; optimizer and parameters to 1/p; gradients to 1/p and the layers in "
+    "flight.",
     measure=measure,
 )

@@ -21,10 +21,10 @@ RESULTS = FOLDER / "results.json"
 
 _HEAD = """# Results of papers, reproduced
 
-What the literature found, asked of this simulator: each is a file in `experiments/papers/` that runs the library's
-algorithms through `simcluster.run`, and computes its verdict from what they recorded. This page is written by
-`make papers` (`python -m experiments.papers NAME` does one again); the tests run all of them in a shorter setting. What
-did not reproduce says why here, and in [experiments/LOG.md](../experiments/LOG.md).
+Published results, checked with this simulator: each is a file in `experiments/papers/` that runs the library's
+algorithms through `simcluster.run` and computes its verdict from their records. `make papers` writes this page
+(`python -m experiments.papers NAME` repeats one paper); the tests run all of them in a shorter setting. Results that
+did not reproduce are explained here and in [experiments/LOG.md](../experiments/LOG.md).
 """
 
 
