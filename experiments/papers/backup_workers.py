@@ -50,7 +50,8 @@ PAPER = Paper(
     "without staleness; with about a hundred machines a handful of backups is best.",
     setting=f"`k_sync` with {N} workers; a gradient takes 1 s, or 10 s in 1 % of cases; a network that takes no time, "
     "nothing computed. Instead of the measured tail of the paper's cluster, a tail with a computable optimum: the "
-    "number of slow workers is about Poisson with mean 1. 250 steps for each number waited for (the tests: 30, for three).",
+    "number of slow workers is about Poisson with mean 1. 250 steps for each number waited for (the tests: 30, for "
+    "three).",
     expected="The most gradients per second with 94 to 96 of 100; all 100 take 1 + 9 (1 - 0.99^100) = 6.7 s per step.",
     measure=measure,
 )
