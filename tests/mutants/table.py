@@ -11,11 +11,11 @@ FILE = ROOT / "docs" / "mutants.md"
 
 _HEAD = """# Mutants
 
-Known defects of real systems: versions of an algorithm that run, print a falling loss and say nothing. Each is put into
-this library as a small change of its text, and `simcluster verify` must fail it and say why. Made by
-`python -m tests.mutants`; `tests/whole/test_mutants.py` tries one for each check and holds their lines here.
+Known defects of real systems: versions of an algorithm that run, print a falling loss and report no error. Each is put
+into a copy of this library as a small change of its text, and `simcluster verify` must fail it with the reason. Written
+by `python -m tests.mutants`; `tests/whole/test_mutants.py` tries one for each check and compares their lines.
 
-The numbers are those of a list of 51 defects. Where one number has several lines, the defect has several forms here.
+The numbers come from a list of 51 defects. If one number has several lines, the defect has several forms here.
 
 """
 
