@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from simcluster.fault_plans.plan import faults
     from simcluster.payload import Message, Payload, pack
     from simcluster.replays.run import replay
-    from simcluster.reports.static.save import save_figure
+    from simcluster.reports.export import save_figure
     from simcluster.results import Run, compare, load_run, load_sweep
     from simcluster.sweeps import sweep
     from simcluster.transport import ANY, FREE, Cost, Transport
@@ -59,7 +59,7 @@ _HOME = {
     "replay": "replays.run",
     "resume": "experiment.resume",
     "run": "experiment",
-    "save_figure": "reports.static.save",
+    "save_figure": "reports.export",
     "sweep": "sweeps",
     "whatif": "what_if",
 }

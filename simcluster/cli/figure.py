@@ -53,7 +53,7 @@ def figure(
     if out.suffix.lower() == ".html":
         _write_page(drawn, f"{name} of {folder.name}", out)
     else:
-        from simcluster.reports.static.save import save_figure
+        from simcluster.reports.export import save_figure
 
         save_figure(drawn, out, width_in=width_in, height_in=height_in)
     print(out)

@@ -94,7 +94,9 @@ def measure_axis(title: str, heights: Sequence[float]) -> dict[str, Any]:
 
 def log_axis(heights: Sequence[float]) -> dict[str, Any]:
     """A logarithmic axis for *heights*, all above zero, with ticks at tens, or at 2 and 5, too, if those are few."""
-    return {"type": "log", "dtick": 1 if heights and max(heights) / min(heights) >= 300 else "D2"}
+    if heights and max(heights) / min(heights) >= 300:
+        return {"type": "log", "dtick": 1}
+    return {"type": "log", "dtick": "D2", "tickformat": "~g"}
 
 
 def is_wide(numbers: Sequence[float]) -> bool:

@@ -1,0 +1,119 @@
+"""`simcluster.save_figure`: a plotly figure as a file for a paper, drawn by plotly itself in a headless browser.
+
+The bytes depend on the figure, the version of plotly, the browser and its fonts alone: no dates, no random ids. Nothing
+is fetched: plotly.js comes from the package, MathJax is off, and the browser's proxy is a port where nothing listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from simcluster.errors import Problem, UsageError
+from simcluster.given_path import given_path
+from simcluster.inside import write_whole
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+WIDTH_IN = 6.5
+"""Of a page's text."""
+
+PX_PER_IN = 108.0
+"""The size of figures on paper: 702 pixels in a browser fill the text's width."""
+
+DOTS_PER_IN = {".svg": 96.0, ".pdf": 96.0, ".png": 200.0}
+"""Those of CSS where sizes are lengths, since a browser writes these formats."""
+
+FONT = "'DejaVu Sans', Verdana, sans-serif"
+"""Two of the same widths: words keep their places where a file is shown with the other."""
+
+SIZE_PX = 12  # 8 pt
+DRAW_S = 120.0
+OFFLINE = "127.0.0.1:9"
+SEEDED = """
+        <script>
+            let state = 1;
+            Math.random = () => (state = state * 16807 % 2147483647) / 2147483647;
+        </script>"""
+"""Plotly draws the ids in an SVG at random."""
+
+EXTRA = "it, to draw for paper: pip install 'simcluster[plot-static]'"
+BROWSER = (
+    "Google Chrome or Chromium, to draw for paper: `apt install chromium fonts-dejavu-core`, `kaleido_get_chrome`, or "
+    "a browser's path in BROWSER_PATH"
+)
+
+
+def save_figure(
+    figure: go.Figure, path: str | os.PathLike[str], *, width_in: float = WIDTH_IN, height_in: float | None = None
+) -> Path:
+    """Write *figure* to *path* (.svg, .pdf or .png) by kaleido (extra `plot-static`) and a browser. Return *path*.
+
+    *height_in* defaults to the figure's own. Raises UsageError if kaleido or a browser is missing or fails, for another
+    suffix, and for a size out of range.
+    """
+    target = given_path(path, "path")
+    _check(target, width_in, height_in)
+    page = go.Figure(figure)
+    page.update_layout(font={"family": FONT, "size": SIZE_PX}, paper_bgcolor="white")
+    page.update_annotations(bgcolor="rgba(255,255,255,0.8)")  # lines may run below them
+    height_px = height_in * PX_PER_IN if height_in else figure.layout.height or 420
+    content = _drawn(page, target.suffix.lower(), round(width_in * PX_PER_IN), round(height_px))
+    try:
+        write_whole(target.parent, target.name, content=content)
+    except OSError as error:
+        raise UsageError(Problem("path", str(target), f"a file that can be written ({error.strerror})")) from None
+    return target
+
+
+def _check(target: Path, width_in: float, height_in: float | None) -> None:
+    problems = []
+    if target.suffix.lower() not in DOTS_PER_IN:
+        problems.append(Problem("path", repr(str(target)), f"a name that ends in {', '.join(DOTS_PER_IN)}"))
+    elif not target.absolute().parent.is_dir():
+        problems.append(Problem("path", repr(str(target)), f"a file in a folder that exists, not in {target.parent}"))
+    problems += [
+        Problem(name, repr(size_in), "inches, from 1 to 50")
+        for name, size_in in (("width_in", width_in), ("height_in", height_in))
+        if size_in is not None and not 1 <= size_in <= 50
+    ]
+    if problems:
+        raise UsageError(problems)
+
+
+def _drawn(page: go.Figure, suffix: str, width_px: int, height_px: int) -> bytes:
+    try:
+        import kaleido
+        from kaleido.errors import BrowserClosedError, BrowserFailedError, ChromeNotFoundError, KaleidoError
+    except ImportError:
+        raise UsageError(Problem("kaleido", "not installed", EXTRA)) from None
+    options = {"format": suffix[1:], "width": width_px, "height": height_px, "scale": DOTS_PER_IN[suffix] / PX_PER_IN}
+
+    async def draw() -> bytes:
+        async with asyncio.timeout(DRAW_S):
+            drawn: bytes = await kaleido.calc_fig(page.to_dict(), opts=options, kopts=_browser_options(kaleido))
+            return drawn
+
+    try:
+        with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
+            content = pool.submit(asyncio.run, draw()).result()
+    except ChromeNotFoundError:
+        raise UsageError(Problem("browser", os.environ.get("BROWSER_PATH", "none on the path"), BROWSER)) from None
+    except (BrowserClosedError, BrowserFailedError, KaleidoError, OSError) as error:
+        reason = str(error.args[0] if error.args else error) or type(error).__name__
+        raise UsageError(Problem("browser", f"one that does not draw ({reason})", BROWSER)) from error
+    return re.sub(rb"\(D:\d{14}", b"(D:20000101000000", content) if suffix == ".pdf" else content
+
+
+def _browser_options(kaleido: ModuleType) -> dict[str, object]:
+    """The settings of `kaleido.Kaleido` under which a figure is the same bytes every time, without a network."""
+    page = kaleido.PageGenerator(mathjax=False)
+    page.header += SEEDED
+    return {"page_generator": page, "proxy_server": OFFLINE}
