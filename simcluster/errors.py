@@ -1,6 +1,6 @@
-"""Every error that a user can meet, in two families: the caller's fault and the world's fault.
+"""All errors that a user can meet, in two families: invalid requests, and runs that failed.
 
-A bug of ours is an assert or a plain Python error, never one of these. Exit codes: 2 for the caller's fault (nothing
+A bug of ours is an assert or a plain Python error, never one of these. Exit codes: 2 for an invalid request (nothing
 was written), 1 for a run that failed.
 """
 
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from itertools import islice
 
 MAX_LINES = 12
-"""So much of what an exception says is repeated in an error."""
+"""Limit on the lines of an exception's message that an error repeats."""
 
 MOST_PROBLEMS = 200
-"""After which a reader of long lists stops looking for more."""
+"""Readers of long lists stop after this number of problems."""
 
 MOST_TEXT = 4_000
-"""Characters of each part of a problem."""
+"""Limit on the characters of each part of a problem."""
 
 MOST_COMPARED, MOST_CHARACTERS, MOST_LISTED = 5_000, 100, 50
-"""Of the names that a wrong word may have meant."""
+"""Limits on suggestions: names compared, characters of a word, names listed."""
 
 
 class SimclusterError(Exception):
-    """The root of both families. *seed* and *folder* are filled in by the run, so that every failure ends with them."""
+    """The base of both families. The run fills in *seed* and *folder*, so that every failure reports them."""
 
     seed: int | None = None
     folder: str | None = None
@@ -33,9 +33,11 @@ class SimclusterError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a request: where it stands, what was found, what was expected.
+    """One thing wrong with a request: its place, what was found there, and what was expected.
 
-    *file*, *line* and *column* (both from 1) are None for what came from a command line or a keyword argument.
+    *file*, *line* and *column* (both from 1) are None for values from a command line or a keyword argument.
+    It reads "found A, expected B"; "unknown setting; did you mean 'y'?" if *found* begins with "unknown"; and *found*
+    alone, as a whole sentence, if *expected* is empty.
     """
 
     key: str
@@ -48,17 +50,27 @@ class Problem:
     def __str__(self) -> str:
         places = [str(part) for part in (self.file, self.line, self.column) if part is not None]
         where = ":".join(places) + ": " if places else ""
-        found = f"found {_short(self.found)}, " if self.found else ""
-        return f"{_short(where)}{_short(self.key)}: {found}expected {_short(self.expected)}"
+        return f"{_short(where)}{_short(self.key)}: {self._sentence()}"
+
+    def _sentence(self) -> str:
+        found, expected = _short(self.found), _short(self.expected)
+        if not expected:
+            return found
+        hint = expected if expected.startswith("did you mean") else f"expected {expected}"
+        if not found:
+            return hint
+        if found.startswith("unknown "):
+            return f"{found}; {hint}"
+        return f"found {found}{', ' if hint != expected else '; '}{hint}"
 
 
 def _short(text: str) -> str:
-    """Return *text*, or its beginning and end: what was found may be a whole file on one line."""
+    """Return *text*, shortened in the middle if it is long: it may be a whole file on one line."""
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT // 2]} ... {text[-MOST_TEXT // 4 :]}"
 
 
 class UsageError(SimclusterError):
-    """The request was wrong; *problems* holds every reason at once."""
+    """An invalid request; *problems* holds all its faults at once."""
 
     def __init__(self, problems: Problem | str | Sequence[Problem]) -> None:
         if isinstance(problems, str):
@@ -71,39 +83,39 @@ class UsageError(SimclusterError):
 
 
 class CheckpointError(UsageError):
-    """A checkpoint that is not there, not whole, of another run, or that cannot be gone on from as asked."""
+    """A checkpoint that is missing, incomplete, of another run, or unfit for the requested resume."""
 
     def __init__(self, key: str, found: str, expected: str) -> None:
         super().__init__(Problem(key, found, expected))
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint was passed over, or could not be written; training goes on."""
+    """A checkpoint was skipped, or could not be written; training continues."""
 
 
 class NotReplayable(UsageError):
-    """A run of which the order is not, or not wholly, known."""
+    """A run without a complete record of its order."""
 
     def __init__(self, found: str, expected: str) -> None:
         super().__init__(Problem("run", found, expected))
 
 
 class RunError(SimclusterError):
-    """A run that started and could not end well."""
+    """A run that started but failed."""
 
 
 ENDED = "ended its algorithm"
-"""The reason of a PeerLost whose peer is not dead but done, on every backend."""
+"""The reason of a PeerLost whose peer is not dead but has ended its algorithm, on every backend."""
 
 ABSENT = "has not joined yet"
 """The reason of a loss that is none yet: a node that may still come."""
 
 TIME_IS_UP = "the time of the run was up"
-"""The reason of a PeerLost at a node that came, or came back, after the run's last moment."""
+"""The reason of a PeerLost at a node that joined or rejoined after the end of the run."""
 
 
 class PeerLost(RunError):
-    """The node of *rank* is gone, in its life *incarnation*, and a peer needed it."""
+    """The node of *rank* was lost in its life *incarnation*, and a peer needed it."""
 
     def __init__(self, rank: int, name: str = "", reason: str = "", incarnation: int = 0) -> None:
         self.rank, self.name, self.reason, self.incarnation = rank, name, reason, incarnation
@@ -112,7 +124,7 @@ class PeerLost(RunError):
 
 
 class Left(SimclusterError):
-    """No failure: this node was told to leave, and its algorithm ended where *step* did: see `Progress.checkpoint`."""
+    """Not a failure: this node was asked to leave, and its algorithm ended after *step*: see `Progress.checkpoint`."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -120,11 +132,11 @@ class Left(SimclusterError):
 
 
 class NobodyLeft(RunError):
-    """Every node left the run, or was lost, before its algorithm had ended; *lost* says why, by name."""
+    """All nodes left the run or were lost before their algorithm ended; *lost* has the reasons by name."""
 
     def __init__(self, lost: Mapping[str, str]) -> None:
         words = "; ".join(f"{name} {reason}" for name, reason in lost.items())
-        super().__init__(f"nobody took part to the end: {words}")
+        super().__init__(f"no node took part to the end: {words}")
 
 
 class NodeFailed(RunError):
@@ -136,7 +148,7 @@ class NodeFailed(RunError):
 
 
 class NeedsValues(RunError):
-    """A timing-only run came to a place where the algorithm's way depends on the value of a tensor."""
+    """A timing-only run reached a point where the algorithm depends on the value of a tensor."""
 
     def __init__(self, where: str, reason: str) -> None:
         self.where, self.reason = where, reason
@@ -147,7 +159,7 @@ class NeedsValues(RunError):
 
 
 class Stuck(RunError):
-    """Base of the two ways not to end; *waits* says of every rank what it waits for."""
+    """Base of the errors for runs that do not end; *waits* says what each rank waits for."""
 
     def __init__(self, headline: str, waits: Iterable[str]) -> None:
         self.waits = list(waits)
@@ -155,19 +167,19 @@ class Stuck(RunError):
 
 
 class Deadlock(Stuck):
-    """Nothing is left that could happen, and somebody still waits."""
+    """No event is left that could happen, and at least one rank still waits."""
 
 
 class NeverFinished(Stuck):
-    """Things still happen, or may, but the run went past its limit."""
+    """Events still happen, or may, but the run exceeded its limit."""
 
 
 class ReplayDiverged(RunError):
-    """The code of a node does not do what was recorded of it: *where* is the first event or step, *how* they part."""
+    """A node's code does not repeat its record: *where* is the first differing event or step, *how* it differs."""
 
     def __init__(self, rank: int, name: str, where: str, how: str) -> None:
         self.rank, self.name, self.where, self.how = rank, name, where, how
-        super().__init__(f"replay and record part at rank {rank} ({name}), {where}: {how}")
+        super().__init__(f"replay and record differ at rank {rank} ({name}), {where}: {how}")
 
 
 class ProtocolError(RunError):
@@ -175,11 +187,11 @@ class ProtocolError(RunError):
 
 
 class HandshakeRefused(RunError):
-    """A peer that may not join: wrong key, other version, other run, or a name already taken."""
+    """A peer was refused: wrong key, other version, other run, or a name already taken."""
 
 
 class LaunchFailed(RunError):
-    """Nodes that could not be started where they are to run, or must not take part; *reasons* has one for each."""
+    """Nodes could not be started, or were refused; *reasons* has one line for each."""
 
     def __init__(self, headline: str, reasons: Iterable[str]) -> None:
         self.reasons = list(reasons)
@@ -187,7 +199,7 @@ class LaunchFailed(RunError):
 
 
 class WrittenElsewhere(SimclusterError):
-    """No failure: this process ran *rank* of a run whose folder the process of rank 0 writes."""
+    """Not a failure: this process ran *rank* of a run whose folder is written by the process of rank 0."""
 
     def __init__(self, rank: int, name: str) -> None:
         self.rank, self.name = rank, name
@@ -195,10 +207,10 @@ class WrittenElsewhere(SimclusterError):
 
 
 def last_words(details: str) -> str:
-    """What the last exception in the traceback *details* says, all lines of it, those after the first indented."""
+    """Return the message of the last exception in the traceback *details*; its lines after the first are indented."""
     lines = details.rstrip().splitlines() or ["no traceback"]
     begin = max((i for i, line in enumerate(lines) if line == "Traceback (most recent call last):"), default=len(lines))
-    # Frames are indented, what is raised is not.
+    # Frames are indented, the exception is not.
     said = lines[next((i for i in range(begin + 1, len(lines)) if lines[i][:1].strip()), len(lines) - 1) :]
     if len(said) > MAX_LINES:
         said = [*said[:MAX_LINES], f"and {len(said) - MAX_LINES} lines more"]
@@ -206,7 +218,7 @@ def last_words(details: str) -> str:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
-    """' Did you mean X?' for the candidate closest to *word*, else a list of them. Large clusters have many names."""
+    """Return "did you mean 'X'?" for the candidate closest to *word*, else a list of candidates."""
     options = sorted(islice(candidates, MOST_COMPARED))
     close = difflib.get_close_matches(word[:MOST_CHARACTERS], options, n=1, cutoff=0.5)
     if close:

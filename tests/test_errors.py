@@ -83,6 +83,12 @@ def test_a_very_long_message_is_cut() -> None:
 def test_a_problem_says_where_what_and_what_else() -> None:
     assert str(Problem("seed", "-1", "0 or more", "a.yaml", 3, 7)) == "a.yaml:3:7: seed: found -1, expected 0 or more"
     assert str(Problem("--set", "", "KEY=VALUE")) == "--set: expected KEY=VALUE"
+    assert str(Problem("--out", "a cannot be written: b; choose another", "")) == (
+        "--out: a cannot be written: b; choose another"
+    )
+    assert str(Problem("a.b", "unknown key", "did you mean 'c'?")) == "a.b: unknown key; did you mean 'c'?"
+    assert str(Problem("a.b", "unknown key", "one of c, d")) == "a.b: unknown key; expected one of c, d"
+    assert str(Problem("model", "'lv8'", "did you mean 'lv08'?")) == "model: found 'lv8'; did you mean 'lv08'?"
     error = UsageError([Problem("a", "1", "2"), Problem("b", "3", "4")])
     assert str(error) == "a: found 1, expected 2\nb: found 3, expected 4"
 

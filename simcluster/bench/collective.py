@@ -106,7 +106,11 @@ def _settings(
     """*given*, checked and completed from the *topology*; what is wrong is added to *problems*."""
     taken = inspect.signature(run).parameters
     known = ["order", *(name for name in ("root", "first", "pieces") if name in taken)]
-    problems += [Problem(f"--set {name}", name, nearest(name, known)) for name in given if name not in known]
+    problems += [
+        Problem(f"--set {name}", f"unknown setting {name!r}", nearest(name, known))
+        for name in given
+        if name not in known
+    ]
     order, first = _order(given.get("order", "ranks"), "first" in taken, topology, size_bytes, problems)
     wanted: dict[str, Any] = {"first": given.get("first", first)} if "first" in taken else {}
     if wanted and wanted["first"] not in ("near", "far"):

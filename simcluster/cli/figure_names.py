@@ -44,9 +44,7 @@ def draw_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, An
     known = inspect.signature(draw).parameters
     hints = get_type_hints(_function(draw), localns={"RunFolder": RunFolder})
     problems = [
-        Problem(
-            key, "no setting", f"one of {name}: {nearest(key, known)}" if known else f"none, {name} has no settings"
-        )
+        Problem(key, f"unknown setting of {name}", nearest(key, known) if known else "none: it has no settings")
         for key in settings
         if key not in known
     ]

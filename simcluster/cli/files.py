@@ -15,11 +15,15 @@ def check_target(given: Path) -> Path:
     target = given_path(given, "--out")
     folder = target.absolute().parent
     if not folder.is_dir():
-        raise UsageError(Problem("--out", str(target), f"a file in a folder that exists, not in {folder}"))
+        raise UsageError(
+            Problem("--out", f"cannot write {target}: no folder {folder}; choose a folder that exists", "")
+        )
     if target.is_dir():
         raise UsageError(Problem("--out", f"the folder {target}", "a file"))
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(Problem("--out", str(target), f"a file in a folder that can be written, not in {folder}"))
+        raise UsageError(
+            Problem("--out", f"cannot write {target}: {folder} is read-only; choose a folder that can be written", "")
+        )
     return target
 
 
@@ -28,4 +32,6 @@ def write_file(target: Path, text: str) -> None:
     try:
         write_whole(target.parent, target.name, content=text.encode())
     except OSError as error:
-        raise UsageError(Problem("--out", str(target), f"a file that can be written ({error.strerror})")) from None
+        raise UsageError(
+            Problem("--out", f"cannot write {target}: {error.strerror}; choose another --out", "")
+        ) from None

@@ -1,4 +1,4 @@
-"""The kinds of compression by name, and the type of setting that names one."""
+"""The kinds of compression by name, and the type of a setting that names one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS: Mapping[str, type[Compressor]] = {
 
 
 def compressor(compression: str | Mapping[str, Any]) -> Compressor | None:
-    """What *compression* asks for: None for "none". Raises pydantic's ValidationError with all that is wrong."""
+    """Return the compressor for *compression*: None for "none". Raises pydantic's ValidationError with all problems."""
     given = {"kind": compression} if isinstance(compression, str) else compression
     if not isinstance(given, Mapping):
         raise _error([((), "name_or_mapping", f"a kind ({', '.join([NONE, *KINDS])}), or a mapping with one", given)])
@@ -45,7 +45,7 @@ def compressor(compression: str | Mapping[str, Any]) -> Compressor | None:
     if kind == NONE:
         if len(given) > 1:
             raise _error(
-                [((key,), "none", f"nothing beside kind: {NONE}", given[key]) for key in given if key != "kind"]
+                [((key,), "none", f"no other key with kind: {NONE}", given[key]) for key in given if key != "kind"]
             )
         return None
     if not isinstance(kind, str) or kind not in KINDS:
@@ -59,7 +59,7 @@ def compressor(compression: str | Mapping[str, Any]) -> Compressor | None:
 
 
 def completed(compression: Any) -> str | dict[str, Any]:
-    """*compression* checked, and every key that it leaves out filled in: plain values, as a file has them."""
+    """Return *compression* checked and with all defaults filled in: plain values, as in a file."""
     found = compressor(compression)
     return NONE if found is None else found.model_dump(mode="json")
 
@@ -73,7 +73,7 @@ _Detail: TypeAlias = tuple[tuple[str | int, ...], str, str, Any]
 def _explained(detail: Any, of_kind: type[Compressor], kind: str) -> _Detail:
     where, message = tuple(detail["loc"]), str(detail["msg"])
     if detail["type"] == "extra_forbidden":
-        message = f"a key of {kind}: {nearest(str(where[-1]), of_kind.model_fields)}"
+        message = nearest(str(where[-1]), of_kind.model_fields)
     return where, str(detail["type"]), message, detail["input"]
 
 

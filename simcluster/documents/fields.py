@@ -38,7 +38,7 @@ class Fields:
         self.problems.append(self.document.problem((*self.path, *key), expected=expected, found=found, at_key=at_key))
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
-        self.problem(key, found="an unknown key", expected=f"a known one: {nearest(key, known)}", at_key=True)
+        self.problem(key, found="unknown key", expected=nearest(key, known), at_key=True)
 
     def get(self, key: str) -> Any:
         """The value, MISSING also for null: `port:` with nothing behind it says nothing."""

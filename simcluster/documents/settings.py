@@ -62,9 +62,7 @@ def validate(
     """
     keywords, hints = _keywords(function), _hints(function)
     values: dict[str, Any] = {}
-    problems = [
-        SettingProblem(name, "", _instead(function, name), unknown=True) for name in given if name not in keywords
-    ]
+    problems = [SettingProblem(name, *_unknown(function, name), unknown=True) for name in given if name not in keywords]
     for name, parameter in keywords.items():
         if name in given:
             try:
@@ -92,7 +90,7 @@ def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[Se
         unknown = bool(inside) and detail["type"] == "extra_forbidden"
         reasons.setdefault((inside, unknown), {})[_reason(detail)] = None
     return [
-        SettingProblem(name, "" if unknown else repr(_at(given, inside)), " or ".join(why), unknown, inside)
+        SettingProblem(name, "unknown key" if unknown else repr(_at(given, inside)), " or ".join(why), unknown, inside)
         for (inside, unknown), why in reasons.items()
     ]
 
@@ -115,12 +113,13 @@ def _at(given: Any, inside: Sequence[str | int]) -> Any:
     return given
 
 
-def _instead(function: Callable[..., Any], name: str) -> str:
-    """What to write in place of *name*, which is no setting of *function*."""
+def _unknown(function: Callable[..., Any], name: str) -> tuple[str, str]:
+    """Return (found, expected) for *name*, which is not a setting of *function*."""
     parameters, keywords = inspect.signature(function).parameters, _keywords(function)
     if name in parameters and parameters[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
-        return f"a keyword-only argument: write `*, {name}` in the signature of {function.__name__}"
-    return f"a setting of {function.__name__}" + (f": {nearest(name, keywords)}" if keywords else ", which has none")
+        return "a positional argument", f"a keyword-only one: write `*, {name}` in the signature of {function.__name__}"
+    found = f"unknown setting of {function.__name__}"
+    return found, nearest(name, keywords) if keywords else "none: it has no settings"
 
 
 def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -137,7 +136,9 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _reason(detail: Any) -> str:
     message = str(detail["msg"])
-    return message.removeprefix("Input should be ").removeprefix("a valid ")
+    return (
+        message.removeprefix("Input should be ").removeprefix("a valid ").replace("Extra inputs are not permitted", "")
+    )
 
 
 def _type_in_words(function: Callable[..., Any], name: str, hints: Mapping[str, Any]) -> str:

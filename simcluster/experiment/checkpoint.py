@@ -44,7 +44,7 @@ def read_checkpoint(
         return None
     for key in block:
         if key not in KEYS:
-            reading.bad(("checkpoint", key), f"a key of checkpoint: {nearest(str(key), KEYS)}", at_key=True)
+            reading.bad(("checkpoint", key), nearest(str(key), KEYS), "unknown key", at_key=True)
     for key in ("every", "keep"):
         if (key == "every" or key in block) and not _is_count(block.get(key)):
             what = "a whole number of steps" if key == "every" else "a whole number"

@@ -24,7 +24,7 @@ def read_observe(reading: Reading, algorithm: Mapping[str, Any], numerics: Numer
         return False
     for key in block:
         if key not in KEYS:
-            reading.bad(("observe", key), f"a key of observe: {nearest(str(key), KEYS)}", at_key=True)
+            reading.bad(("observe", key), nearest(str(key), KEYS), "unknown key", at_key=True)
     wanted = block.get("gradient_norms", False)
     key = ("observe", "gradient_norms")
     if not isinstance(wanted, bool):

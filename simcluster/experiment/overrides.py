@@ -24,7 +24,7 @@ def apply_overrides(
         if first == "topology" and rest:
             of_topology[rest] = value
         elif first not in keys:
-            reading.problems.append(Problem(f"--set {key}", repr(key), f"a key: {nearest(first, keys)}"))
+            reading.problems.append(Problem(f"--set {key}", f"unknown key {first!r}", nearest(first, keys)))
         else:
             _write_out_kind(reading, tuple(key.split(".")))
             reading.collect(partial(reading.document.override, tuple(key.split(".")), value, "--set"))

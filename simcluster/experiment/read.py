@@ -124,7 +124,7 @@ def _open(source: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
 def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
     for key in reading.document.data:
         if key not in KEYS:
-            reading.bad((key,), f"a known key: {nearest(str(key), KEYS)}", at_key=True)
+            reading.bad((key,), nearest(str(key), KEYS), "unknown key", at_key=True)
     name = reading.value("name", str, "a short text", default=_stem(reading))
     seed = reading.value(
         "seed", int, f"a whole number of at least 0 and at most {MOST_WHOLE}", default=0, least=0, most=MOST_WHOLE

@@ -25,11 +25,7 @@ def read_stop(reading: Reading) -> tuple[dict[str, Any], float | None]:
         return {"epochs": 1}, None
     for key in stop:
         if key not in STOP_KEYS:
-            reading.bad(
-                ("stop", key),
-                f"a key of stop: {nearest(str(key), STOP_KEYS)}",
-                at_key=True,
-            )
+            reading.bad(("stop", key), nearest(str(key), STOP_KEYS), "unknown key", at_key=True)
     if ("steps" in stop) == ("epochs" in stop):
         reading.bad(("stop",), "either steps or epochs")
     if "steps" in stop and not _is_number(stop["steps"], int):

@@ -202,8 +202,8 @@ def check_writable(folder: Path, key: str = "out") -> None:
             raise UsageError(Problem(key, f"the file {folder}" if above == folder else found, expected))
         os.rmdir(tempfile.mkdtemp(prefix=PARTIAL, dir=above))
     except OSError as error:
-        found = f"{folder}, but {above} cannot be written ({error.strerror})"
-        raise UsageError(Problem(key, found, "a folder that can be")) from None
+        found = f"{folder} cannot be written: {above}: {error.strerror}; choose another {key}"
+        raise UsageError(Problem(key, found, "")) from None
 
 
 def _is_summary(folder: Path) -> bool:

@@ -54,7 +54,7 @@ def read_parts(source: str | Path | None = None) -> Parts:
     if not isinstance(document.data, dict):
         raise UsageError(document.problem((), expected="a mapping: links and devices, each type with its price"))
     problems = [
-        document.problem((key,), expected=f"a known key: {nearest(str(key), ('links', 'devices'))}", at_key=True)
+        document.problem((key,), found="unknown key", expected=nearest(str(key), ("links", "devices")), at_key=True)
         for key in document.data
         if key not in ("links", "devices")
     ]
@@ -75,15 +75,17 @@ def _offers(
     for name, offer in block.items():
         before = len(problems)
         if name not in known:
-            expected = f"a known one of {kind}: {nearest(str(name), known)}"
-            problems.append(document.problem((kind, name), expected=expected, at_key=True))
+            found, expected = f"unknown type of {kind}", nearest(str(name), known)
+            problems.append(document.problem((kind, name), found=found, expected=expected, at_key=True))
         if not isinstance(offer, dict):
             problems.append(document.problem((kind, name), expected="its price: {price: 60 USD}"))
             continue
         for key in offer:
             if key not in keys:
-                expected = f"a known key: {nearest(str(key), keys)}"
-                problems.append(document.problem((kind, name, key), expected=expected, at_key=True))
+                expected = nearest(str(key), keys)
+                problems.append(
+                    document.problem((kind, name, key), found="unknown key", expected=expected, at_key=True)
+                )
         price = _PRICE.fullmatch(str(offer.get("price")))
         if price is None or not float(price[1]):
             problems.append(document.problem((kind, name, "price"), expected="a price above zero, such as 60 USD"))

@@ -177,7 +177,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
     problems = [
         Problem(
             name,
-            "an option that the simulator does not have",
+            "unknown option of the simulator",
             f"one of {', '.join([*OPTIONS, *FLAGS, 'replicas'])}; is it meant for sockets?",
         )
         for name in sorted(set(options) - {*OPTIONS, *FLAGS})

@@ -48,7 +48,7 @@ def read_options(job: ClusterJob, place: Place | None) -> Options:
     for name, value in job.options.items():
         kinds = (int,) if name == "inbox_bytes" else (int, float)
         if name not in names:
-            problems.append(Problem(name, "an option that the torch backend does not have", nearest(name, names)))
+            problems.append(Problem(name, "unknown option of the torch backend", nearest(name, names)))
         elif name == "portable" and isinstance(value, bool):
             given[name] = value
         elif name == "portable":

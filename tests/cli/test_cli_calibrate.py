@@ -38,7 +38,7 @@ def test_it_writes_a_topology_and_says_what_it_measured(calibrate: Any, tmp_path
     ("arguments", "words"),
     [
         (["lab.yaml", "--out", "lab.yaml"], "another file than the one that is measured"),
-        (["lab.yaml", "--out", "nowhere/m.yaml"], "a file in a folder that exists"),
+        (["lab.yaml", "--out", "nowhere/m.yaml"], "choose a folder that exists"),
         (["lab.yaml", "--workload", "mnist"], "mnist_mlp"),
         (["lab.yaml", "--set", "workload.hidden=none"], "workload.hidden"),
         (["lab.yml"], "lab.yml"),

@@ -43,10 +43,10 @@ def own(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("nodes.n1.devic", "x", "--set topology.nodes.n1.devic: found the unknown 'devic'"),
+        ("nodes.n1.devic", "x", "--set topology.nodes.n1.devic: unknown key 'devic'"),
         ("nodes.n1.device", "x86", "topology.nodes.n1.device (set by --set): found 'x86'"),
         ("links.n1-sw.bandwidth", 100, "topology.links.n1-sw.bandwidth (set by --set): found 100 without a unit"),
-        ("foo", 1, "--set topology.foo: found the unknown 'foo'"),
+        ("foo", 1, "--set topology.foo: unknown key 'foo'"),
     ],
 )
 def test_a_wrong_override_of_a_topology_points_at_the_option_not_at_a_file(
@@ -77,9 +77,13 @@ def test_what_is_wrong_inside_a_topology_that_an_experiment_holds_has_its_whole_
     ("block", "function", "words"),
     [
         ("algorithm", "anything", "anything with the argument **settings, expected each setting by its name"),
-        ("algorithm", "some", "expected a keyword-only argument: write `*, interval` in the signature of some"),
-        ("algorithm", "none", "expected a setting of none, which has none"),
-        ("workload", "workload", "expected a setting of workload, which has none"),
+        (
+            "algorithm",
+            "some",
+            "found a positional argument, expected a keyword-only one: write `*, interval` in the signature of some",
+        ),
+        ("algorithm", "none", "unknown setting of none; expected none: it has no settings"),
+        ("workload", "workload", "unknown setting of workload; expected none: it has no settings"),
         ("workload", "any_workload", "any_workload with the argument **settings"),
     ],
 )

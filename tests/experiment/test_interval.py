@@ -118,7 +118,7 @@ def test_a_calibration_carries_its_rounds_and_a_prediction_from_it_an_interval(t
     ("at", "value", "expected"),
     [
         (("links", 0, "spread"), {"bandwidth": [1, 0]}, "links[0].spread.bandwidth"),
-        (("links", 0, "spread"), {"rate": [1, 1]}, "an unknown key"),
+        (("links", 0, "spread"), {"rate": [1, 1]}, "unknown key"),
         (("nodes", "a", "spread"), {"profile": [1]}, "a list of 2 to 1000 factors"),
         (("nodes", "a", "spread"), {"profile": [1, float("nan")]}, "a list of 2 to 1000 factors"),
         (("misfit",), [1.0, 1.0], "lists of 2 and 19 factors"),

@@ -140,7 +140,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None
         (7, "faults[1].node", "a worker: did you mean"),
         (8, "faults[2].at", "a time with its unit"),
         (9, "faults[3].factor", "a number above 1"),
-        (9, "faults[3].fro", "a known one: did you mean 'for'?"),
+        (9, "faults[3].fro", "did you mean 'for'?"),
         (10, "faults[4].link", "a link: did you mean"),
         (10, "faults[4].for", "a time above zero"),
         (11, "faults[5].towards", "an end of that link: mini1 or mini2"),

@@ -251,7 +251,7 @@ def test_if_everybody_leaves_the_run_has_failed() -> None:
     cluster.run([trains, idle_for(2)])
     error, lost = outcome(cluster)
     assert isinstance(error, NobodyLeft)
-    assert str(error) == "nobody took part to the end: n1 crashed by the fault plan; n0 left at step 1"
+    assert str(error) == "no node took part to the end: n1 crashed by the fault plan; n0 left at step 1"
     assert len(lost) == 2
 
 

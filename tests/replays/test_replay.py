@@ -233,7 +233,7 @@ def test_the_command_says_what_came_of_it(command: Any, copied: Run, tmp_path: P
     rewrite(copied, lambda orders: setattr(orders[0], "callbacks", 5))
     code, _, err = command("replay", str(copied.folder))
     assert code == 1
-    assert "error: ReplayDiverged: replay and record part at rank 0 (n0)" in err
+    assert "error: ReplayDiverged: replay and record differ at rank 0 (n0)" in err
     (copied.folder / ORDER).unlink()
     code, _, err = command("replay", str(copied.folder))
     assert code == 2

@@ -55,8 +55,8 @@ def test_several_runs_are_drawn_together(runs: list[Path]) -> None:
     [
         ("convergenc", {}, "did you mean 'convergence'"),
         ("convergence", {"x": "minutes"}, "x: found 'minutes'"),
-        ("convergence", {"y": 1}, "one of convergence"),
-        ("busy", {"x": 1}, "busy has no settings"),
+        ("convergence", {"y": 1}, "unknown setting of convergence"),
+        ("busy", {"x": 1}, "unknown setting of busy; expected none"),
         ("timeline", {"max_bars": "many"}, "max_bars: found 'many'"),
     ],
 )

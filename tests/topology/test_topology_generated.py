@@ -63,7 +63,7 @@ def test_every_setting_that_is_wrong_is_told_with_its_line(tmp_path: Path):
     found = [str(problem) for problem in caught.value.problems]
     for line, words in {
         2: "workers: found 'many', expected a whole number",
-        3: "bandwith: found an unknown key, expected a known one: did you mean 'bandwidth'?",
+        3: "bandwith: unknown key; did you mean 'bandwidth'?",
         4: "bandwidth: found 5, expected a bandwidth with its unit",
         5: "latency: found '1 Gbps', expected a time with its unit",
         6: "duplex: found 'both', expected full or half or free",

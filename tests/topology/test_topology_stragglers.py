@@ -69,7 +69,7 @@ def test_straggler_kinds_are_read(written: str, straggler: Straggler, mean_facto
         ("{kind: lognormal, sigma: -1}", "found -1, expected a number from 0 to 10"),
         ("{kind: two-point, probability: 1.5, factor: 2}", "found 1.5, expected a number from 0 to 1"),
         ("{kind: log-normal, sigma: 1}", "did you mean 'lognormal'?"),
-        ("{kind: constant, factr: 2, factor: 2}", "straggler.factr: found an unknown key"),
+        ("{kind: constant, factr: 2, factor: 2}", "straggler.factr: unknown key"),
         ("10", "found 10, expected a mapping"),
         ("{kind: shifted-exponential, mean: 1, shift: -1}", "straggler.shift: found -1, expected a number, 0 or above"),
         ("{kind: shifted-exponential}", "straggler.mean: found nothing, expected a number above zero"),

@@ -72,7 +72,7 @@ def _check(document: Document, make: Maker) -> list[Problem]:
     """What is wrong with the settings, but for what only making the topology can tell."""
     settings = _settings(make)
     problems = [
-        document.problem((key,), found="an unknown key", expected=f"a known one: {nearest(key, known)}", at_key=True)
+        document.problem((key,), found="unknown key", expected=nearest(key, known), at_key=True)
         for known in [(GENERATOR, *OF_ALL, *settings)]
         for key in document.data
         if key not in known

@@ -86,7 +86,7 @@ def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | No
         return "", "names of nodes from end to end, two at least, each once"
     for name in names:
         if name not in nodes:
-            return f"the unknown node {name!r}", f"a node of this file: {nearest(name, nodes)}"
+            return f"unknown node {name!r}", nearest(name, nodes)
     for name in (names[0], names[-1]):
         node = nodes[name]
         if node is not None and node.kind == "switch":

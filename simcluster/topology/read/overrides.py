@@ -77,7 +77,7 @@ def _check_keys(key: str, keys: list[str], known: tuple[str, ...]) -> None:
     if keys and keys[0] not in known:
         raise _unknown(key, keys[0], known)
     if len(keys) > 1 and (keys[0] not in _INNER or len(keys) > 2):
-        raise UsageError(Problem(f"override {key}", "", f"no further key behind {keys[0]}"))
+        raise UsageError(Problem(f"override {key}", "", f"no further key after {keys[0]}"))
     inner = _INNER.get(keys[0]) if keys else None
     if len(keys) == 2 and inner is not None and keys[1] not in inner:
         raise _unknown(key, keys[1], inner)
@@ -97,4 +97,4 @@ def _link_index(document: Document, key: str, name: str) -> int:
 
 
 def _unknown(key: str, word: str, known: Iterable[str]) -> UsageError:
-    return UsageError(Problem(f"override {key}", f"the unknown {word!r}", f"a known key: {nearest(word, known)}"))
+    return UsageError(Problem(f"override {key}", f"unknown key {word!r}", nearest(word, known)))

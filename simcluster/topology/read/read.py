@@ -214,8 +214,8 @@ def _check_ends(
             problems.append(
                 document.problem(
                     ("links", index, "between", position),
-                    found=f"the unknown node {end!r}",
-                    expected=f"a node of this file: {nearest(end, nodes)}",
+                    found=f"unknown node {end!r}",
+                    expected=nearest(end, nodes),
                 )
             )
     if ends[0] == ends[1]:

@@ -224,7 +224,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
     for name, value in given.items():
         expected = types.get(name, (int, float))
         if name not in names:
-            problems.append(Problem(name, "an option that the sockets backend does not have", nearest(name, names)))
+            problems.append(Problem(name, "unknown option of the sockets backend", nearest(name, names)))
         elif not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
             words = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in expected)
             problems.append(Problem(name, describe(value), words))

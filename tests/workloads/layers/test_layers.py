@@ -170,12 +170,12 @@ def test_a_layer_that_drops_out_drops_others_each_time_and_the_same_in_every_run
 def test_a_mistake_with_micro_batches_is_told() -> None:
     layer = replica_of(WORKLOADS["mlp"]()).layers()[0]
     layer.forward(torch.ones(2, 784), 5)
-    with pytest.raises(ValueError, match="layer 0: micro-batch 5 went forward already"):
+    with pytest.raises(ValueError, match="layer 0: micro-batch 5 already has a pending forward pass"):
         layer.forward(torch.ones(2, 784), 5)
     layer.backward(torch.ones(2, 16), 5)
-    with pytest.raises(ValueError, match="layer 0: micro-batch 5 did not go forward, or went backward already"):
+    with pytest.raises(ValueError, match="layer 0: micro-batch 5 has no pending forward pass"):
         layer.backward(torch.ones(2, 16), 5)
-    with pytest.raises(ValueError, match="layer 0 is not the last, which has the loss"):
+    with pytest.raises(ValueError, match="layer 0 is not the last layer, which computes the loss"):
         layer.loss(torch.ones(2, 784), torch.ones(2))
 
 

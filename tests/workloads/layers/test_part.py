@@ -35,7 +35,7 @@ def test_parts_take_the_step_of_the_whole(settings: dict[str, Any]) -> None:
 def test_without_the_norm_of_all_gradients_nothing_is_clipped_in_silence() -> None:
     part = workload(**CLIPPED).replica(0, 1, 0, 1).part([1])
     assert part.clips
-    with pytest.raises(ValueError, match="clipped by the norm of all of them, which apply was not told"):
+    with pytest.raises(ValueError, match="clipped by the norm of all of them, so apply needs squared_norm"):
         part.apply([torch.ones(8)])
     with pytest.raises(ValueError, match="2 gradients, but the part has 1 parameters"):
         part.apply([torch.ones(8)] * 2, torch.ones(1))
