@@ -1,6 +1,6 @@
-"""What one node trains: models, losses, data and how it is dealt out, optimizers.
+"""Workloads: models, losses, data with its partition, and optimizers.
 
-workload.py shows how to bring your own.
+See workload.py for how to bring your own.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ WORKLOADS: Final[Mapping[str, Callable[..., Workload]]] = {
     "mnist_mlp": mnist_mlp,
     "quadratic": quadratic,
 }
-"""What `workload: {name: ...}` may say; the keyword arguments of each are its settings."""
+"""The names for `workload: {name: ...}`; the keyword arguments of each function are its settings."""
 
 __all__ = [
     "WORKLOADS",

@@ -1,4 +1,4 @@
-"""The ledgers of all ranks, read together: what a rank handed in to a server is used or lost, as the server noted."""
+"""The ledgers of all ranks, read together: a batch handed in to a server counts as used or lost as the server decided."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from simcluster.workloads.ledger import OWN, Fate
 
 SERVER: Final = 0
-"""The rank that judges what others hand in."""
+"""The rank that judges the batches that other ranks hand in."""
 
 Notes = dict[str, Any]
 Batches = tuple[int, int, Fate]
@@ -27,10 +27,11 @@ def groups_of(notes: Mapping[str, Any]) -> list[Batches]:
 def closed(
     ranks: Sequence[Sequence[Notes]], server: Sequence[Notes] | None = None, *, held: bool = False
 ) -> list[list[Notes]]:
-    """The notes of each rank, life by life, with every group that was handed in used or lost.
+    """Return the notes of each rank, per life, with every group that was handed in resolved to used or lost.
 
-    *server*: those notes of rank 0 that judge, by default all. *held*: what the server held is used, too. If it
-    received groups that their sender did not live to report, they are added, each as wide as the ones before it.
+    *server*: the notes of rank 0 to judge by; by default all of them. *held*: groups that the server held count as
+    used. A group that the server received but its sender did not live to report is added, as wide as the group before
+    it.
     """
     lives = [[{**notes, "judged": []} for notes in of_rank] for of_rank in ranks]
     verdicts = _verdicts(ranks[SERVER] if server is None else server, held) if ranks else {}
@@ -69,12 +70,12 @@ def _unheard(life: int) -> Notes:
 
 
 def _judged(groups: Sequence[Batches], came: int, taken: set[int], width: int) -> Iterator[list[int]]:
-    """Runs of *groups*; *came* of them, and among these those *taken*, are known to the server."""
+    """Yield the runs of *groups*; the server knows *came* of them, and took those in *taken*."""
     missing = came - sum(fate is Fate.HANDED_IN for _, _, fate in groups)
     number = end = 0
     for first, wide, fate in groups:
         if fate is Fate.IN_HAND and missing > 0:
-            continue  # it was handed in, behind its rank's last words
+            continue  # handed in after its rank's last report
         if fate is Fate.HANDED_IN:
             fate, number, width = Fate(number in taken), number + 1, wide
         yield [first, 1, wide, int(fate)]

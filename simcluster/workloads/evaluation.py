@@ -1,4 +1,4 @@
-"""What a model makes of samples that it was not trained on."""
+"""Evaluation of a model on held-out samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVALUATION_BATCH = 1024
 
 
 def copy_into(model: nn.Module, source: nn.Module, trainable: Sequence[Tensor]) -> None:
-    """Copies buffers and frozen parameters from *source*, and *trainable* in place of the others."""
+    """Copy buffers and frozen parameters from *source*, and *trainable* in place of the others."""
     for mine, given in zip(model.buffers(), source.buffers(), strict=True):
         mine.copy_(given)
     rest = iter(trainable)
@@ -22,7 +22,7 @@ def copy_into(model: nn.Module, source: nn.Module, trainable: Sequence[Tensor]) 
 
 
 def evaluated(model: nn.Module, loss_function: Loss, samples: Samples) -> dict[str, float]:
-    """{"loss", "accuracy"} of *model*; only the loss if the targets are no classes."""
+    """Return {"loss", "accuracy"} of *model*; only the loss if the targets are not classes."""
     loss_sum, correct = 0.0, 0
     classes = samples.targets.dim() == 1 and not samples.targets.is_floating_point()
     for start in range(0, len(samples), EVALUATION_BATCH):

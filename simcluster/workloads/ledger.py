@@ -1,7 +1,7 @@
-"""Fates of the batches that one rank has drawn, noted where they are decided: in the weights, lost, with a server.
+"""What became of the batches that a rank drew: in the weights, lost, or handed in to a server.
 
-Which samples a batch has follows from its number: see `simcluster.runs.samples`. What the ledgers of all ranks say
-together: `simcluster.workloads.books`.
+A batch's number determines its samples: see `simcluster.runs.samples`. `simcluster.workloads.books` reads the ledgers
+of all ranks together.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from simcluster.payload import Message
 
 OWN: Final = -1
-"""In place of a rank: the one whose ledger it is."""
+"""In place of a rank: the rank that keeps the ledger."""
 
 
 class Fate(IntEnum):
-    """The end of a group of batches: lost, used in the weights, handed in to a server that judges it, or in hand
-    when its rank ended.
+    """The fate of a group of batches: lost, used in the weights, handed in to a server that decides, or still in hand
+    when the rank ended.
     """
 
     LOST = 0
@@ -29,7 +29,7 @@ class Fate(IntEnum):
 
 
 class Group(NamedTuple):
-    """Of the groups that *rank* has handed in during its life *incarnation*, the one of this *number*."""
+    """Group *number* among those that *rank* handed in during its life *incarnation*."""
 
     rank: int
     incarnation: int
@@ -37,14 +37,13 @@ class Group(NamedTuple):
 
 
 class Ledger:
-    """*runs* are [first batch, groups, batches a group, fate], in the order in which they were settled.
+    """A rank's record of its batches: *runs* are [first batch, groups, batches per group, fate], in settling order.
 
-    A group is what an algorithm settles at once: a step, or a round. A server has in *came* how many groups each life
-    of a rank has handed in, by (rank, incarnation), and in *taken* [first group, groups] of those that it has applied.
-    All others are lost; *held* ones only if the run ends before they are taken. *incarnation* is the rank's own.
-    *in_step*: every rank's batches of a step are in the weights of all that have ended it. *place* is [number of the
-    group, rank, size] if samples are dealt out as in a group of ranks that was formed again, and *earlier* has the
-    notes of the groups before.
+    A group is what an algorithm settles at once: a step or a round. On a server, *came* counts the groups that each
+    (rank, incarnation) handed in, and *taken* lists the applied ones as [first group, groups]. All others are lost;
+    *held* ones only if the run ends before they are taken. *incarnation* is this rank's. *in_step*: all ranks that have
+    ended a step have every rank's batches of it in their weights. *place* is [number of the group, rank, size] if
+    samples are dealt out to a regrouped set of ranks; *earlier* has the notes of the groups before it.
     """
 
     def __init__(self) -> None:
@@ -60,45 +59,47 @@ class Ledger:
         self._asked = False
 
     def begin(self, first: int, *, joined: bool = False) -> None:
-        """Batches are drawn from number *first* on; *joined*: each is that of all ranks."""
+        """Start drawing at batch *first*; *joined*: each batch is that of all ranks."""
         self._settled = self._drawn = first
         self.joined = joined
 
     def draw(self, number: int) -> None:
-        """Batch *number* is in this rank's hands."""
+        """Note that batch *number* is in this rank's hands."""
         self._drawn = number + 1
 
     @property
     def drawn(self) -> int:
-        """The batches of this pass that were drawn."""
+        """The number of the first batch not yet drawn."""
         return self._drawn
 
     @property
     def settled(self) -> int:
-        """Those of them that are no longer in hand."""
+        """The number of the first batch still in hand."""
         return self._settled
 
     def settle(self, end: int, *, used: bool = True) -> None:
-        """The batches in hand before number *end* are one more group: in the weights, or lost."""
+        """Settle the batches in hand before number *end* as one more group: used in the weights, or lost."""
         self._asked = True
         self._note(min(end, self._drawn), Fate.USED if used else Fate.LOST)
 
     def hand_in(self, end: int) -> Group:
-        """The batches in hand before number *end* are one more group that a server judges: it is lost unless taken."""
+        """Hand in the batches before number *end* as one more group for a server to decide: lost unless the server
+        takes it.
+        """
         self._asked = True
         self._note(min(end, self._drawn), Fate.HANDED_IN)
         return self._next(OWN, self.incarnation)
 
     def receive(self, push: Message) -> Group:
-        """A server's side of `hand_in`: *push* brings the next group of its sender."""
+        """Count *push* as the next group of its sender: the server's side of `hand_in`."""
         return self._next(push.source, push.incarnation)
 
     def hold(self, group: Group) -> None:
-        """*group* is kept with the server's checkpoints, and will be taken."""
+        """Note that *group* is kept with the server's checkpoints and will be taken."""
         self.held.append(group)
 
     def take(self, groups: Iterable[Group]) -> None:
-        """*groups* are in the weights now."""
+        """Note that *groups* are in the weights now."""
         groups = list(groups)
         self.held = [group for group in self.held if group not in groups]
         for rank, incarnation, number in groups:
@@ -109,15 +110,15 @@ class Ledger:
                 runs.append([number, 1])
 
     def end(self, *, well: bool) -> None:
-        """What is still in hand is lost, unless this rank ended *well* and never said anything of its batches."""
+        """Settle the rest: used if this rank ended *well* and never settled anything itself, else still in hand."""
         self._note(self._drawn, Fate.USED if well and not self._asked else Fate.IN_HAND)
 
     def notes(self, *, in_hand: bool = False) -> dict[str, Any]:
-        """All of it as plain values. *in_hand*: with the batches in hand, and as words that may not be the last."""
+        """Return the ledger as plain values. *in_hand*: include the batches in hand; the notes may not be final."""
         runs = [list(run) for run in self.runs]
         if in_hand and self._drawn > self._settled:
             runs.append([self._settled, 1, self._drawn - self._settled, int(Fate.IN_HAND)])
-        came = dict(self.came)  # another thread may ask
+        came = dict(self.came)  # may be called from another thread
         judged = [
             [rank, life, number, [list(run) for run in self.taken.get((rank, life), ())]]
             for (rank, life), number in sorted(came.items())
@@ -132,12 +133,12 @@ class Ledger:
         return found | ({"place": list(self.place), "earlier": list(self.earlier)} if self.place else {})
 
     def follow(self, before: Ledger, place: list[int]) -> None:
-        """Begins at *place*, where *before* ends: what was in hand there is lost."""
+        """Start at *place*, after *before* has ended; batches still in hand there are lost."""
         own = before.notes(in_hand=True) | {"partial": False}
         self.place, self.earlier, self.runs = place, [*own.pop("earlier", []), own], []
 
     def load(self, notes: dict[str, Any]) -> None:
-        """Continue from *notes*, in which everything is judged: see `simcluster.workloads.books.closed`."""
+        """Continue from *notes*, in which every group is resolved: see `simcluster.workloads.books.closed`."""
         self.runs = [list(run) for run in notes["runs"]]
         self.joined = bool(notes["joined"])
         self.place, self.earlier = list(notes.get("place", [])), list(notes.get("earlier", []))

@@ -1,6 +1,6 @@
 """The usual optimizers, as a workload takes them: a function from parameters to a torch optimizer.
 
-`lambda parameters: torch.optim.RMSprop(...)`, or anything else that returns a torch optimizer, does as well.
+Any function that returns a torch optimizer works, such as `lambda parameters: torch.optim.RMSprop(...)`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ MakeOptimizer: TypeAlias = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 class SGD(torch.optim.SGD):
-    """torch's own, without the wrappers that import its compiler: 1.3 s at the start of every command."""
+    """torch's SGD without the wrappers that import its compiler, which takes 1.3 s at the start of every command."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
 
 
 class AdamW(torch.optim.AdamW):
-    """As `SGD` is."""
+    """torch's AdamW without these wrappers."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
 
 
-# foreach=False: one kernel per parameter, in order. For small models it is also the faster of the two.
+# foreach=False: one kernel per parameter, in order. For small models it is also faster.
 
 
 def sgd(learning_rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> MakeOptimizer:
-    """Stochastic gradient descent. Raises UsageError for settings out of range."""
+    """Make stochastic gradient descent. Raises UsageError for settings out of range."""
     _check(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay)
 
     def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -46,7 +46,7 @@ def sgd(learning_rate: float, momentum: float = 0.0, weight_decay: float = 0.0) 
 
 
 def adamw(learning_rate: float, weight_decay: float = 0.01) -> MakeOptimizer:
-    """AdamW (Loshchilov and Hutter 2019). Raises UsageError for settings out of range."""
+    """Make AdamW (Loshchilov and Hutter 2019). Raises UsageError for settings out of range."""
     _check(learning_rate=learning_rate, weight_decay=weight_decay)
 
     def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

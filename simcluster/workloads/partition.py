@@ -1,6 +1,6 @@
-"""Who trains on what: cuts the samples into shards that are disjoint, complete and never empty.
+"""Partitions of the samples into one shard per rank: disjoint, complete and never empty.
 
-Both functions return one sorted array of sample numbers per shard; every sample is in exactly one of them.
+Both functions return one sorted array of sample numbers per shard.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Partition: TypeAlias = Callable[..., list[Indices]]
 
 
 def iid(labels: npt.NDArray[Any], shards: int, rng: np.random.Generator) -> list[Indices]:
-    """Shuffles and deals: shard sizes differ by at most one. Only the number of *labels* counts.
+    """Shuffle and deal evenly: shard sizes differ by at most one. Only the number of *labels* counts.
 
     Raises UsageError if there are fewer samples than shards.
     """
@@ -31,13 +31,13 @@ def iid(labels: npt.NDArray[Any], shards: int, rng: np.random.Generator) -> list
 def dirichlet(
     labels: npt.NDArray[Any], shards: int, alpha: float, rng: np.random.Generator, at_least: int = 1
 ) -> list[Indices]:
-    """Deals each class in shares drawn from Dirichlet(*alpha*): few classes a shard near 0, all far above 1.
+    """Deal each class in proportions drawn from Dirichlet(*alpha*): near 0 few classes per shard, far above 1 all of
+    them.
 
-    (Hsu, Qi, Brown 2019, "Measuring the effects of non-identical data distribution for federated visual
-    classification".) A shard of fewer than *at_least* samples then takes what it lacks from the largest
-    shard.
+    From Hsu, Qi, Brown 2019, "Measuring the effects of non-identical data distribution for federated visual
+    classification". A shard with fewer than *at_least* samples is filled up from the largest shard.
 
-    Raises UsageError unless *labels* is a 1-D array of integers with *shards* * *at_least* entries, and
+    Raises UsageError unless *labels* is a 1-D array of integers with at least *shards* * *at_least* entries, and
     *alpha* > 0.
     """
     check_labels(labels)
@@ -57,10 +57,10 @@ def dirichlet(
 
 
 def check_labels(labels: npt.NDArray[Any]) -> None:
-    """Raises UsageError unless *labels* are classes: integers, one a sample."""
+    """Raise UsageError unless *labels* are classes: one integer per sample."""
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         found = f"targets of {labels.dtype} and shape {labels.shape}"
-        raise UsageError(Problem("partition", found, "integer class labels, one a sample; or use iid"))
+        raise UsageError(Problem("partition", found, "integer class labels, one per sample; or use iid"))
 
 
 def _check_enough(samples: int, shards: int, at_least: int) -> None:
@@ -72,7 +72,7 @@ def _check_enough(samples: int, shards: int, at_least: int) -> None:
 
 
 def _level_up(shards: list[Indices], at_least: int) -> None:
-    """Moves samples from the largest shards to those below *at_least*, in place; of equals the first."""
+    """Move samples from the largest shards to those below *at_least*, in place; ties go to the first."""
     sizes = [len(shard) for shard in shards]
     while min(sizes) < at_least:
         taker, donor = sizes.index(min(sizes)), sizes.index(max(sizes))

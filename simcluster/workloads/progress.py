@@ -1,4 +1,4 @@
-"""How far a replica is: where its batches go on, what an algorithm wants kept, and what it had kept before."""
+"""The progress of a replica: its next batch, and the state that an algorithm keeps in checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simcluster.workloads.ledger import Ledger
 
 
 class Keeper(Protocol):
-    """Keeps checkpoints of a replica: see `Progress.checkpoint`."""
+    """Keeper of a replica's checkpoints: see `Progress.checkpoint`."""
 
     def due(self, step: int) -> bool: ...
 
@@ -21,7 +21,7 @@ class Keeper(Protocol):
 
 
 class Memory(Protocol):
-    """Keeps the last steps of a replica in memory: see simcluster.regroup."""
+    """Memory of a replica's last steps: see simcluster.regroup."""
 
     def remember(self, step: int, batches: int, apart: int, kept: Mapping[str, Any]) -> None: ...
 
@@ -29,11 +29,11 @@ class Memory(Protocol):
 
 
 class Progress:
-    """The part of a Replica that a resumed run begins with.
+    """The part of a Replica that a resumed run starts from.
 
-    *done* is how many of its batches are in what it begins with: 0, unless the run goes on from a checkpoint.
-    *at* is the step at which that was kept. *everybodys* has *done* of each rank; it is empty at a run's beginning.
-    *is_to_leave* says whether this rank was told to leave the run.
+    *done*: the number of its batches in the initial weights; 0 unless the run resumes from a checkpoint. *at*: the step
+    of that checkpoint. *everybodys*: *done* of each rank; empty at the start of a run. *is_to_leave*: whether this rank
+    was asked to leave the run.
     """
 
     done: int = 0
@@ -46,12 +46,12 @@ class Progress:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """What became of the batches drawn here."""
+        """The record of what became of the batches drawn here."""
         return Ledger()
 
     @cached_property
     def kept(self) -> dict[str, Any]:
-        """What the algorithm had kept under its own names."""
+        """The state that the algorithm kept, by its names."""
         return {}
 
     def done_by(self, rank: int) -> int:
@@ -59,10 +59,10 @@ class Progress:
         return self.everybodys[rank] if self.everybodys else 0
 
     def restored(self, **initial: Any) -> Any:
-        """The values of *initial* as the checkpoint has them that the run goes on from; as they are, if it does not.
+        """Return the values of *initial* as restored from the checkpoint, or unchanged if the run does not resume.
 
-        Several come as a tuple, in the order given. What keeps its own state (a codec, a mean) is filled and handed
-        back. Weights, optimizer, generators and the place among the batches are restored already.
+        Several come as a tuple, in the order given. Objects with a state of their own (a codec, a mean) are filled and
+        returned. Weights, optimizer, generators and the position in the batches are already restored.
         """
         found = [self._restored(name, value) for name, value in initial.items()]
         return found[0] if len(found) == 1 else tuple(found)
@@ -71,7 +71,7 @@ class Progress:
         return _filled(value, self.kept[name]) if name in self.kept else value
 
     def is_due(self, step: int) -> bool:
-        """Whether `checkpoint` at *step* will keep something: for what must be waited for only then."""
+        """Whether `checkpoint` at *step* will keep a checkpoint: for work that only a checkpoint needs."""
         return self.keeper is not None and self.keeper.due(step)
 
     async def checkpoint(
@@ -86,19 +86,21 @@ class Progress:
         under_way: Any = None,
         **kept: Any,
     ) -> None:
-        """*step* is over: this is a moment at which the run may be kept, and go on from. At most of them nothing is.
+        """Mark the end of *step*, a point at which the run may be checkpointed and resumed. At most points nothing is
+        kept.
 
-        A checkpoint is that of all ranks at one step, so all must call it at the same ones; *loose*: where ranks do not
-        go in step, rank 0's stands for the run, with what the others kept last. *kept* is what a rank must know beside
-        its weights, its optimizer and its generators, by the names that `restored` has them: tensors, numbers, texts,
-        lists and dicts of them, codecs. *batches* of this rank are in the weights, by default *step* of them. *places*:
-        the only ones of its parameters that this rank is responsible for.
+        A checkpoint holds all ranks at one step, so all must call this at the same steps. *loose*: ranks are not in
+        step; rank 0's checkpoint stands for the run, with what the others kept last. *kept*: what a rank needs besides
+        weights, optimizer and generators, by the names that `restored` uses: tensors, numbers, strings, lists and dicts
+        of them, codecs. *batches*: the number of this rank's batches in the weights, by default *step*. *places*: the
+        parameters that this rank is responsible for, by default all.
 
-        *under_way* is kept like *kept*, but not in memory, where a group that loses a rank goes on from without waiting
-        (simcluster.regroup): there all is as if the run had ended with step *landed*, by default *step*, and nothing is
-        remembered if that is none since the last. *apart*: so many more of them than one a rank may be ahead of others.
+        *under_way* is kept like *kept*, but not in memory, from where a group that loses a rank continues without
+        waiting (simcluster.regroup): there the state is that after step *landed*, by default *step*, and nothing is
+        remembered unless *landed* has advanced. *apart*: the number of remembered steps beyond one by which ranks may
+        differ.
 
-        Raises Left if this rank is to leave the run: here nothing that it began is unfinished.
+        Raises Left if this rank is to leave the run: at this point it has nothing unfinished.
         """
         batches = step if batches is None else batches
         if self.computes:
@@ -115,7 +117,7 @@ class Progress:
 
 
 def _filled(value: Any, saved: Any) -> Any:
-    """*saved*, put into what of *value* keeps its own state."""
+    """Return *saved*, loaded into those parts of *value* that keep a state of their own."""
     if hasattr(value, "load_checkpoint_state"):
         value.load_checkpoint_state(saved)
         return value

@@ -1,4 +1,4 @@
-"""One process that does what a cluster should: the yardstick for every synchronous algorithm."""
+"""Training in one process: the reference for every synchronous algorithm."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from simcluster.workloads.workload import Workload
 
 
 def joined_batches(replicas: Sequence[Replica]) -> Iterator[Batch]:
-    """At each step the batches of all *replicas* as one, in rank order."""
+    """Yield the batches of all *replicas* at each step as one, in rank order."""
     return joined([replica.batches() for replica in replicas])
 
 
 def train_alone(workload: Workload, size: int, seed: int, steps: int) -> list[Tensor]:
-    """The weights after *steps* steps of one process on the joined batches of *size* ranks.
+    """Return the weights after *steps* steps of one process on the joined batches of *size* ranks.
 
-    The mean gradient of *size* batches of one size is the gradient of the joined batch, so a synchronous
-    algorithm must end with these weights, to rounding. (Not if the model drops out: it draws once for the
-    joined batch.)
+    The mean gradient of *size* batches of one size is the gradient of the joined batch, so a synchronous algorithm must
+    end with these weights, up to rounding. (Not with dropout: it draws once for the joined batch.)
     """
     replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
     alone = replicas[0]

@@ -1,8 +1,7 @@
-"""What one node trains: its model, its optimizer, its shard of the data and its generators.
+"""One node's replica: its model, its optimizer, its shard of the data and its generators.
 
-Work on a replica changes its weights (`apply`, `load`) or reads them (the rest), and needs them left alone
-meanwhile. `evaluate`, `state` and `snapshot` change nothing: neither weights, nor optimizer, nor any
-generator.
+Work on a replica either changes its weights (`apply`, `load`) or reads them (the rest); they must not change meanwhile.
+`evaluate`, `state` and `snapshot` leave weights, optimizer and generators as they are.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from simcluster.workloads.streams import joined, stream
 
 @dataclass
 class Counted:
-    """What is found out once for all replicas of a workload: what work costs, and whether the model draws numbers."""
+    """Facts found once for all replicas of a workload: costs, and whether the model draws random numbers."""
 
     costs: dict[Hashable, Cost] = field(default_factory=dict)
     layers: dict[Hashable, list[LayerCost]] = field(default_factory=dict)
@@ -47,19 +46,18 @@ class Counted:
 
 
 class Replica(Progress):
-    """One node's share of a Workload. Ask `Workload.replica` for one.
+    """One node's share of a Workload; `Workload.replica` makes one.
 
-    *names* and *parameters* list the trainable parameters in the model's own order; *parameters* are the live
-    weights. Buffers (running means) and frozen parameters stay with the replica: no algorithm sees them.
-    *steps* is the number of batches, the same on every rank. Replicas share nothing that changes: work on one may
-    run beside work on another.
+    *names* and *parameters* list the trainable parameters in the model's order; *parameters* are the live weights.
+    Buffers (running means) and frozen parameters stay with the replica: no algorithm sees them. *steps* is the number
+    of batches, the same on every rank. Replicas share no mutable state, so they may work concurrently.
     """
 
     computes = True
-    """Whether there are numbers behind its tensors."""
+    """Whether its tensors have values."""
 
     is_parted = False
-    """Whether this rank trains a part of the model, which is whole again at rank 0 alone."""
+    """Whether this rank trains a part of the model; the whole model is then at rank 0 only."""
 
     def __init__(
         self,
@@ -104,18 +102,18 @@ class Replica(Progress):
         return len(self._shards[self._rank])
 
     def batches(self, first: int | None = None) -> Iterator[Batch]:
-        """Yields the batches from number *first* to *steps*, of *batch_size* samples each; always the same ones.
+        """Yield batches *first* to *steps*, of *batch_size* samples each; always the same ones.
 
-        By default it begins behind those that are *done*. It cycles over the shard, reshuffled each pass. A batch may
-        span two passes, so all batches are of one size and every sample is used as often as any other, but for one.
+        *first* is *done* by default. Each pass over the shard is reshuffled. A batch may span two passes, so all
+        batches have one size and the use of samples differs by at most one.
         """
         first = self.done if first is None else first
         return self._noted(self._stream(self._rank, first), first, joined=False)
 
     def joined_batches(self) -> Iterator[Batch]:
-        """At each step the batches of all ranks as one, in rank order: what ranks train on that share one model.
+        """Yield the batches of all ranks at each step as one, in rank order: for ranks that share one model.
 
-        Every node has all samples, so it draws them itself, and the same as any other.
+        Every node has all samples, so each draws the same joined batch itself.
         """
         streams = [self._stream(rank, self.done) for rank in range(len(self._shards))]
         return self._noted(joined(streams), self.done, joined=True)
@@ -130,12 +128,12 @@ class Replica(Progress):
             yield batch
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
-        """The mean loss of *batch* and its gradient by every parameter, as tensors that nothing else holds.
+        """Return the mean loss of *batch* and its gradient by every parameter, as tensors that nothing else holds.
 
-        A parameter that the loss does not use gets zeros. What the model draws from torch's global generator
-        (dropout) depends on seed, rank and *batch.step* alone. A model that draws nothing when its cost is counted,
-        or for its first batch, is taken to never draw; randomness of another origin than torch's is the model's
-        own affair.
+        A parameter that the loss does not use gets zeros. Random numbers that the model draws from torch's global
+        generator (dropout) depend on seed, rank and *batch.step* alone. A model that draws nothing while its cost is
+        counted, or for its first batch, is assumed never to draw. Other sources of randomness are the model's
+        responsibility.
         """
         if self._draws is None:
             self._draws = self._counted.draws
@@ -153,28 +151,28 @@ class Replica(Progress):
         return loss.item(), separate(gradients)
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
-        """One step of the optimizer with *gradients*, in the order of *parameters*; they are not changed.
+        """Take one optimizer step with *gradients*, in the order of *parameters*; they are not changed.
 
-        With *clip_norm* set, gradients whose joint Euclidean norm is above it are first scaled down to it.
+        With *clip_norm* set, the gradients are first scaled down to that joint Euclidean norm if they exceed it.
         """
         self._check_shapes("gradients", gradients)
         take_step(self._optimizer, self._trainable, gradients, self._clip_norm)
 
     def load(self, parameters: Sequence[Tensor]) -> None:
-        """Overwrites the weights in place. Raises ValueError for other shapes, or another number of them."""
+        """Overwrite the weights in place. Raises ValueError if number or shapes differ."""
         self._check_shapes("parameters", parameters)
         for mine, given in zip(self.parameters, parameters, strict=True):
             mine.copy_(given)
 
     def snapshot(self) -> list[Tensor]:
-        """Copies of the weights."""
+        """Return copies of the weights."""
         return [parameter.clone() for parameter in self.parameters]
 
     def gradient_cost(self, batch: Batch) -> Cost:
-        """What `loss_and_gradients(batch)` asks of a device; counted once a shape of batch, on another model.
+        """Return the cost of `loss_and_gradients(batch)`, counted once per batch shape on a separate model.
 
-        FLOPs are those of matrix products, convolutions and attention, forward and backward; bytes are what
-        all operators read and write, without cache or fusion (simcluster.workloads.costs.costs).
+        FLOPs are those of matrix products, convolutions and attention, forward and backward; bytes are those that
+        operators read and write, without cache or fusion (simcluster.workloads.costs.costs).
         """
         key = ("gradient", batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
         costs = self._counted.costs
@@ -190,12 +188,12 @@ class Replica(Progress):
         return costs[key]
 
     def apply_cost(self) -> Cost:
-        """What `apply` asks of a device: a FLOP for each element that an operator writes, and its bytes."""
+        """Return the cost of `apply`: one FLOP per element that an operator writes, and the bytes moved."""
         if "apply" not in self._counted.costs:
             copies = [nn.Parameter(parameter.detach().clone()) for parameter in self._trainable]
             optimizer = self._make_optimizer(copies)
             gradients = [torch.ones_like(parameter) for parameter in self.parameters]
-            # The first step also sets up the optimizer's state; the second is like all that follow.
+            # The first step also sets up the optimizer's state; later steps cost the same.
             take_step(optimizer, copies, gradients, self._clip_norm)
             kind = kind_of(self._name, "apply")
             step = partial(take_step, optimizer, copies, gradients, self._clip_norm)
@@ -203,7 +201,7 @@ class Replica(Progress):
         return self._counted.costs["apply"]
 
     def part(self, places: Sequence[int]) -> Part:
-        """The parameters at *places* with their share of the optimizer."""
+        """Return the parameters at *places* with their share of the optimizer."""
         self.is_parted = True
         parameters = [self._trainable[place] for place in places]
         costs = count_part(parameters, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
@@ -211,14 +209,14 @@ class Replica(Progress):
         return Part(places, [self.parameters[place] for place in places], self._clip_norm, step, costs)
 
     def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
-        """*vectors*, cut out of parameters in any way, with an optimizer of their own: not the replica's."""
+        """Return *vectors*, cut out of parameters in any way, with an optimizer separate from the replica's."""
         return make_pieces(vectors, self._make_optimizer, self._clip_norm, kind_of(self._name, "apply"))
 
     def layers(self) -> Layers:
-        """The live model, layer by layer; always the same layers. Raises UsageError if the model does not say.
+        """Return the live model as layers; always the same ones. Raises UsageError if the layers are unknown.
 
-        Forward and backward through all of them give the bits of `loss_and_gradients`, unless the model draws numbers:
-        each layer then draws by itself, again and again others.
+        Forward and backward through all of them give the bits of `loss_and_gradients`, unless the model draws random
+        numbers: each layer then draws from a stream of its own.
         """
         if self._layers is None:
             self._layers = Layers(self._model, self._trainable, self._loss, self._drawing)
@@ -231,9 +229,9 @@ class Replica(Progress):
         return borrowed(seed_number(seed_sequence(self._seed, "layers", str(self._rank), f"{layer}/{runs}")))
 
     def tensor_shard(self) -> TensorShard:
-        """This rank's share of the model, split by tensors: see `simcluster.workloads.layers.tensor_shard`.
+        """Return this rank's tensor-parallel shard of the model: see `simcluster.workloads.layers.tensor_shard`.
 
-        Raises UsageError if that many ranks cannot split it.
+        Raises UsageError if the model cannot be split over this world size.
         """
         self.is_parted = True
         rank, size = self._rank, len(self._shards)
@@ -246,11 +244,11 @@ class Replica(Progress):
         return TensorShard(share, size, part, self._share_costs, self._loss, self._drawing)
 
     def _share_costs(self, batch: Batch) -> list[PieceCost]:
-        """What its layers cost; counted once a shape, on another model."""
+        """Return the costs of the shard's layers; counted once per shape on a separate model."""
         key = (len(self._shards), batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
         counted = self._counted.shares
         if key not in counted:
-            self.gradient_cost(batch)  # finds out, too, whether the model draws numbers
+            self.gradient_cost(batch)  # also finds out whether the model draws numbers
             with borrowed(0):
                 model = self._make_model().train()
                 share = share_of(modules_in_order(model), [p for _, p in trainable_of(model)], 0, len(self._shards))
@@ -258,25 +256,27 @@ class Replica(Progress):
         return counted[key]
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
-        """What each of `layers` costs for such a batch, or micro-batch; counted once a shape, on another model."""
+        """Return the cost of each of `layers` for such a batch or micro-batch; counted once per shape on a separate
+        model.
+        """
         key = (batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
         counted = self._counted.layers
         if key not in counted:
-            self.gradient_cost(batch)  # finds out, too, whether the model draws numbers
+            self.gradient_cost(batch)  # also finds out whether the model draws numbers
             with borrowed(0):
                 counted[key] = count_layers(self._make_model().train(), self._loss, batch, self._name)
         return counted[key]
 
     def evaluate(self) -> dict[str, float]:
-        """{"loss", "accuracy"} on the held-out samples; {"loss"} if targets are no classes, {} if none."""
+        """Return {"loss", "accuracy"} on the held-out samples; {"loss"} if targets are not classes, {} without samples."""
         return self.evaluate_weights(self.parameters)
 
     def evaluate_weights(self, parameters: Sequence[Tensor]) -> dict[str, float]:
-        """Like `evaluate`, with *parameters* in place of the live weights, which it does not touch."""
+        """Evaluate *parameters* instead of the live weights, which are not touched."""
         self._check_shapes("parameters", parameters)
         if self._test is None:
             return {}
-        # A second model: the live one may be in the middle of a forward pass, and must stay in training mode.
+        # A second model: the live one may be in a forward pass, and must stay in training mode.
         if self._evaluated is None:
             self._evaluated = self._make_model().eval()
         with torch.no_grad(), borrowed(0):
@@ -284,7 +284,7 @@ class Replica(Progress):
             return evaluated(self._evaluated, self._loss, self._test)
 
     def state(self) -> dict[str, Tensor]:
-        """Copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""
+        """Return copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""
         state = {f"model.{name}": value.detach().clone() for name, value in self._model.state_dict().items()}
         for name, parameter in zip(self.names, self._trainable, strict=True):
             for key, value in self._optimizer.state.get(parameter, {}).items():
@@ -293,8 +293,8 @@ class Replica(Progress):
         return state
 
     def checkpoint_state(self, places: Sequence[int] | None = None) -> dict[str, Any]:
-        """{"model", "optimizer", "layers": how often each has drawn numbers}, not copied; of its parameters only those
-        at *places*, if given.
+        """Return {"model", "optimizer", "layers": draws per layer}, not copied; with *places*, only the parameters
+        there.
         """
         kept = set(range(len(self.names)) if places is None else places)
         parameters = {name: self._trainable[place] for place, name in enumerate(self.names) if place in kept}
@@ -305,13 +305,13 @@ class Replica(Progress):
         }
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Overwrites all that *state* has, in place."""
+        """Overwrite everything in *state*, in place."""
         load_model(self._model, state["model"])
         load_optimizer(self._optimizer, dict(zip(self.names, self._trainable, strict=True)), state["optimizer"])
         self._layer_runs = dict(state["layers"])
 
     def weights_sha256(self) -> str | None:
-        """See the function of this name; None where nothing is computed."""
+        """Return `weights_sha256` of the weights; None if nothing is computed."""
         return weights_sha256(self.names, self.parameters)
 
     def _check_shapes(self, what: str, tensors: Sequence[Tensor]) -> None:
@@ -319,7 +319,7 @@ class Replica(Progress):
 
 
 def check_shapes(what: str, names: Sequence[str], expected: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-    """Raises ValueError unless *given*, called *what*, are as many tensors as *expected*, and of their shapes."""
+    """Raise ValueError unless *given*, called *what*, match *expected* in number and shapes."""
     if len(given) != len(expected):
         raise ValueError(f"{len(given)} {what}, but the model has {len(expected)} parameters")
     for name, mine, other in zip(names, expected, given, strict=True):
@@ -328,7 +328,7 @@ def check_shapes(what: str, names: Sequence[str], expected: Sequence[Tensor], gi
 
 
 def weights_sha256(names: Sequence[str], parameters: Sequence[Tensor]) -> str:
-    """One hash over names, dtypes, shapes and bytes, in order: equal only if the weights are, bit by bit."""
+    """Return one hash over names, dtypes, shapes and bytes, in order: equal only for bitwise equal weights."""
     digest = hashlib.sha256()
     for name, parameter in zip(names, parameters, strict=True):
         digest.update(f"{name}\x00{parameter.dtype}\x00{list(parameter.shape)}\n".encode())

@@ -1,4 +1,4 @@
-"""What a workload trains on: inputs and targets as two tensors, and the batches cut from them."""
+"""Training data: inputs and targets as two tensors, and the batches cut from them."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ Data: TypeAlias = Samples | tuple[Tensor, Tensor] | Dataset[Any]
 
 
 def as_samples(data: Data, name: str = "train") -> Samples:
-    """*data* as two tensors on the CPU. Raises UsageError, under the key *name*, for what is not a data set.
+    """Return *data* as two tensors on the CPU. Raises UsageError, under the key *name*, if it is not a data set.
 
-    A map-style dataset is read once, item by item, and stacked: it must fit in memory, and a random transform
-    of it is drawn once, not once a pass.
+    A map-style dataset is read once, item by item, and stacked: it must fit in memory, and random transforms are drawn
+    once, not once per pass.
     """
     samples = _pair(data, name)
     if samples.inputs.dim() == 0 or samples.targets.dim() == 0 or len(samples.inputs) != len(samples.targets):

@@ -1,4 +1,4 @@
-"""What training has made of a model and an optimizer, by name, and the way back."""
+"""The trained state of a model and an optimizer, saved by name and loaded again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Sharded:
 
 
 def model_state(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """*parameters* and, by their names in the model, all that is not trained. Not copied."""
+    """Return *parameters* and, by their names in the model, everything not trained. Not copied."""
     trained = {parameter.data_ptr() for parameter in model.parameters() if parameter.requires_grad}
     rest = {name: value for name, value in model.state_dict().items() if value.data_ptr() not in trained}
     return {name: parameter.detach() for name, parameter in parameters.items()} | rest
 
 
 def load_model(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Overwrites in place what *state* has."""
+    """Overwrite the entries of *state* in place."""
     mine = model.state_dict()
     with torch.no_grad():
         for name, value in state.items():
@@ -35,9 +35,9 @@ def load_model(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 def optimizer_state(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], *, sharded: bool = False
 ) -> dict[str, Any]:
-    """{"groups": the settings of each group, "state": by *parameters*' names}. Not copied.
+    """Return {"groups": the settings of each group, "state": by the names of *parameters*}. Not copied.
 
-    *sharded*: what has a parameter's shape is a part of it as the parameter is one of a whole vector.
+    *sharded*: each parameter, and each entry with its shape, is one rank's part of a whole vector.
     """
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     state: dict[str, dict[str, Any]] = {}
@@ -51,7 +51,7 @@ def optimizer_state(
 def load_optimizer(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], state: Mapping[str, Any]
 ) -> None:
-    """The way back. A parameter of which *state* says nothing is as before its first step."""
+    """Load what `optimizer_state` returned. A parameter that *state* lacks is as before its first step."""
     for group, saved in zip(optimizer.param_groups, state["groups"], strict=True):
         for key, value in saved.items():
             group[key] = tuple(value) if isinstance(group.get(key), tuple) else value
@@ -61,7 +61,7 @@ def load_optimizer(
 
 
 def numbered(parameters: Sequence[nn.Parameter]) -> dict[str, nn.Parameter]:
-    """*parameters* by their numbers, for optimizers of what has no names."""
+    """Return *parameters* keyed by number, for optimizers of unnamed tensors."""
     return {str(number): parameter for number, parameter in enumerate(parameters)}
 
 

@@ -1,6 +1,6 @@
-"""The two halves of a training step: gradients of a batch, and what the optimizer makes of them.
+"""The two halves of a training step: the gradients of a batch, and the optimizer step.
 
-Neither half depends on a value, so both work on fake tensors, too.
+Neither depends on values, so both work on fake tensors too.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from simcluster.errors import Problem, UsageError
 from simcluster.workloads.samples import Batch
 
 Loss: TypeAlias = Callable[[Any, Tensor], Tensor]
-"""loss(model(inputs), targets): a scalar, the mean over the batch: then mean gradients join batches."""
+"""loss(model(inputs), targets): a scalar, the mean over the batch, so that averaged gradients are those of joined
+batches.
+"""
 
 
 def trainable_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """The trainable parameters of *model* and their names, in its own order. Raises UsageError if there are none."""
+    """Return the trainable parameters of *model* and their names, in its order. Raises UsageError if there are none."""
     trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     if not trainable:
         raise UsageError(Problem("model", "no trainable parameter", "at least one"))
@@ -29,7 +31,7 @@ def trainable_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 def differentiate(
     model: nn.Module, loss_function: Loss, parameters: list[nn.Parameter], batch: Batch
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """(the loss of *batch*, its gradient by each of *parameters*: as autograd hands them out)."""
+    """Return (the loss of *batch*, its gradients by *parameters* as autograd returns them)."""
     loss = loss_function(model(batch.inputs), batch.targets)
     if loss.dim() != 0:
         raise ValueError(f"the loss has shape {tuple(loss.shape)}; expected a scalar, the mean over the batch")
@@ -37,8 +39,8 @@ def differentiate(
 
 
 def separate(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """*gradients*, contiguous, each in memory of its own: autograd may hand out one tensor twice (of a + b), or one
-    number for a whole tensor (of a.sum()).
+    """Return *gradients*, contiguous and each in separate memory: autograd may return one tensor twice (for a + b), or
+    one number for a whole tensor (for a.sum()).
     """
     shared = len({gradient.data_ptr() for gradient in gradients}) < len(gradients)
     if shared or not all(gradient.is_contiguous() for gradient in gradients):
@@ -52,7 +54,7 @@ def take_step(
     gradients: Sequence[Tensor],
     clip_norm: float | None,
 ) -> None:
-    """One step of *optimizer* with *gradients*, scaled down to *clip_norm* if their joint norm is above it."""
+    """Take one step of *optimizer* with *gradients*, scaled down to *clip_norm* if their joint norm exceeds it."""
     if clip_norm is not None:
         gradients = _clip(gradients, clip_norm)
     for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -64,6 +66,6 @@ def take_step(
 
 def _clip(gradients: Sequence[Tensor], clip_norm: float) -> Sequence[Tensor]:
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]))
-    # Scaled by 1, which changes no bit, rather than left alone: so a step costs the same whatever the gradients are.
+    # Scaled even by 1, which changes no bit, so that a step costs the same for all gradients.
     scale = torch.clamp(clip_norm / norm, max=1.0)
     return [gradient * scale for gradient in gradients]

@@ -1,4 +1,4 @@
-"""The batches that a rank draws from its shard, and those of all ranks as one."""
+"""The batches that a rank draws from its shard, and those of all ranks joined."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from simcluster.workloads.samples import Batch, Samples
 def stream(
     train: Samples, shard: Indices, seed: int, rank: int, size: int, steps: int, first: int = 0
 ) -> Iterator[Batch]:
-    """Batches number *first* to *steps* of *size* samples of *shard*, always the same ones for a seed and rank.
+    """Yield batches *first* to *steps* of *size* samples of *shard*, the same ones for each seed and rank.
 
-    It cycles over the shard, reshuffled each pass. A batch may span two passes, so all batches are of one size and
-    every sample is used as often as any other, give or take one.
+    Each pass over the shard is reshuffled. A batch may span two passes, so all batches have one size and the use of
+    samples differs by at most one.
     """
     for step, chosen in enumerate(chosen_samples(shard, seed, rank, size, steps)):
         if step >= first:
@@ -26,7 +26,7 @@ def stream(
 
 
 def chosen_samples(shard: Indices, seed: int, rank: int, size: int, steps: int) -> Iterator[Tensor]:
-    """Which samples each of *steps* batches has: pass after pass over *shard*, end to end, cut into batches."""
+    """Yield the samples of each of *steps* batches: passes over *shard*, end to end, cut into batches."""
     rng = numpy_stream(seed, "batches", str(rank))
     order = torch.from_numpy(rng.permutation(shard))
     start = 0
@@ -39,7 +39,7 @@ def chosen_samples(shard: Indices, seed: int, rank: int, size: int, steps: int) 
 
 
 def joined(streams: Iterable[Iterator[Batch]]) -> Iterator[Batch]:
-    """At each step the batches of all *streams* as one, in their order."""
+    """Yield the batches of all *streams* at each step as one, in their order."""
     for batches in zip(*streams, strict=True):
         inputs = torch.cat([batch.inputs for batch in batches])
         targets = torch.cat([batch.targets for batch in batches])
@@ -47,7 +47,7 @@ def joined(streams: Iterable[Iterator[Batch]]) -> Iterator[Batch]:
 
 
 def micro_batches(batch: Batch, count: int) -> list[Batch]:
-    """*batch* cut into *count* of one size, in order. Raises ValueError if it does not divide."""
+    """Cut *batch* into *count* micro-batches of one size, in order. Raises ValueError if it does not divide."""
     if len(batch) % count:
         raise ValueError(f"a batch of {len(batch)} does not divide into {count} micro-batches of one size")
     size = len(batch) // count

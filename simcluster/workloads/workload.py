@@ -1,4 +1,4 @@
-"""What is trained: a model, a loss, data, how it is dealt out, and an optimizer. Makes one Replica per node.
+"""A workload: a model, a loss, data with its partition, and an optimizer. Makes one Replica per node.
 
 def make_workload(*, learning_rate: float = 0.1) -> Workload:
     return Workload(
@@ -40,21 +40,21 @@ Numerics = Literal["real", "none"]
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """Everything that training needs, and nothing of a cluster.
+    """Everything that training needs, independent of any cluster.
 
-    - *model*: called without arguments, returns a new `nn.Module`; its initial weights come from torch's
-      generator.
+    - *model*: called without arguments, returns a new `nn.Module`; its initial weights come from torch's generator.
     - *loss*: loss(model(inputs), targets) -> scalar, the mean over the batch.
-    - *train*, *test*: (inputs, targets), a TensorDataset or a map-style dataset; read once, see `as_samples`.
-      *test* is held out for `Replica.evaluate`.
-    - *optimizer*: from a list of parameters to a torch optimizer; `sgd(0.1)` and `adamw(0.001)` are such.
-    - *batch_size*: samples a step on each rank.
+    - *train*, *test*: (inputs, targets), a TensorDataset or a map-style dataset; read once, see `as_samples`. *test* is
+      held out for `Replica.evaluate`.
+    - *optimizer*: a function from a list of parameters to a torch optimizer, such as `sgd(0.1)` and `adamw(0.001)`.
+    - *batch_size*: samples per step on each rank.
     - *partition*: `iid`, `functools.partial(dirichlet, alpha=0.5)`, or your own.
-    - *clip_norm*: the largest Euclidean norm of all gradients together, None for no limit.
-    - *name*: what a device's measured profile calls its work; an experiment names its workload after its function.
-    - *weights_bytes*: of one model, if that is known without making it: a run that cannot fit is then refused.
+    - *clip_norm*: limit on the Euclidean norm of all gradients together; None for no limit.
+    - *name*: the workload's name in a device's measured profile; an experiment uses the function's name.
+    - *weights_bytes*: size of the weights, if known without making the model: a run that cannot fit is then refused
+      early.
 
-    Raises UsageError with everything that is wrong with them.
+    Raises UsageError with all problems at once.
     """
 
     model: Callable[[], nn.Module]
@@ -67,7 +67,7 @@ class Workload:
     clip_norm: float | None = None
     name: str = ""
     weights_bytes: int | None = None
-    # Both are the same for every replica, and a simulator makes hundreds of them in one process.
+    # Shared by all replicas; a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: Counted = field(default_factory=Counted, init=False, repr=False)
 
@@ -86,7 +86,7 @@ class Workload:
             raise UsageError(problems)
 
     def named(self, name: str) -> Workload:
-        """This workload under *name*, unless it has one; what was read or dealt out already is not done again."""
+        """Return this workload under *name*, unless it has one; data already read or dealt out is reused."""
         if self.name:
             return self
         twin = copy.copy(self)
@@ -96,34 +96,34 @@ class Workload:
 
     @cached_property
     def train_samples(self) -> Samples:
-        """*train* in memory."""
+        """*train*, in memory."""
         return as_samples(self.train, "train")
 
     @cached_property
     def test_samples(self) -> Samples | None:
-        """*test* in memory."""
+        """*test*, in memory."""
         return None if self.test is None else as_samples(self.test, "test")
 
     @cached_property
     def sketch(self) -> Sketch:
-        """What the model weighs and costs, found without computing it. One for all: a world may have thousands."""
+        """Sizes and costs of the model, found without computing it; one for all replicas."""
         with borrowed(0):
             return Sketch(self.model, self.loss, self.optimizer, self.clip_norm, self.name)
 
     def memory(self, numerics: Numerics = "real") -> Memory:
-        """The bytes that training takes on one node, whatever the algorithm; counted on a model of its own."""
+        """Return the bytes that training takes on one node, whatever the algorithm; counted on a separate model."""
         train = self.train_samples
         batch = Batch(train.inputs[: self.batch_size], train.targets[: self.batch_size])
         data = [train, *([self.test_samples] if self.test_samples is not None else [])]
         if numerics == "none":
             return self.sketch.memory(batch, data)
         with borrowed(0):
-            # A batch of its own: a slice would share the storage of all samples.
+            # A copy: a slice would share the storage of all samples.
             own = Batch(batch.inputs.clone(), batch.targets.clone())
             return count_memory(self.model().train(), self.loss, self.optimizer, own, data)
 
     def steps_per_epoch(self, size: int) -> int:
-        """Batches on each rank of *size* until as many samples as there are have been used, rounded up."""
+        """Return the batches per rank, of *size* ranks, that use as many samples as there are, rounded up."""
         return -(-len(self.train_samples) // (size * self.batch_size))
 
     def replica(
@@ -136,14 +136,13 @@ class Workload:
         *,
         numerics: Numerics = "real",
     ) -> Replica:
-        """Rank *rank*'s replica in a world of *size*, for *steps* batches or as many as *epochs* have.
+        """Return the replica of *rank* in a world of *size*, for *steps* batches or for *epochs*.
 
-        The initial weights depend on *seed* alone: no rank, process or hash seed changes a bit of them. The
-        shards depend on *seed* and *size*. Raises UsageError if that much data cannot be dealt out to that
-        many.
+        The initial weights depend on *seed* alone: rank, process and hash seed change no bit of them. The shards depend
+        on *seed* and *size*. Raises UsageError if the data cannot be dealt out to *size* ranks.
 
-        With *numerics* "none" it is a TimingReplica, which holds no data and computes nothing; UsageError is then
-        raised for work that cannot do without values.
+        With *numerics* "none", return a TimingReplica, which holds no data and computes nothing; UsageError is then
+        raised for work that depends on values.
         """
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} of {size}")
@@ -169,7 +168,7 @@ class Workload:
         )
 
     def shards(self, size: int, seed: int) -> list[Indices]:
-        """The samples of each of *size* ranks, by number. Raises UsageError if so much cannot be dealt out."""
+        """Return the sample numbers of each of *size* ranks. Raises UsageError if the data cannot be dealt out."""
         return self._dealt(size, seed)
 
     def _initial_model(self, seed: int) -> nn.Module:
@@ -186,7 +185,7 @@ class Workload:
         assert epochs is not None
         if not 0 < epochs < math.inf:
             raise UsageError(Problem("epochs", repr(epochs), "a finite number above 0"))
-        # Rounded first: 0.1 * 30 is a little more than 3, and means 3.
+        # Rounded first: 0.1 * 30 is slightly more than 3, but means 3.
         return max(1, math.ceil(round(epochs * self.steps_per_epoch(size), 9)))
 
     def _dealt(self, size: int, seed: int) -> list[Indices]:
@@ -199,7 +198,7 @@ class Workload:
 
     def _check_shards(self, shards: list[Indices], size: int) -> None:
         if len(shards) != size:
-            raise UsageError(Problem("partition", f"{len(shards)} shards", f"{size}, one a rank"))
+            raise UsageError(Problem("partition", f"{len(shards)} shards", f"{size}, one per rank"))
         sizes = [len(shard) for shard in shards]
         smallest = min(sizes)
         if smallest < self.batch_size:

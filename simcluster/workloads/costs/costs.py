@@ -1,4 +1,4 @@
-"""Counts what a piece of torch work asks of a device, by watching its operators once."""
+"""Count the arithmetic and memory traffic of torch work by watching its operators once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _recurrent_backward(*args: Any, **kwargs: Any) -> int:
     return 2 * _recurrent(*args, **kwargs)
 
 
-# What torch's own table leaves out and a CPU runs.
+# Operators that run on CPUs but are missing from torch's own table.
 _more_operators: dict[Any, Callable[..., int]] = {
     _aten.dot: lambda a, _: 2 * a.numel(),
     _aten.mv: lambda matrix, _: 2 * matrix.numel(),
@@ -51,13 +51,12 @@ _more_operators: dict[Any, Callable[..., int]] = {
 
 
 class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While entered, counts this thread's torch operators.
+    """Count this thread's torch operators while entered.
 
-    *matrix_flops* are those of matrix products, convolutions, attention and recurrent layers, by torch's own
-    table and a few entries more (a multiply and an add are two). *elements* is the number of elements that
-    all other operators wrote. *moved_bytes* is what a device without fusion and without cache moves: each
-    operator reads its inputs and writes its outputs once; views move nothing. *operators* is how many there were, views
-    not counted.
+    *matrix_flops*: FLOPs of matrix products, convolutions, attention and recurrent layers, by torch's own table and a
+    few additions (a multiply and an add are two). *elements*: elements written by all other operators. *moved_bytes*:
+    traffic of a device without fusion and without cache, where each operator reads its inputs and writes its outputs
+    once; views move nothing. *operators*: the number of operators, without views.
 
     This is torch's FlopCounterMode without its hooks, which are global and would see other threads' modules.
     """
@@ -71,7 +70,7 @@ class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: keeping torch's compiler out would first import it, for more than a second."""
+        """Return False: excluding torch's compiler would first import it, which takes more than a second."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -95,7 +94,7 @@ class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _tensors_in(operator: Any, values: Any) -> list[Tensor]:
-    """The tensors among *values*, less a processor's own notes on a recurrent layer, which have no fixed size."""
+    """Return the tensors among *values*, without the CPU's workspace of a recurrent layer, whose size is not fixed."""
     tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
     if operator in (_aten.mkldnn_rnn_layer, _aten.mkldnn_rnn_layer_backward):
         return [tensor for tensor in tensors if tensor.dtype is not torch.uint8]
@@ -103,19 +102,19 @@ def _tensors_in(operator: Any, values: Any) -> list[Tensor]:
 
 
 def kind_of(workload: str, what: str) -> str:
-    """What `Cost.kind` says of work on *workload*; of one without a name nothing, since nobody could mean it."""
+    """Return the `Cost.kind` of work on *workload*: empty for an unnamed workload, which no profile can refer to."""
     return f"{workload}/{what}" if workload else ""
 
 
 def matrix_cost(work: Callable[[], Any], kind: str = "") -> Cost:
-    """The cost of *work*, counting the arithmetic of matrix products, convolutions and attention only."""
+    """Return the cost of *work*; only matrix products, convolutions and attention count as arithmetic."""
     with OperatorCount() as count:
         work()
     return Cost(float(count.matrix_flops), float(count.moved_bytes), count.operators, kind)
 
 
 def elementwise_cost(work: Callable[[], Any], kind: str = "") -> Cost:
-    """The cost of *work*, each element that an operator writes counting as one FLOP: for optimizers."""
+    """Return the cost of *work*, counting one FLOP per element that an operator writes: for optimizers."""
     with OperatorCount() as count:
         work()
     return Cost(float(count.matrix_flops + count.elements), float(count.moved_bytes), count.operators, kind)

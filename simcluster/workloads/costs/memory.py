@@ -1,4 +1,4 @@
-"""How much memory it takes to train a model: counted on tensors, real or fake, while they are made."""
+"""The memory that training a model takes, counted on real or fake tensors as they are made."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from simcluster.workloads.steps import Loss, take_step, trainable_of
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that one node holds at once in a step of training, each storage counted once.
+    """Bytes that one node holds during a training step, each storage counted once.
 
     - *weights*: parameters and buffers of the model.
-    - *gradients*: one of every trainable parameter.
+    - *gradients*: one per trainable parameter.
     - *optimizer*: its state after the first step.
-    - *activations*: what the forward pass saves for the backward pass, less the batch and the weights.
+    - *activations*: what the forward pass saves for the backward pass, without the batch and the weights.
     - *batch*: inputs and targets.
     - *data*: all samples, since every node has them in memory.
 
-    Not counted: what operators need while they run, the framework, the operating system and the program itself.
+    Not counted: temporaries of operators, the framework, the operating system and the program itself.
     """
 
     weights: int
@@ -43,7 +43,7 @@ class Memory:
 def count_memory(
     model: nn.Module, loss: Loss, make_optimizer: MakeOptimizer, batch: Batch, data: Iterable[Samples]
 ) -> Memory:
-    """What training *model* takes; it is asked for the loss of *batch* once, and is left as it was but for buffers."""
+    """Return the memory that training *model* takes. Computes the loss of *batch* once; changes only buffers."""
     trainable = [parameter for _, parameter in trainable_of(model)]
     weights = _Storages([*model.parameters(), *model.buffers()])
     own = _Storages([batch.inputs, batch.targets])
@@ -75,7 +75,7 @@ def _optimizer_bytes(trainable: list[nn.Parameter], make_optimizer: MakeOptimize
 
 
 class _Storages:
-    """The memory behind some tensors: views of one share it. Kept alive, so that no address is given out twice."""
+    """The storages of some tensors; views share one. They are kept alive, so that no address is reused."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._known: dict[int, torch.UntypedStorage] = {}

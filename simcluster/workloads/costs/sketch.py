@@ -1,6 +1,6 @@
-"""What a workload's model weighs and costs, found without computing it: for `numerics: none`.
+"""Sizes and costs of a workload's model, found without computing it: for `numerics: none`.
 
-One sketch serves all replicas of a workload, however many there are.
+All replicas of a workload share one sketch.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ T = TypeVar("T")
 class Sketch:
     """Shapes and costs of a model, loss and optimizer.
 
-    *names*, *parameters* are those of `Replica`, on torch's meta device; *model* and *trainable* are fake. Work whose
-    way depends on values cannot be sketched: UsageError then says what it was.
+    *names* and *parameters* are those of `Replica`, on torch's meta device; *model* and *trainable* are fake. Raises
+    UsageError, naming the work, if its control flow depends on values.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Sketch:
         self.parameters = [_meta(parameter) for parameter in self.trainable]
 
     def gradient_cost(self, batch: Batch) -> Cost:
-        """What `Replica.gradient_cost` says of such a batch; counted once a shape."""
+        """Return `Replica.gradient_cost` of such a batch; counted once per shape."""
         key = _key(batch)
         if key not in self._costs:
             self._costs[key] = self._without_values("the model and its loss", lambda: self._count(batch))
@@ -73,7 +73,7 @@ class Sketch:
         return matrix_cost(lambda: differentiate(self.model, self.loss, self.trainable, fake), kind)
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
-        """What `Replica.layer_costs` says."""
+        """Return `Replica.layer_costs` of such a batch; counted once per shape."""
         key = _key(batch)
         if key not in self._layers:
             fake = self._without_values("the batch", lambda: Batch(_fake(batch.inputs), _fake(batch.targets)))
@@ -82,7 +82,7 @@ class Sketch:
         return self._layers[key]
 
     def output_of(self, modules: Sequence[nn.Module], which: Hashable, inputs: Tensor) -> Tensor:
-        """What *modules*, called *which*, put out for *inputs*, without values."""
+        """Return the output of *modules*, identified by *which*, for *inputs*, without values."""
         key = (which, inputs.shape, inputs.dtype)
         if key not in self._outputs:
 
@@ -97,11 +97,11 @@ class Sketch:
         return self._outputs[key]
 
     def apply_cost(self) -> Cost:
-        """What `Replica.apply_cost` says."""
+        """Return `Replica.apply_cost`."""
         return self._step_counted[0]
 
     def part(self, places: Sequence[int]) -> Part:
-        """What `Replica.part` says; a step with it does nothing."""
+        """Return `Replica.part`, whose steps do nothing."""
         key = tuple(places)
         if key not in self._parts:
             kind = kind_of(self._name, "apply")
@@ -111,12 +111,12 @@ class Sketch:
         return self.part_of(places, [self.parameters[place] for place in places], self._parts[key])
 
     def part_of(self, places: Sequence[int], parameters: Sequence[Tensor], costs: tuple[Cost, Cost]) -> Part:
-        """A Part with parameters of the shapes of *parameters*, whose steps do nothing."""
+        """Return a Part with the shapes of *parameters*, whose steps do nothing."""
         metas = [_meta(parameter) for parameter in parameters]
         return Part(places, metas, self._clip_norm, lambda _: None, costs, device="meta")
 
     def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
-        """What `Replica.pieces` says; a step with them does nothing."""
+        """Return `Replica.pieces`, whose steps do nothing."""
         key = tuple((vector.shape, vector.dtype) for vector in vectors)
         if key not in self._pieces:
             kind = kind_of(self._name, "apply")
@@ -126,7 +126,7 @@ class Sketch:
         return Pieces(vectors, self._clip_norm, lambda _: None, self._pieces[key], device="meta")
 
     def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
-        """What `count_memory` says of the model, such a batch and *data*."""
+        """Return `count_memory` of the model, such a batch and *data*."""
 
         def count() -> Memory:
             fake = Batch(_fake(batch.inputs), _fake(batch.targets), batch.step)
@@ -135,12 +135,12 @@ class Sketch:
         return self._without_values("the model and its loss", count)
 
     def state(self, *, stepped: bool) -> dict[str, Tensor]:
-        """What `Replica.state` has, before or after the first step."""
+        """Return the entries of `Replica.state`, before or after the first step."""
         state = {f"model.{name}": _meta(value) for name, value in self.model.state_dict().items()}
         return state | self._step_counted[1] if stepped else state
 
     def share(self, size: int) -> tuple[Share, tuple[Cost, Cost]]:
-        """(what each of *size* ranks has that split the model by tensors, the costs of its `Part`)."""
+        """Return (the share of each of *size* tensor-parallel ranks, the costs of its `Part`)."""
         if size not in self._shares:
             kind = kind_of(self._name, "apply")
 
@@ -152,7 +152,7 @@ class Sketch:
         return self._shares[size]
 
     def share_costs(self, size: int, batch: Batch) -> list[PieceCost]:
-        """What the layers of `share` cost for such a batch."""
+        """Return the costs of the layers of `share` for such a batch."""
         key = (size, _key(batch))
         if key not in self._share_costs:
             fake = self._without_values("the batch", lambda: Batch(_fake(batch.inputs), _fake(batch.targets)))
@@ -200,5 +200,5 @@ def _meta(tensor: Tensor) -> Tensor:
 
 
 def _fake(tensor: Tensor) -> Tensor:
-    """A fake tensor on the processor; called where fake tensors are made."""
+    """Return a fake CPU tensor. Call it in fake mode."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")

@@ -1,7 +1,6 @@
-"""A replica of which only the time is asked: tensors without values, costs as if they had some.
+"""A replica for timing only: its tensors have no values, its costs are those of the real work.
 
-An algorithm is handed one in place of a Replica and sends the same messages; what it must not do is to decide by a
-value.
+An algorithm that gets one in place of a Replica sends the same messages, unless it branches on a value.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from simcluster.workloads.samples import Batch, Samples
 
 
 class TimingReplica(Replica):
-    """A Replica without numbers: its tensors are torch's meta tensors, its losses unknown, its shard empty.
+    """A Replica without numbers: meta tensors, unknown losses, an empty shard.
 
-    Nothing is computed but shapes, and those once for all replicas, so a thousand of a model of any size weigh little.
+    Shapes are computed once for all replicas, so a thousand of them, of a model of any size, take little memory.
     """
 
     computes = False
@@ -36,7 +35,7 @@ class TimingReplica(Replica):
     def __init__(
         self, sketch: Sketch, train: Samples, test: Samples | None, batch_size: int, steps: int, size: int = 1
     ) -> None:
-        # Replica's own constructor makes a model, which is what must not happen here.
+        # Replica's own constructor would make a model.
         self._sketch = sketch
         self.names = list(sketch.names)
         self.batch_size, self.steps = batch_size, steps
@@ -47,7 +46,7 @@ class TimingReplica(Replica):
         self._layers: Layers | None = None
 
     def __getattr__(self, name: str) -> Any:
-        # Few algorithms look at the weights of every node, and tensors of thousands of nodes add up.
+        # Made on demand: few algorithms read the weights of every node, and with thousands of nodes they add up.
         if name != "parameters":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self.parameters = _views(self._sketch.parameters)
@@ -125,7 +124,7 @@ class TimingReplica(Replica):
 
 
 def _views(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of their own, so that a shape changed in place stays whose it is."""
+    """Return separate tensors, so that reshaping one in place does not affect another replica."""
     return [tensor.detach() for tensor in tensors]
 
 

@@ -1,4 +1,4 @@
-"""Layers that are only timed: their outputs have a shape and no values, and what they keep is only counted."""
+"""Layers for timing only: outputs have a shape but no values, and saved activations are only counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simcluster.workloads.layers.tensor_shard import TensorShard
 
 
 def timing_layers(sketch: Sketch) -> Layers:
-    """The layers of a `TimingReplica`."""
+    """Return the layers of a `TimingReplica`."""
 
     def layer(*args: Any, **kwargs: Any) -> TimingLayer:
         return TimingLayer(sketch, *args, **kwargs)
@@ -26,7 +26,7 @@ def timing_layers(sketch: Sketch) -> Layers:
 
 
 def timing_shard(sketch: Sketch, size: int) -> TensorShard:
-    """What a `TimingReplica` has of a model that is split by tensors: as much as any other of *size*."""
+    """Return a `TimingReplica`'s shard of a tensor-parallel model: the same on each of *size* ranks."""
     share, costs = sketch.share(size)
     part = sketch.part_of(range(len(share.parameters)), share.parameters, costs)
 
@@ -39,12 +39,12 @@ def timing_shard(sketch: Sketch, size: int) -> TensorShard:
 
 
 class TimingLayer(Layer):
-    """A Layer that computes nothing but shapes, and those once for all nodes."""
+    """A Layer that computes only shapes, once for all nodes."""
 
     def __init__(self, sketch: Sketch, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sketch = sketch
-        # Fake tensors serve only where they are made; what is handed out has a shape everywhere.
+        # Fake tensors work only inside their mode; meta tensors are handed out instead.
         self._shapes = [torch.empty(p.shape, dtype=p.dtype, device="meta") for p in self._trainable]
 
     def forward(self, inputs: Tensor, micro: Hashable = 0) -> Tensor:

@@ -1,6 +1,6 @@
-"""What each layer of a model costs, forward and backward, and how much it hands on: counted by going through them once.
+"""The forward and backward cost of each layer of a model and the size of its output, counted in one pass.
 
-Nothing in it depends on a value, so it works on fake tensors, too.
+Nothing here depends on a value, so it works on fake tensors too.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from simcluster.workloads.steps import Loss
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """What one layer asks of a device for one batch; *output_bytes* is what it hands to the next (the last: nothing).
+    """The cost of one layer for one batch; *output_bytes* is the size of its output (0 for the last layer).
 
-    Both are counted as `Replica.gradient_cost` counts, so that the FLOPs of all layers together are those of the
-    gradient, and are of its kind: of a device that was measured at gradients, they take their share of that time.
+    Costs are counted as in `Replica.gradient_cost`: the FLOPs of all layers add up to those of the gradient and have
+    its kind, so on a device with a measured gradient time each layer takes its share of that time.
     """
 
     forward: Cost
@@ -37,10 +37,10 @@ class LayerCost:
 
 
 def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str = "") -> list[LayerCost]:
-    """The cost of each layer of *model* for *batch*; *model* is left as it was but for buffers.
+    """Return the cost of each layer of *model* for *batch*; of *model*, only buffers change.
 
-    Raises UsageError if the layers, applied in order, put out something else than the model. torch's generator must be
-    on loan.
+    Raises UsageError if the layers, applied in order, do not compute the model's output. The caller must have borrowed
+    torch's generator.
     """
     modules = modules_in_order(model)
     trainable = [[p for p in module.parameters() if p.requires_grad] for module in modules]
@@ -55,7 +55,7 @@ def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str 
 def count_modules(
     modules: Sequence[nn.Module], trainable: Sequence[list[nn.Parameter]], loss_function: Loss, batch: Batch, name: str
 ) -> tuple[Tensor, list[LayerCost]]:
-    """(the loss, the cost of each of *modules* with its *trainable* parameters), applied one after another."""
+    """Return (the loss, the cost of each of *modules* with its *trainable* parameters), applied in order."""
     kind, value, forward = kind_of(name, "gradient"), batch.inputs, []
     passes: list[tuple[Tensor, Tensor]] = []
     for number, module in enumerate(modules):
@@ -100,7 +100,7 @@ def _count_backward(
 
 
 def _check_same(model: nn.Module, loss_function: Loss, batch: Batch, loss: Tensor) -> None:
-    """A model whose forward does more than its layers would be trained as another one, and nobody would know."""
+    """Refuse a model whose forward does more than its layers: it would silently be trained as a different model."""
     with torch.no_grad():
         whole = loss_function(model(batch.inputs), batch.targets)
     if not torch.allclose(whole, loss, rtol=1e-4, equal_nan=True):

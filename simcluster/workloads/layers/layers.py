@@ -1,5 +1,5 @@
-"""A model as a list of layers, each of which goes forward and backward on its own: for pipelines, for gradients that
-leave while others are still to come, for weights that are there only while they are used.
+"""A model as a list of layers with separate forward and backward passes: for pipelines, for sending gradients before
+the backward pass is complete, and for weights that are present only while in use.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from simcluster.errors import Problem, UsageError
 from simcluster.workloads.steps import Loss, separate
 
 Drawing = Callable[[int], AbstractContextManager[object]]
-"""Lends torch's generator to a layer that may draw from it, by the layer's number: another one each time."""
+"""Lends torch's generator to a layer that may draw, by the layer's number: a different stream at each call."""
 
 
 class Layer:
-    """Consecutive modules of a model as one piece of autograd, cut off from what is before and behind it.
+    """Consecutive modules of a model as one piece of autograd, detached from the layers before and after it.
 
-    *parameters* are the places of its trainable parameters in `Replica.parameters`. One that several layers share is
-    in each of them, and its gradient is the sum of what they return. *number* is that of its first module in the model;
-    *key* says which modules these are, to whoever goes without computing.
+    *parameters* are the places of its trainable parameters in `Replica.parameters`. A parameter that several layers
+    share is in each of them; its gradient is the sum of the gradients that they return. *number* is that of its first
+    module in the model; *key* identifies the modules for code that does not compute.
     """
 
     def __init__(
@@ -47,23 +47,23 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """Its number, or the first and the last of several."""
+        """ "layer N", or "layers N to M" for a merged layer."""
         last = self.number + len(self._modules) - 1
         return f"layer {self.number}" if last == self.number else f"layers {self.number} to {last}"
 
     @property
     def stashed(self) -> int:
-        """How many micro-batches went forward and not yet backward: their activations are held."""
+        """The number of micro-batches between forward and backward, whose activations are held."""
         return len(self._stash)
 
     def forward(self, inputs: Tensor, micro: Hashable = 0) -> Tensor:
-        """Its outputs for *inputs*; what `backward` needs is kept under *micro*, the micro-batch's name."""
+        """Return the outputs for *inputs*; keep what `backward` needs under the name *micro*."""
         leaf, outputs = self._run(inputs, micro)
         self._stash[micro] = leaf, outputs, False
         return outputs.detach()
 
     def loss(self, inputs: Tensor, targets: Tensor, micro: Hashable = 0) -> float:
-        """In place of `forward` on the last layer: the mean loss of its outputs."""
+        """Return the mean loss of the last layer's outputs; replaces `forward` there."""
         function = self._check_has_loss()
         leaf, outputs = self._run(inputs, micro)
         loss = function(outputs, targets)
@@ -75,11 +75,11 @@ class Layer:
     def backward(
         self, gradient: Tensor | None = None, micro: Hashable = 0, share: float = 1.0
     ) -> tuple[Tensor | None, list[Tensor]]:
-        """(gradient by its inputs, gradients by its *parameters*), and *micro* is forgotten.
+        """Return (gradient by the inputs, gradients by *parameters*) and forget *micro*.
 
-        *gradient* is that by its outputs. After `loss` it is not asked for: the loss is taken *share* times, since the
-        mean over a batch is the sum over micro-batches of their means times their share of the batch. There is no
-        gradient by the inputs of a model, nor where nothing before could use it: None.
+        *gradient* is the gradient by the outputs. After `loss`, omit it and give *share*, the micro-batch's share of
+        the batch: the mean over a batch is the sum of the micro-batch means times their shares. The gradient by the
+        inputs is None for the model's first layer, and where no earlier layer needs it.
         """
         leaf, outputs, is_loss = self._take(micro)
         if is_loss:
@@ -91,8 +91,8 @@ class Layer:
         return (found[0], found[1:]) if leaf.requires_grad else (None, found)
 
     def fill(self, weights: Sequence[Tensor]) -> None:
-        """Overwrites the weights of its *parameters*, also between forward and backward, which must then meet the same
-        values again: autograd, which would refuse, is not told.
+        """Overwrite the weights of *parameters* in place. Between forward and backward it is allowed too, but backward
+        must see the same values as forward: autograd cannot check it.
         """
         for mine, given in zip(self._trainable, weights, strict=True):
             if mine.shape != given.shape:
@@ -103,7 +103,7 @@ class Layer:
     def _run(self, inputs: Tensor, micro: Hashable) -> tuple[Tensor, Tensor]:
         self._check_new(micro)
         leaf = inputs.detach()
-        # Tokens have no gradient, wherever they come in.
+        # Tokens have no gradient, at whichever layer they enter.
         if self._wants_input_gradient and leaf.is_floating_point():
             leaf.requires_grad_()
         value: object = leaf
@@ -112,27 +112,27 @@ class Layer:
                 value = module(value)
         if not isinstance(value, Tensor):
             raise ValueError(
-                f"{self.name} puts out a {type(value).__name__}; expected one tensor, which the next takes"
+                f"{self.name} returns a {type(value).__name__}; expected one tensor, the input of the next layer"
             )
         return leaf, value
 
     def _take(self, micro: Hashable) -> tuple[Tensor, Tensor, bool]:
         if micro not in self._stash:
-            raise ValueError(f"{self.name}: micro-batch {micro!r} did not go forward, or went backward already")
+            raise ValueError(f"{self.name}: micro-batch {micro!r} has no pending forward pass")
         return self._stash.pop(micro)
 
     def _check_new(self, micro: Hashable) -> None:
         if micro in self._stash:
-            raise ValueError(f"{self.name}: micro-batch {micro!r} went forward already; backward is next, or another")
+            raise ValueError(f"{self.name}: micro-batch {micro!r} already has a pending forward pass")
 
     def _check_has_loss(self) -> Loss:
         if self._loss is None:
-            raise ValueError(f"{self.name} is not the last, which has the loss")
+            raise ValueError(f"{self.name} is not the last layer, which computes the loss")
         return self._loss
 
 
 class Layers(Sequence[Layer]):
-    """The layers of a model, in order; `replica.layers()` makes them. The last one has the loss."""
+    """The layers of a model, in order; `replica.layers()` makes them. The last one computes the loss."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Layers(Sequence[Layer]):
         return iter(self._layers)
 
     def merged(self, start: int, stop: int) -> Layer:
-        """Layers *start* to *stop* - 1 as one, whose stash is its own: a stage of a pipeline."""
+        """Return layers *start* to *stop* - 1 as one with a stash of their own: a pipeline stage."""
         if not 0 <= start < stop <= len(self._modules):
             raise ValueError(f"layers {start} to {stop - 1} of {len(self._modules)}")
         parameters = dict(pair for part in self._parameters[start:stop] for pair in part)
@@ -184,7 +184,7 @@ class Layers(Sequence[Layer]):
         )
 
     def shared(self) -> dict[int, list[int]]:
-        """Parameters that several layers use: place in `Replica.parameters` -> numbers of those layers."""
+        """Return the parameters that several layers use: place in `Replica.parameters` -> numbers of the layers."""
         users: dict[int, list[int]] = {}
         for number, parameters in enumerate(self._parameters):
             for place, _ in parameters:
@@ -193,11 +193,11 @@ class Layers(Sequence[Layer]):
 
 
 def modules_in_order(model: nn.Module) -> list[nn.Module]:
-    """The modules that *model* applies one after another. Raises UsageError if it does not say.
+    """Return the modules that *model* applies in order. Raises UsageError if they are unknown.
 
-    A Sequential says so, and a module without parts is a layer itself. Any other model has `layers`, a method or an
-    attribute: modules, each of which takes what the one before put out, the first the model's inputs, and the last puts
-    out what the loss takes.
+    A Sequential lists them, and a module without children is one layer. Any other model needs `layers`, a method or an
+    attribute: modules that each take the output of the one before. The first takes the model's inputs; the last returns
+    what the loss takes.
     """
     layers = getattr(model, "layers", None)
     if callable(layers) and not isinstance(layers, nn.Module):
@@ -213,7 +213,7 @@ def modules_in_order(model: nn.Module) -> list[nn.Module]:
         raise UsageError(Problem("model.layers", repr(layers), "one module or more, to be applied in order"))
     for number, module in enumerate(modules):
         if number and getattr(module, "inplace", False):
-            found = f"layer {number}, {module}, which overwrites what layer {number - 1} keeps for its gradient"
+            found = f"layer {number}, {module}, which overwrites what layer {number - 1} needs for its gradient"
             raise UsageError(Problem("model.layers", found, "inplace=False"))
     return modules
 
@@ -227,5 +227,5 @@ def _uncovered(model: nn.Module, names: Sequence[str]) -> Problem:
 
 
 def name_of(model: nn.Module, parameter: nn.Parameter) -> str:
-    """What *model* calls *parameter*."""
+    """Return the name of *parameter* in *model*."""
     return next(name for name, other in model.named_parameters() if other is parameter)

@@ -1,4 +1,4 @@
-"""Some of a replica's parameters and what the optimizer keeps for them: what one stage or one owner updates."""
+"""A part of a replica's parameters with its share of the optimizer's state: what one stage or owner updates."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from simcluster.workloads.steps import take_step
 class Part:
     """The parameters at *places* of `Replica.parameters`; `replica.part(places)` makes one.
 
-    A limit on the norm of all gradients together (*clips*) needs everybody's: the sum over all parts of
-    `squared_norm`, handed to `apply`.
+    If the norm of all gradients is limited (*clips*), the sum of `squared_norm` over all parts must be given to
+    `apply`.
     """
 
     def __init__(
@@ -39,33 +39,33 @@ class Part:
 
     @property
     def clips(self) -> bool:
-        """Whether `apply` needs to know the norm of all gradients."""
+        """Whether `apply` needs the norm of all gradients."""
         return self._clip_norm is not None
 
     def squared_norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The sum of squares of *gradients*, as a vector of one float64."""
+        """Return the sum of squares of *gradients*, as a vector of one float64."""
         total = torch.zeros(1, dtype=torch.float64, device=self._device)
         for gradient in gradients:
             total = total + torch.linalg.vector_norm(gradient).double() ** 2
         return total
 
     def apply(self, gradients: Sequence[Tensor], squared_norm: Tensor | None = None) -> None:
-        """One step of the optimizer with *gradients*, one for each of *places*; *squared_norm* is that of all parts."""
+        """Take one optimizer step with *gradients*, one for each of *places*; *squared_norm* is that of all parts."""
         if len(gradients) != len(self.places):
             raise ValueError(f"{len(gradients)} gradients, but the part has {len(self.places)} parameters")
         if self._clip_norm is not None:
             if squared_norm is None:
-                raise ValueError("gradients are clipped by the norm of all of them, which apply was not told")
+                raise ValueError("gradients are clipped by the norm of all of them, so apply needs squared_norm")
             gradients = clipped(gradients, self._clip_norm, squared_norm)
         self._step(gradients)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """Its parameters and what the optimizer keeps for them, if that is not the replica's."""
+        """Return the parameters and the optimizer's state for them, if the part has a separate optimizer."""
         return self._state(sharded=False)
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Overwrites both in place."""
-        assert self._optimizer is not None, "an optimizer of its own"
+        """Overwrite both in place."""
+        assert self._optimizer is not None, "a separate optimizer"
         for mine, saved in zip(self.parameters, state["parameters"], strict=True):
             mine.copy_(saved)
         load_optimizer(self._optimizer, numbered(self._trainable), state["optimizer"])
@@ -78,21 +78,21 @@ class Part:
 
     @property
     def _trainable(self) -> list[nn.Parameter]:
-        """As the optimizer has them, in its order."""
+        """The parameters as the optimizer has them, in its order."""
         assert self._optimizer is not None
         return [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
 
     def apply_cost(self) -> Cost:
-        """What `apply` asks of a device, counted as `Replica.apply_cost`."""
+        """Return the cost of `apply`, counted as in `Replica.apply_cost`."""
         return self._costs[0]
 
     def norm_cost(self) -> Cost:
-        """What `squared_norm` asks of a device."""
+        """Return the cost of `squared_norm`."""
         return self._costs[1]
 
 
 def clipped(gradients: Sequence[Tensor], clip_norm: float, squared_norm: Tensor) -> list[Tensor]:
-    """*gradients*, scaled down as far as the norm of all, theirs and others', is above *clip_norm*."""
+    """Return *gradients* scaled down so that the norm over all parts is at most *clip_norm*."""
     scale = torch.clamp(clip_norm / squared_norm.sqrt(), max=1.0)
     return [gradient * scale.to(gradient.dtype) for gradient in gradients]
 
@@ -100,7 +100,7 @@ def clipped(gradients: Sequence[Tensor], clip_norm: float, squared_norm: Tensor)
 def count_part(
     parameters: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None, kind: str
 ) -> tuple[Cost, Cost]:
-    """(cost of a step with *parameters*, of their squared norm); both on copies, which may be fake."""
+    """Return (cost of a step with *parameters*, cost of their squared norm), counted on copies, which may be fake."""
     copies = [nn.Parameter(parameter.detach().clone()) for parameter in parameters]
     optimizer = make_optimizer(copies) if copies else None
     gradients = [torch.ones_like(copy) for copy in copies]
@@ -111,6 +111,6 @@ def count_part(
 
     part = Part(range(len(copies)), copies, clip_norm, step, (Cost(0.0), Cost(0.0)))
     total = part.squared_norm(gradients)
-    step(gradients)  # sets up the optimizer's state; the second is like all that follow
+    step(gradients)  # sets up the optimizer's state; later steps cost the same
     apply = elementwise_cost(lambda: part.apply(gradients, total), kind)
     return apply, elementwise_cost(lambda: part.squared_norm(gradients), kind)

@@ -1,6 +1,6 @@
-"""Vectors cut out of a replica's parameters, with an optimizer of their own: what one of several ranks updates.
+"""Vectors cut out of a replica's parameters, with a separate optimizer: what one of several ranks updates.
 
-The optimizer must treat each number by itself, as SGD and AdamW do: it sees a vector, not the parameters' shapes.
+The optimizer must work elementwise, as SGD and AdamW do: it sees a vector, not the parameters' shapes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from simcluster.workloads.steps import take_step
 
 
 class Pieces(Part):
-    """*parameters* are the vectors, *places* their numbers, *state_bytes* what the optimizer keeps for them."""
+    """A Part of vectors: *parameters* are the vectors, *places* their numbers, *state_bytes* the size of the
+    optimizer's state.
+    """
 
     def __init__(
         self,
@@ -34,12 +36,14 @@ class Pieces(Part):
         self.state_bytes = counted[2]
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """As a Part's; each vector is this rank's part of a whole one, and so is what the optimizer keeps for it."""
+        """Return the state of a Part, marked as sharded: each vector, and its optimizer state, is one rank's part of a
+        whole.
+        """
         return self._state(sharded=True)
 
 
 def make_pieces(vectors: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None, kind: str) -> Pieces:
-    """*vectors*, which a step changes in place."""
+    """Return Pieces of *vectors*, which a step changes in place."""
     trainable = [nn.Parameter(vector) for vector in vectors]
     counted = count_pieces(vectors, make_optimizer, clip_norm, kind)
     optimizer = make_optimizer(trainable)
@@ -50,7 +54,9 @@ def make_pieces(vectors: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_n
 def count_pieces(
     vectors: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None, kind: str
 ) -> tuple[Cost, Cost, int]:
-    """(cost of a step, of the squared norm, bytes of the optimizer's state); on copies, which may be fake."""
+    """Return (cost of a step, cost of the squared norm, bytes of optimizer state), counted on copies, which may be
+    fake.
+    """
     copies = [nn.Parameter(torch.zeros_like(vector)) for vector in vectors]
     optimizer = make_optimizer(copies)
     take_step(optimizer, copies, [torch.zeros_like(copy) for copy in copies], None)

@@ -1,4 +1,4 @@
-"""Where to cut a model into stages, so that the slowest of them is as fast as can be."""
+"""Cut a model into pipeline stages so that the slowest stage is as fast as possible."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def cut_into_stages(
     flops_per_s: Sequence[float] | None = None,
     bandwidth_Bps: Sequence[float] | None = None,
 ) -> list[tuple[int, int]]:
-    """(first layer, first layer of the next) of each of *stages*: at *cuts* if given, else balanced.
+    """Return (first layer, first layer of the next stage) for each of *stages*: at *cuts* if given, else balanced.
 
-    *flops_per_s* and *bandwidth_Bps* are of each stage and of the link from it to the next; None for equal speeds, and
-    for links that take no time. Raises UsageError if there are fewer layers than stages, or cuts that are none.
+    *flops_per_s* is per stage, *bandwidth_Bps* per link to the next stage; None means equal speeds and free links.
+    Raises UsageError if there are fewer layers than stages, or if *cuts* are invalid.
     """
     layers = len(costs)
     if layers < stages:
@@ -31,7 +31,7 @@ def cut_into_stages(
         bounds = [0, *cuts, layers]
         if len(cuts) != stages - 1 or any(a >= b for a, b in pairwise(bounds)):
             found, expected = str(list(cuts)), f"{stages - 1} rising numbers from 1 to {layers - 1}"
-            raise UsageError(Problem("cuts", found, f"{expected}: the first layer of each stage but the first"))
+            raise UsageError(Problem("cuts", found, f"{expected}: the first layer of each stage except the first"))
     else:
         work = tuple(cost.total.flops for cost in costs)
         sizes = tuple(cost.output_bytes for cost in costs)
@@ -45,16 +45,16 @@ def cut_into_stages(
 def balanced(
     flops: tuple[float, ...], sizes: tuple[int, ...], flops_per_s: tuple[float, ...], bandwidth_Bps: tuple[float, ...]
 ) -> tuple[int, ...]:
-    """The end of each stage, so that the slowest stage or link between two takes the least time.
+    """Return the end of each stage that minimises the time of the slowest stage or link.
 
-    A link carries the activations one way while gradients of their size go the other (Narayanan et al. 2019, section
-    3.1). Of equally good cuts the one with the least sum of squares of the stages' times, then the earliest.
+    A link carries activations one way and gradients of the same size the other way (Narayanan et al. 2019, section
+    3.1). Ties go to the least sum of squared stage times, then to the earliest cuts.
     """
     layers, stages = len(flops), len(flops_per_s)
     before = [0.0]
     for work in flops:
         before.append(before[-1] + work)
-    # best[end]: (slowest, sum of squares, cuts) of the first stages, which have the first *end* layers.
+    # best[end]: (slowest, sum of squares, cuts) of the first stages, covering the first *end* layers.
     best: dict[int, tuple[float, float, tuple[int, ...]]] = {0: (0.0, 0.0, ())}
     for stage in range(stages):
         last = stage == stages - 1

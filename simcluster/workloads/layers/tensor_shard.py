@@ -1,4 +1,4 @@
-"""A model as one rank of several has it that split it by tensors: its share of what is split, the rest whole."""
+"""One rank's shard of a tensor-parallel model: its share of the split layers, and the other layers whole."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from simcluster.workloads.steps import Loss
 
 @dataclass
 class Share:
-    """*modules* in the order in which they are applied, less the sums between them; *parameters* by their place in the
-    model's own, whole or cut, and the *cuts*. *layers* of the model are (whole module, split module, what was split).
+    """The *modules* in order of application, without the sums between them; *parameters* by their place in the model,
+    whole or cut; and the *cuts*. Each of *layers* is (number of the whole module, number of the split module, its
+    Split).
     """
 
     modules: list[nn.Module] = field(default_factory=list)
@@ -30,12 +31,12 @@ class Share:
     layers: list[tuple[int | None, int | None, Split | None]] = field(default_factory=list)
 
     def of(self, number: int) -> list[tuple[int, nn.Parameter]]:
-        """The trainable parameters of a module, with their places."""
+        """Return the trainable parameters of a module, with their places."""
         own = {id(parameter) for parameter in self.modules[number].parameters()}
         return [(place, parameter) for place, parameter in enumerate(self.parameters) if id(parameter) in own]
 
     def count(self, loss: Loss, batch: Batch, name: str) -> list[PieceCost]:
-        """What each layer costs, the loss last; a part stands for the sum over ranks, which is as large."""
+        """Return the cost of each layer, the loss last; a partial sum has the size of the total."""
         trainable = [[parameter for _, parameter in self.of(number)] for number in range(len(self.modules))]
         costs, kind = count_modules(self.modules, trainable, loss, batch, name)[1], kind_of(name, "gradient")
         free = LayerCost(Cost(0.0, kind=kind), Cost(0.0, kind=kind), 0)
@@ -50,7 +51,9 @@ class Share:
 
 
 def _join_cost(split: Split, size_bytes: int, kind: str) -> LayerCost:
-    """Of what is added to a sum, or gathered from its gradient: each addition reads two and writes one."""
+    """Return the cost of adding bias and residual to a sum, and of their gradients: an addition reads two and writes
+    one.
+    """
     bias, residual = int(split.bias is not None), int(split.residual)
     forward = Cost(0.0, 3.0 * (bias + residual) * size_bytes, bias + residual, kind)
     backward = Cost(0.0, (1.0 * bias + 3.0 * residual) * size_bytes, bias + residual, kind)
@@ -58,7 +61,9 @@ def _join_cost(split: Split, size_bytes: int, kind: str) -> LayerCost:
 
 
 def share_of(layers: Sequence[nn.Module], trainable: Sequence[nn.Parameter], rank: int, size: int) -> Share:
-    """The model of *layers* as *rank* of *size* has it. Raises UsageError if it cannot be split so."""
+    """Return *rank*'s share of the model of *layers* among *size* ranks. Raises UsageError if it cannot be split that
+    way.
+    """
     share = Share(parameters=list(trainable))
     places = {id(parameter): place for place, parameter in enumerate(trainable)}
     for part in split_layers(layers, size):
@@ -78,13 +83,13 @@ def share_of(layers: Sequence[nn.Module], trainable: Sequence[nn.Parameter], ran
                 own[name].requires_grad_(False)
             else:
                 share.parameters[place], share.cuts[place] = own[name], cut
-    share.modules.append(nn.Identity())  # has the loss, whatever the last layer is
+    share.modules.append(nn.Identity())  # takes the loss, whatever the last layer is
     return share
 
 
 @dataclass(frozen=True)
 class PieceCost:
-    """What the parts of a Piece cost."""
+    """Costs of the parts of a Piece."""
 
     whole: LayerCost
     shard: LayerCost
@@ -102,23 +107,22 @@ class Piece:
     residual: bool
 
     def join(self, stream: Tensor, total: Tensor) -> Tensor:
-        """y, from x and the sum: the bias is added once, whatever the number of ranks."""
+        """Return y from x and the sum; the bias is added once, whatever the number of ranks."""
         if self.bias is not None and not total.is_meta:
             total = total + self.bias.detach()
         return stream + total if self.residual else total
 
     def unjoin(self, gradient: Tensor, through: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """(gradient by x, by the bias) from the *gradient* by y and what came *through* the layer."""
+        """Return (gradient by x, gradient by the bias) from the *gradient* by y and the gradient *through* the layer."""
         bias = None if self.bias_place is None else gradient.flatten(0, -2).sum(0)
         return (gradient + through if self.residual and through is not None else through), bias
 
 
 class TensorShard:
-    """What one rank has; `replica.tensor_shard()` makes it.
+    """One rank's shard of the model; `replica.tensor_shard()` makes it.
 
-    *pieces* are the layers in order, *last* has the loss. *part* has all parameters by their places in
-    `Replica.parameters`; of those in *cuts* this rank's share, of the others the whole, and their share of the
-    optimizer.
+    *pieces* are the layers in order; *last* computes the loss. *part* has all parameters by their places in
+    `Replica.parameters`, those in *cuts* as this rank's share and the others whole, with their optimizer state.
     """
 
     def __init__(
@@ -159,6 +163,6 @@ class TensorShard:
         self.last = last
 
     def put(self, parameters: Sequence[Tensor], parts: Sequence[Tensor], rank: int) -> None:
-        """Writes the *parts* of *rank*, in the order of *cuts*, into whole *parameters*."""
+        """Write the *parts* of *rank*, in the order of *cuts*, into whole *parameters*."""
         for (place, cut), part in zip(self.cuts.items(), parts, strict=True):
             cut.put(parameters[place], part, rank, self._size)

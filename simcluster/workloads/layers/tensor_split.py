@@ -1,5 +1,5 @@
-"""What of a model can be split by tensors: pairs of products, the first by columns and the second by rows (Shoeybi et
-al. 2019, section 3), so that one sum over ranks is all that they need between them.
+"""Tensor-parallel splits of a model: pairs of products, the first split by columns and the second by rows, so that each
+pair needs one sum over ranks (Shoeybi et al. 2019, section 3).
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ from torch import Tensor, nn
 from simcluster.errors import Problem, UsageError
 
 ELEMENTWISE = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.Identity)
-"""What may stand between two products: it does to some columns what it does to all."""
+"""Allowed between the two products: functions that act on each column separately."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Which part of the parameter *full* a rank has: of each of *groups*, consecutive along *dim*, its share."""
+    """The part of the parameter *full* that a rank has: its share of each of *groups*, which are consecutive along
+    *dim*.
+    """
 
     full: nn.Parameter
     dim: int
     groups: tuple[int, ...]
 
     def part(self, tensor: Tensor, rank: int, size: int) -> Tensor:
-        """What *rank* has of *tensor*, which has the shape of *full*: a copy."""
+        """Return a copy of *rank*'s part of *tensor*, which has the shape of *full*."""
         return torch.cat(self._views(tensor, rank, size), self.dim)
 
     def put(self, tensor: Tensor, part: Tensor, rank: int, size: int) -> None:
-        """Writes the *part* of *rank* into *tensor*."""
+        """Write the *part* of *rank* into *tensor*."""
         start = 0
         for view in self._views(tensor, rank, size):
             view.copy_(part.narrow(self.dim, start, view.shape[self.dim]))
@@ -45,10 +47,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class Split:
-    """A layer that is split: y = [x +] sum over ranks of work(before(x)) [+ bias].
+    """A split layer: y = [x +] sum over ranks of work(before(x)) [+ bias].
 
-    *work* is one rank's share, whose parameters are yet to be filled with *cuts* of those of the layer, by their names
-    in *work*. *before* and *bias* every rank has whole. *residual*: x is added to the sum.
+    *work* is one rank's share; the caller fills its parameters with *cuts* of the layer's, by their names in *work*.
+    Every rank has *before* and *bias* whole. *residual*: x is added to the sum.
     """
 
     work: nn.Module
@@ -59,10 +61,10 @@ class Split:
 
 
 def split_layers(modules: Sequence[nn.Module], size: int) -> list[Split | nn.Module]:
-    """What *modules*, the layers of a model, become on *size* ranks; those that are not split stay what they are.
+    """Return the layers of a model as split for *size* ranks; layers that are not split are returned as they are.
 
-    A layer with a method `tensor_split(size) -> Split` says itself; two Linears with nothing but elementwise functions
-    between are split. Raises UsageError if nothing can be, or with all that does not divide.
+    A layer may define `tensor_split(size) -> Split`; two Linears with only elementwise functions between them are split
+    automatically. Raises UsageError if no layer can be split, or with every size that does not divide.
     """
     found: list[Split | nn.Module] = []
     problems: list[Problem] = []
@@ -90,7 +92,7 @@ def split_layers(modules: Sequence[nn.Module], size: int) -> list[Split | nn.Mod
 
 
 def _pair_at(modules: Sequence[nn.Module], start: int) -> int | None:
-    """Where the second Linear of a pair is whose first is at *start*."""
+    """Return the index of the second Linear of the pair that starts at *start*, if there is one."""
     if isinstance(modules[start], nn.Linear):
         for index in range(start + 1, len(modules)):
             if isinstance(modules[index], nn.Linear):
@@ -121,6 +123,6 @@ def _own(parameter: Tensor) -> nn.Parameter:
 
 
 def check_divides(what: str, count: int, size: int) -> None:
-    """Raises UsageError unless *size* ranks can share *count* of *what*."""
+    """Raise UsageError unless *count* is a multiple of *size*."""
     if count % size:
         raise UsageError(Problem("tensor_parallel", what, f"a multiple of the {size} ranks"))

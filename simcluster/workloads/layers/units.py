@@ -1,4 +1,4 @@
-"""The parameters of a model in units that are summed, owned and sent together: those of a layer, as one vector."""
+"""A model's parameters in units that are summed, owned and sent together: one vector per layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.workloads.replica import Replica
 
 @dataclass(frozen=True)
 class Unit:
-    """*places* in `Replica.parameters`; the gradient of all of them is there when *layer* has gone backward."""
+    """Parameters at *places* in `Replica.parameters`, whose gradients are complete once *layer* has gone backward."""
 
     number: int
     layer: int
@@ -22,9 +22,9 @@ class Unit:
 
 
 def cut_into_units(replica: Replica) -> list[Unit]:
-    """A unit for each layer that has parameters; one that several layers share is with the first of them.
+    """Return one unit per layer with parameters; a shared parameter belongs to the first layer that uses it.
 
-    Raises UsageError for a layer whose parameters have several dtypes: they make no vector.
+    Raises UsageError if the parameters of a layer differ in dtype: they cannot form a vector.
     """
     layers, shared = replica.layers(), replica.layers().shared()
     units: list[Unit] = []
@@ -33,19 +33,19 @@ def cut_into_units(replica: Replica) -> list[Unit]:
         if places:
             dtypes = sorted({str(replica.parameters[place].dtype) for place in places})
             if len(dtypes) > 1:
-                raise UsageError(Problem(layer.name, f"parameters of {', '.join(dtypes)}", "one dtype a layer"))
+                raise UsageError(Problem(layer.name, f"parameters of {', '.join(dtypes)}", "one dtype per layer"))
             size_bytes = sum(replica.parameters[place].nbytes for place in places)
             units.append(Unit(len(units), number, tuple(places), size_bytes))
     return units
 
 
 def units_of_layers(replica: Replica, units: Sequence[Unit]) -> list[list[Unit]]:
-    """Of each layer, the units whose parameters it uses."""
+    """Return, for each layer, the units whose parameters it uses."""
     unit_of = {place: unit for unit in units for place in unit.places}
     used = [dict.fromkeys(unit_of[place].number for place in layer.parameters) for layer in replica.layers()]
     return [[units[number] for number in numbers] for numbers in used]
 
 
 def in_order(units: Sequence[Unit], tensors: Mapping[int, Tensor]) -> list[Tensor]:
-    """*tensors* by place, in the order of `Replica.parameters`."""
+    """Return *tensors*, keyed by place, in the order of `Replica.parameters`."""
     return [tensors[place] for place in sorted(place for unit in units for place in unit.places)]

@@ -1,8 +1,8 @@
-"""Tokens of several bytes, learnt from a text: byte-pair encoding (Gage 1994; Sennrich, Haddow and Birch 2016).
+"""Byte-pair encoding: tokens of several bytes, learnt from a text (Gage 1994; Sennrich, Haddow and Birch 2016).
 
-The first 256 tokens are the bytes, so that any text has a spelling. Then the pair of neighbours that occurs most often
-becomes a token, again and again; of equally frequent ones the pair with the smaller numbers. Pairs do not cross from
-one word to the next (Radford et al. 2019, section 2.2); a space belongs to the word behind it.
+The first 256 tokens are the bytes, so any text can be encoded. Training then repeatedly turns the most frequent pair of
+neighbours into a token; ties go to the pair with the smaller numbers. Pairs do not cross word boundaries (Radford et
+al. 2019, section 2.2); a space belongs to the word that follows it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """*merges*: the pair that token 256 stands for, token 257, ..."""
+    """*merges*: the pairs that tokens 256, 257, ... stand for."""
 
     merges: tuple[Pair, ...]
     _ranks: dict[Pair, int] = field(init=False, repr=False, compare=False)
@@ -38,15 +38,15 @@ class Tokenizer:
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
         return BYTES + len(self.merges)
 
     def encode(self, text: bytes) -> Tensor:
-        """The tokens of *text*, as int32."""
+        """Return the tokens of *text*, as int32."""
         return torch.tensor([token for word in _WORD.findall(text) for token in self._word(word)], dtype=torch.int32)
 
     def decode(self, tokens: Iterable[int]) -> bytes:
-        """The text that *tokens* spell."""
+        """Return the text that *tokens* stand for."""
         spelt = [bytes([byte]) for byte in range(BYTES)]
         for first, second in self.merges:
             spelt.append(spelt[first] + spelt[second])
@@ -56,7 +56,7 @@ class Tokenizer:
         if word not in self._known:
             tokens = list(word)
             while len(tokens) > 1:
-                # In the order in which they were learnt, as when they were.
+                # Merge in the order in which the pairs were learnt.
                 pair = min(pairwise(tokens), key=lambda pair: self._ranks.get(pair, len(self.merges)))
                 if pair not in self._ranks:
                     break
@@ -67,7 +67,7 @@ class Tokenizer:
 
 @lru_cache(maxsize=4)
 def train(text: bytes, vocabulary: int) -> Tokenizer:
-    """A tokenizer with up to *vocabulary* tokens: fewer if before that no pair occurs twice."""
+    """Return a tokenizer with up to *vocabulary* tokens: fewer if no pair occurs twice any more."""
     counted = Counter(_WORD.findall(text))
     words = [list(word) for word in counted]
     occurrences = list(counted.values())
@@ -75,7 +75,7 @@ def train(text: bytes, vocabulary: int) -> Tokenizer:
     where: dict[Pair, dict[int, None]] = {}
     for number, word in enumerate(words):
         _note(word, number, occurrences[number], counts, where)
-    # The most frequent first; whoever changed since is put back with its new count.
+    # The most frequent pair first; a pair with an outdated count is pushed again with its new count.
     heap = [(-count, pair) for pair, count in counts.items()]
     heapq.heapify(heap)
     merges: list[Pair] = []
@@ -102,7 +102,7 @@ def train(text: bytes, vocabulary: int) -> Tokenizer:
 def _note(
     word: Sequence[int], number: int, times: int, counts: Counter[Pair], where: dict[Pair, dict[int, None]]
 ) -> None:
-    """Counts the pairs of a word *times* more, or less, and where they are."""
+    """Add *times*, which may be negative, to the counts of a word's pairs, and update where they occur."""
     for pair in pairwise(word):
         counts[pair] += times
         if times > 0:
@@ -112,7 +112,7 @@ def _note(
 
 
 def _merged(tokens: Sequence[int], pair: Pair, token: int) -> list[int]:
-    """*tokens* with *token* in place of each *pair*, from the left."""
+    """Return *tokens* with each *pair*, from the left, replaced by *token*."""
     merged: list[int] = []
     index = 0
     while index < len(tokens):

@@ -1,8 +1,8 @@
-"""A GPT, a decoder-only transformer, that learns a text by bytes or tokens: from tiny to 175 billion parameters.
+"""A GPT, a decoder-only transformer, trained on the bytes or tokens of a text: from tiny to 175 billion parameters.
 
-Radford et al. 2019 (GPT-2): layers normalised at their entrance, learned positions, residual projections that start
-smaller the deeper the network. The 7b and 70b add what Touvron et al. 2023 (Llama 2) have: gated feed-forward layers
-(Shazeer 2020) and, in the 70b, keys and values that several heads share (Ainslie et al. 2023).
+As in Radford et al. 2019 (GPT-2): pre-normalised layers, learned positions, and residual projections initialised
+smaller in deeper networks. The 7b and 70b follow Touvron et al. 2023 (Llama 2): gated feed-forward layers (Shazeer
+2020) and, in the 70b, keys and values shared between heads (Ainslie et al. 2023).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Size = Literal["tiny", "125m", "350m", "1.3b", "2.7b", "6.7b", "7b", "13b", "70b
 BYTES = 256
 TOKENS = 512
 MOST_HELD_OUT = 2**24
-"""Numbers that the model may put out for all held-out windows together: 64 MB of them."""
+"""Limit on the model's outputs for all held-out windows together, in numbers: 64 MB."""
 
 
 def _gpt3(layers: int, width: int, heads: int) -> Shape:
@@ -43,7 +43,7 @@ SIZES: dict[Size, Shape] = {
     "tiny": Shape(2, 64, 4, BYTES, 64, 4, 256),  # our own: 0.1 million parameters, seconds on a laptop
     "125m": _gpt3(12, 768, 12),
     "350m": _gpt3(24, 1024, 16),
-    "1.3b": _gpt3(24, 2048, 16),  # the table's 24 heads of 128 are not 2048
+    "1.3b": _gpt3(24, 2048, 16),  # the table's 24 heads of 128 do not make 2048
     "2.7b": _gpt3(32, 2560, 32),
     "6.7b": _gpt3(32, 4096, 32),
     "7b": _llama2(32, 4096, 32, 32, 11008),
@@ -71,15 +71,14 @@ def gpt(
     tokenizer: Literal["bytes", "bpe"] = "bytes",
     data: str | None = None,
 ) -> Workload:
-    """Text by a GPT of a named *size* (tiny, 125m, 1.3b, 7b, 70b, ...), byte by byte or token by token; cross entropy.
+    """A GPT of a named *size* (tiny, 125m, 1.3b, 7b, 70b, ...) on text, by bytes or tokens, with cross entropy.
 
-    *layers*, *width*, *heads*, *kv_heads*, *feed_forward*, *vocabulary* and *context* replace those of the size; with
-    another *width* or *heads* and nothing else said, every head has its own keys and values and the feed-forward
-    layers are 4 times as wide. *batch_size* is in windows of *context* tokens, and each rank's. *tokenizer*: `bytes`,
-    or `bpe`, which learns as many tokens as the *vocabulary* has (512, if that of the size is that of bytes) from the
-    text that is trained on; the loss is then that of a token. *data* is a file; without it a public-domain text of
-    600 kB in the package is learnt, which is prose and C. Its last tenth is held out.
-    Raises UsageError for settings that do not fit together and for a text that is too short.
+    *layers*, *width*, *heads*, *kv_heads*, *feed_forward*, *vocabulary* and *context* override those of the size.
+    Changing *heads* gives every head its own keys and values, and changing *width* makes the feed-forward layers 4
+    times as wide, unless set as well. *batch_size* is per rank, in windows of *context* tokens. *tokenizer*: `bytes`,
+    or `bpe`, which learns *vocabulary* tokens (512 if the size's vocabulary is bytes) from the training text; the loss
+    is then per token. *data* is a file; by default a public-domain text of 600 kB in the package, of prose and C. The
+    last tenth is held out. Raises UsageError for settings that contradict each other and for a text that is too short.
     """
     if tokenizer == "bpe" and vocabulary is None and SIZES[size].vocabulary == BYTES:
         vocabulary = TOKENS
@@ -136,5 +135,5 @@ def _shape(
 
 
 def next_byte_loss(scores: Tensor, targets: Tensor) -> Tensor:
-    """The mean, over all places of all windows, of the surprise in nats at the byte that came."""
+    """Return the mean cross entropy in nats over all positions of all windows."""
     return nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten().long())

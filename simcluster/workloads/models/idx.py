@@ -1,7 +1,7 @@
-"""Reads MNIST's own files: the IDX format, and a folder of the four files in it.
+"""Read MNIST's own files: the IDX format, and a directory of the four files.
 
-IDX: two zero bytes, a type (8 = unsigned byte), the number of dimensions, each dimension as a big-endian
-32-bit number, then the values, last dimension fastest.
+IDX: two zero bytes, a type (8 = unsigned byte), the number of dimensions, each dimension as a big-endian 32-bit number,
+then the values, last dimension fastest.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from simcluster.errors import Problem, UsageError
 Bytes = npt.NDArray[np.uint8]
 
 UNSIGNED_BYTE = 8
-# Twenty times the full MNIST: beyond it the file is damaged or hostile.
+# Twenty times the full MNIST: a larger file is damaged or hostile.
 MAX_VALUES = 1_000_000_000
 
 
 def read_idx(path: Path, dimensions: int) -> Bytes:
-    """The *dimensions*-D array in *path*, gzipped if so named. Raises UsageError if there is none."""
+    """Return the *dimensions*-D array in *path*, unzipped if it ends in .gz. Raises UsageError if there is none."""
     try:
         with path.open("rb") as file:
-            # GzipFile reads like any binary file; its type says a little less.
+            # GzipFile reads like any binary file, but its type does not say so.
             content = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
             return _parse(content, path, dimensions)
     except (EOFError, OSError, zlib.error) as error:
@@ -37,11 +37,10 @@ def read_idx(path: Path, dimensions: int) -> Bytes:
 
 
 def read_mnist_folder(folder: Path) -> tuple[Bytes, Bytes, Bytes, Bytes]:
-    """Training images (samples, 28, 28) and labels (samples,), then those held out.
+    """Return training images (samples, 28, 28) and labels (samples,), then the held-out ones.
 
-    *folder* holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-    t10k-labels-idx1-ubyte, each as it is or with .gz. Raises UsageError with everything that is missing, or
-    with the first that is damaged.
+    *folder* holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte,
+    each plain or with .gz. Raises UsageError with all missing files, or with the first damaged one.
     """
     names = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
     paths = [_find(folder, name) for name in names]
@@ -86,7 +85,7 @@ def _parse(file: BinaryIO, path: Path, dimensions: int) -> Bytes:
     values = math.prod(shape)
     if values > MAX_VALUES:
         raise _bad(path, f"shape {shape}", f"at most {MAX_VALUES} values")
-    # One byte more than there should be, to see if there is more.
+    # One byte too many, to see whether there is more.
     body = file.read(values + 1)
     if len(body) != values:
         found = f"{len(body)} bytes after the header" if len(body) < values else "bytes after the last value"

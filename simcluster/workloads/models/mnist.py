@@ -1,4 +1,4 @@
-"""Handwritten digits: the 5,000 of the package or all 70,000 from a folder, and a small network for them."""
+"""Handwritten digits, 5,000 from the package or all 70,000 from a directory, and a small network for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simcluster.workloads.workload import Workload
 
 EMBEDDED = Path(__file__).parent / "data" / "mnist_5k.npz"
 
-# Of the 60,000 training images' pixels, from 0 to 1.
+# Mean and deviation of the 60,000 training images' pixels, from 0 to 1.
 MEAN = 0.1307
 DEVIATION = 0.3081
 
@@ -39,13 +39,12 @@ def mnist_mlp(
     alpha: PositiveFinite = 0.5,
     data: str | None = None,
 ) -> Workload:
-    """Digits by a network of 784 inputs, *hidden* ReLU units and 10 outputs, with cross entropy.
+    """A network for handwritten digits: 784 inputs, *hidden* ReLU units, 10 outputs; cross entropy.
 
-    *batch_size* is each rank's. *partition* "dirichlet" deals each class by proportions from
-    Dirichlet(*alpha*); every shard then has *batch_size* images at least. *data* is a folder of MNIST's IDX
-    files (60,000 images and 10,000 held out); without it 4,000 of the 5,000 images in the package are trained
-    on and 1,000 are held out, 100 of each class. Raises UsageError for settings out of range and for files
-    that are not MNIST's.
+    *batch_size* is per rank. *partition* "dirichlet" deals each class by proportions from Dirichlet(*alpha*); every
+    shard then has at least *batch_size* images. *data* is a directory of MNIST's IDX files (60,000 images and 10,000
+    held out); without it, 4,000 of the package's 5,000 images are used for training and 1,000 are held out, 100 of each
+    class. Raises UsageError for settings out of range and for files that are not MNIST's.
     """
     train, test = load_mnist(data)
     deal: Partition = iid if partition == "iid" else partial(dirichlet, alpha=alpha, at_least=batch_size)
@@ -70,11 +69,11 @@ def _network(hidden: int) -> nn.Module:
 
 @lru_cache(maxsize=2)
 def load_mnist(folder: str | None = None) -> tuple[Samples, Samples]:
-    """(training, held out): inputs (samples, 784) float32, targets (samples,) int64.
+    """Return (training, held out): inputs (samples, 784) float32, targets (samples,) int64.
 
-    Pixels from 0 to 1 are shifted and scaled by the full training set's mean and deviation: at equal learning
-    rates, 90% of the held-out images then take a fifth of the steps. Of the images in the package, every
-    fifth is held out; they are sorted by class, so each class gives 100.
+    Pixels from 0 to 1 are standardised by the full training set's mean and deviation: at equal learning rates, 90%
+    accuracy then takes a fifth of the steps. Every fifth image of the package is held out; they are sorted by class, so
+    each class gives 100.
     """
     if folder is not None:
         images, labels, test_images, test_labels = read_mnist_folder(Path(folder))

@@ -1,4 +1,4 @@
-"""Least squares on made-up data: the loss is exactly a quadratic of the weights, and a step is cheap."""
+"""Least squares on synthetic data: the loss is exactly quadratic in the weights, and a step is cheap."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def quadratic(
     dtype: Literal["float32", "float64"] = "float32",
     data_seed: NonNegativeInt = 0,
 ) -> Workload:
-    """Fits *features* weights to *samples* noisy values of a linear function, by half the mean squared error.
+    """Fit *features* weights to *samples* noisy values of a linear function, by half the mean squared error.
 
-    Inputs, the true weights and *noise* (a standard deviation) are normal, drawn from *data_seed*; a quarter
-    as many samples again are held out. The full gradient is X^T (X w - y) / samples.
+    Inputs, true weights and *noise* (a standard deviation) are normal, drawn from *data_seed*; a quarter as many
+    samples are held out. The full gradient is X^T (X w - y) / samples.
     """
     rng = numpy_stream(data_seed, "quadratic")
     inputs = rng.standard_normal((samples + -(-samples // 4), features))

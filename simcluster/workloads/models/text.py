@@ -1,4 +1,4 @@
-"""Text as bytes or tokens, shipped or from a file, cut into windows in which each element predicts the next."""
+"""Text as bytes or tokens, from the package or a file, cut into windows in which each element predicts the next."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from simcluster.workloads.samples import Samples
 EMBEDDED = Path(__file__).parent / "data" / "sqlite3.h.xz"
 
 HELD_OUT = 10
-"""The last of so many parts of a text is held out."""
+"""The last 1/HELD_OUT of a text is held out."""
 
 
 @lru_cache(maxsize=2)
 def read_text(file: str | None = None) -> Tensor:
-    """The bytes of *file*, or of the text in the package, as uint8. Raises UsageError if it cannot be read."""
+    """Return the bytes of *file*, or of the package's text, as uint8. Raises UsageError if it cannot be read."""
     try:
         content = lzma.decompress(EMBEDDED.read_bytes()) if file is None else Path(file).read_bytes()
     except OSError as error:
@@ -33,17 +33,17 @@ def read_text(file: str | None = None) -> Tensor:
 
 @lru_cache(maxsize=4)
 def read_tokens(file: str | None, vocabulary: int) -> Tensor:
-    """What `read_text` reads, in tokens of up to *vocabulary* kinds that are learnt from what is not held out."""
+    """Return the text in up to *vocabulary* kinds of tokens, learnt from the training part."""
     text = read_text(file).numpy().tobytes()
     return train(text[: len(text) - len(text) // HELD_OUT], vocabulary).encode(text)
 
 
 def cut(text: Tensor, context: int, most_held_out: int, unit: str = "bytes") -> tuple[Samples, Samples]:
-    """(training, held out): inputs (windows, *context*), and as targets the bytes that come next, one further on.
+    """Return (training, held out): inputs (windows, *context*), and as targets the bytes that follow, shifted by one.
 
-    What is said of bytes goes for tokens, if that is the *unit*. A training window begins at every byte of the first
-    nine tenths; those held out, *most_held_out* at most, lie end to end in the last. Views, not copies: however many
-    windows there are, the text is in memory once. Raises UsageError if the text is too short for one window of each.
+    *unit* names the elements in errors: bytes or tokens. A training window starts at every element of the first nine
+    tenths; held-out windows, *most_held_out* at most, lie end to end in the last tenth. Windows are views, so the text
+    is in memory once. Raises UsageError if the text is too short for one window of each.
     """
     border = len(text) - len(text) // HELD_OUT
     if len(text) - border <= context:

@@ -1,7 +1,7 @@
-"""The network of the GPT: layers that add to a stream, each normalised at its entrance.
+"""The transformer of the GPT: pre-normalised layers that add to a residual stream.
 
-Radford et al. 2019 (GPT-2); gated feed-forward layers as of Shazeer 2020, and keys and values that several heads share
-as of Ainslie et al. 2023.
+Radford et al. 2019 (GPT-2); gated feed-forward layers as in Shazeer 2020, grouped keys and values as in Ainslie et al.
+2023.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ INITIAL_DEVIATION = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large a GPT is. *kv_heads* heads of keys and values serve *heads* of queries; *feed_forward* is the inner
-    width of a layer's second half. *tied*: the output layer is the embedding.
+    """The size of a GPT. *kv_heads* heads of keys and values serve *heads* heads of queries; *feed_forward* is the
+    inner width of the feed-forward half of a layer. *tied*: the output layer shares the embedding's weights.
     """
 
     layers: int
@@ -35,7 +35,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """How many, without making them."""
+        """The number of parameters, found without making them."""
         heads = (2 * self.heads + 2 * self.kv_heads) * (self.width // self.heads) * self.width
         feed = (3 if self.gated else 2) * self.width * self.feed_forward
         tables = (self.vocabulary * (1 if self.tied else 2) + self.context) * self.width
@@ -43,7 +43,7 @@ class Shape:
 
 
 class GPT(nn.Module):
-    """From tokens (batch, length) to scores (batch, length, vocabulary) of what comes after each."""
+    """Map tokens (batch, length) to scores (batch, length, vocabulary) of the token after each."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class GPT(nn.Module):
             self.output.weight = self.embedding.weight
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                # Each layer adds to the residual stream twice, and the sum is to keep its size.
+                # Each layer adds to the residual stream twice; scaled so that the sum keeps its size.
                 residual = name.endswith(("merge.weight", "down.weight"))
                 scale = 1 / math.sqrt(2 * shape.layers) if residual else 1.0
                 nn.init.normal_(parameter, std=INITIAL_DEVIATION * scale)
@@ -68,13 +68,13 @@ class GPT(nn.Module):
         return stream
 
     def layers(self) -> list[nn.Module]:
-        """The modules that it applies, in order. Tied, the first and the last share the embedding."""
+        """Return the modules in the order of application. If tied, the first and the last share the embedding."""
         halves = [half for block in self.blocks for half in cast(Block, block).halves()]
         return [Entrance(self.embedding, self.position), *halves, self.norm, self.output]
 
 
 class Entrance(nn.Module):
-    """What the tokens are, and where they stand."""
+    """Token embedding plus position embedding."""
 
     def __init__(self, embedding: nn.Embedding, position: nn.Embedding) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Entrance(nn.Module):
 
 
 class Attention(nn.Module):
-    """Every place takes from those before it, by *heads* of queries and *kv_heads* of keys and values."""
+    """Causal attention with *heads* heads of queries and *kv_heads* heads of keys and values."""
 
     def __init__(self, split: nn.Linear, merge: nn.Linear, heads: int, kv_heads: int) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Attention(nn.Module):
         return merged
 
     def share(self, size: int) -> tuple[nn.Module, dict[str, Cut]]:
-        """(what one of *size* ranks has: some of the heads, what of the weights that is)."""
+        """Return (the module of one of *size* ranks, with some of the heads; the cuts that fill its weights)."""
         check_divides(f"{self.heads} heads", self.heads, size)
         check_divides(f"{self.kv_heads} heads of keys and values", self.kv_heads, size)
         columns = tuple(count * self.head_width for count in (self.heads, self.kv_heads, self.kv_heads))
@@ -118,7 +118,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two products with a function between, which is *gated* by half of what the first puts out or not."""
+    """Two products with an activation between them; *gated*: half of the first product's outputs gate the other half."""
 
     def __init__(self, up: nn.Linear, down: nn.Linear, gated: bool) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class FeedForward(nn.Module):
         return lowered
 
     def share(self, size: int) -> tuple[nn.Module, dict[str, Cut]]:
-        """(what one of *size* ranks has: some of the inner columns, what of the weights that is)."""
+        """Return (the module of one of *size* ranks, with some of the inner columns; the cuts that fill its weights)."""
         inner = self.down.in_features
         check_divides(f"feed_forward {inner}", inner, size)
         return FeedForward(*_pair(self.up, self.down, size), self.gated), {
@@ -145,7 +145,7 @@ class FeedForward(nn.Module):
 
 
 def _pair(first: nn.Linear, second: nn.Linear, size: int) -> tuple[nn.Linear, nn.Linear]:
-    """Linears of a share: fewer columns of the first, fewer rows of the second."""
+    """Return the Linears of one rank's share: fewer columns of the first, fewer rows of the second."""
     return (
         nn.Linear(first.in_features, first.out_features // size, bias=False),
         nn.Linear(second.in_features // size, second.out_features, bias=False),
@@ -157,7 +157,7 @@ def _parameter(linear: nn.Linear) -> nn.Parameter:
 
 
 class Residual(nn.Module):
-    """Adds *work* on what came in, normalised, to what came in."""
+    """Add *work* on the normalised input to the input."""
 
     def __init__(self, norm: nn.Module, work: Attention | FeedForward) -> None:
         super().__init__()
@@ -168,13 +168,13 @@ class Residual(nn.Module):
         return stream + added
 
     def tensor_split(self, size: int) -> Split:
-        """How *size* ranks share it: all normalise, each does its part of the work."""
+        """Split the work over *size* ranks; every rank normalises."""
         work, cuts = self.work.share(size)
         return Split(work, cuts, before=self.norm, residual=True)
 
 
 class Block(nn.Module):
-    """One layer: attention, then two feed-forward products, each added to what came in."""
+    """One layer: attention, then a feed-forward network, each added to its input."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class Block(nn.Module):
         self.down = nn.Linear(shape.feed_forward, shape.width, bias=False)
 
     def halves(self) -> list[nn.Module]:
-        """The two, to be applied in order."""
+        """Return both halves, to be applied in order."""
         attention = Attention(self.split, self.merge, self.heads, self.kv_heads)
         feed_forward = FeedForward(self.up, self.down, self.gated)
         return [Residual(self.norm_attention, attention), Residual(self.norm_feed, feed_forward)]
