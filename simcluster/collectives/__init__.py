@@ -1,7 +1,7 @@
 """Collective operations built from send and recv alone: one file per schedule, each a plain `async def`.
 
-Every rank of the cluster calls the same operation with the same tag. Sums are taken in an order that the schedule
-fixes, never in order of arrival. docs/collectives.md says what each schedule costs, and when it wins.
+Every rank calls the same operation with the same tag. The schedule fixes the order of sums; it never depends on the
+order of arrival. docs/collectives.md says what each schedule costs and when it wins.
 """
 
 from simcluster.collectives.exchange import exchange

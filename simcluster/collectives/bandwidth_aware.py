@@ -1,12 +1,12 @@
-"""Bandwidth-aware shards: who has a slow link sums less for the others (in the manner of BytePS, Jiang et al. 2020).
+"""Bandwidth-aware shards: a rank with a slow link sums less for the others (after BytePS, Jiang et al. 2020).
 
-Rank i owns a share w_i of the vector: it is sent that part of everybody's, and sends the sum to all. Its link carries
-1 + (p-2) w_i of the vector's bytes each way, pushes and sums together, so on a star with links of B_i the shares
-w_i = (B_i/S - 1)/(p-2) make all of them busy for the same M/S seconds, where S = (B_1 + ... + B_p) / (2(p-1)); none is
-less than 0 (`shares`). In a ring everybody waits for the slowest: 2 (p-1)/p M/B_min. Parts are cut into pieces, so that
-sums are on their way while later pieces are still pushed; that costs about one piece more than the bound.
+Rank i owns a share w_i of the vector: it receives every rank's part of that share and sends the sum to all. Pushes and
+sums together, its link carries 1 + (p-2) w_i of the vector's bytes each way. On a star with links of B_i, the shares
+w_i = (B_i/S - 1)/(p-2), never below 0 (`shares`), keep all links busy for the same M/S seconds, where S = (B_1 + ... +
+B_p) / (2(p-1)). In a ring all ranks wait for the slowest: 2 (p-1)/p M/B_min. Shares are cut into pieces so that sums
+are in flight while later pieces are pushed; this costs about one piece more than the bound.
 
-With equal shares this is the ring, which is as good then, and takes fewer and larger messages.
+With equal shares the ring is used: it is as fast, with fewer and larger messages.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ PIECES = 16
 async def bandwidth_aware_all_reduce(
     node: Transport, vector: Tensor, tag: str, *, weights: Sequence[float], pieces: int = PIECES
 ) -> Tensor:
-    """The sum of every rank's *vector* (1-D, equal length), in rank order: the same bits on all of them.
+    """Return the sum of every rank's *vector* (1-D, equal length), in rank order: the same bits on all ranks.
 
-    *weights*: the shares, by rank; they need not add up to 1. *pieces*: into how many each share is cut.
+    *weights*: the shares by rank, in any scale. *pieces*: the number of pieces per share.
     """
     _check(weights, pieces, node.size)
     if min(weights) == max(weights):
@@ -47,7 +47,7 @@ async def bandwidth_aware_all_reduce(
         for peer in others:
             group.create_task(_take(node, peer, tag, sums[peer]))
 
-        # sum and send: a piece as soon as everybody's is here
+        # sum and send: each piece as soon as every rank's has arrived
         for number, piece in enumerate(own[node.rank]):
             total = await _sum(node, piece, f"{tag}/push{number}")
             sums[node.rank][number].copy_(total)
@@ -57,17 +57,17 @@ async def bandwidth_aware_all_reduce(
 
 
 def shares(bandwidths_Bps: Sequence[float]) -> list[float]:
-    """The shares that keep the links of a star, of these bandwidths each way, busy for the same time; they add up to 1.
+    """Return the shares, with sum 1, that keep a star's links of these bandwidths each way busy for the same time.
 
-    Links too slow to sum anything for others have none, and the rest is shared out among the others. Up to two ranks
-    share alike: there is nothing to gain.
+    Links too slow to sum for others get none; the others share the rest. Up to two ranks share equally: there is
+    nothing to gain.
     """
     size = len(bandwidths_Bps)
     if size < 3:
         return [1.0 / size] * size
     summing = list(range(size))
     while True:
-        # Of those that sum, w_i = (T B_i - 1)/(p - 2) for one time T, and their shares add up to 1.
+        # Among the ranks that sum, w_i = (T B_i - 1)/(p - 2) for one time T, and the shares add up to 1.
         time_s = (len(summing) + size - 2) / math.fsum(bandwidths_Bps[rank] for rank in summing)
         found = {rank: (time_s * bandwidths_Bps[rank] - 1.0) / (size - 2) for rank in summing}
         kept = [rank for rank in summing if found[rank] > 0.0]
@@ -90,7 +90,7 @@ async def _take(node: Transport, source: int, tag: str, into: Sequence[Tensor]) 
 
 
 def _cut(vector: Tensor, weights: Sequence[float], pieces: int) -> list[list[Tensor]]:
-    """The pieces of each share: views of *vector*, none of them empty."""
+    """Return the pieces of each share: views of *vector*, none empty."""
     whole = math.fsum(weights)
     bounds = [round(len(vector) * min(1.0, so_far / whole)) for so_far in accumulate(weights, initial=0.0)]
     bounds[-1] = len(vector)

@@ -1,11 +1,11 @@
-"""Along a binomial tree: in every round all that have it give it to one more each.
+"""Binomial trees: in every round, each rank that has the data passes it to one more rank.
 
 With p ranks, M bytes, latency a, bandwidth B and c = ceil(lg p), on a full-duplex star: c (a + M/B) down or up, for any
-p; 2 c (a + M/B) up and down, which is the all-reduce; a barrier takes 2 c a. M bytes over each edge, p-1 edges.
+p; 2 c (a + M/B) up and down, which is the all-reduce; a barrier takes 2 c a. M bytes over each of p-1 edges.
 
-The place of a rank in the tree is a number of c bits; its parent's is the same without the highest of them. Every p
-takes c rounds, not only if the tree is full, since the last rank has the last place of all, at the end of the longest
-way: a send is eager, so who has fewer children is through earlier, and nobody has to wait for the end of a round.
+The place of a rank in the tree is a number of c bits; its parent's place lacks the highest bit that is set. Every p
+takes c rounds, even if the tree is not full, since the last rank has the last place, at the end of the longest path:
+sends are eager, so a rank with fewer children finishes earlier, and no rank waits for the end of a round.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from simcluster.payload import pack
 from simcluster.transport import Transport
 
 First = Literal["near", "far"]
-"""Which partners come first: the neighbours in the list of ranks, or those half a list away."""
+"""Which partners come first: neighbours in the list of ranks, or ranks half a list away."""
 
 
 async def binomial_broadcast(
     node: Transport, tensors: Sequence[Tensor], tag: str, root: int, *, first: First = "near"
 ) -> list[Tensor]:
-    """*tensors* of rank *root*, on every rank; the other ranks' own *tensors* are not looked at."""
+    """Return the *tensors* of rank *root* on every rank; the other ranks' *tensors* are ignored."""
     parent, children = _family(node, root, first)
     if parent is not None:
         tensors = (await node.recv(parent, tag)).tensors
@@ -38,7 +38,7 @@ async def binomial_broadcast(
 async def binomial_reduce(
     node: Transport, vector: Tensor, tag: str, root: int, *, first: First = "near"
 ) -> Tensor | None:
-    """The sum of every rank's *vector* on rank *root*, None on the others: children are added last one first."""
+    """Return the sum of every rank's *vector* on rank *root*, None on the others; children are added last one first."""
     parent, children = _family(node, root, first)
     async with asyncio.TaskGroup() as group:
         receiving = [group.create_task(node.recv(child, tag)) for child in children]
@@ -52,13 +52,13 @@ async def binomial_reduce(
 
 
 async def binomial_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
-    """The sum of every rank's *vector*: up to rank 0, and down again."""
+    """Return the sum of every rank's *vector*: reduced to rank 0, then broadcast."""
     total = await binomial_reduce(node, vector, f"{tag}/up", 0, first=first)
     return (await binomial_broadcast(node, [] if total is None else [total], f"{tag}/down", 0, first=first))[0]
 
 
 async def binomial_barrier(node: Transport, tag: str, *, first: First = "near") -> None:
-    """Up to rank 0, and down again, without anything."""
+    """Wait for all ranks: an empty reduce to rank 0, then an empty broadcast."""
     parent, children = _family(node, 0, first)
     for child in children:
         await node.recv(child, f"{tag}/up")
@@ -70,7 +70,7 @@ async def binomial_barrier(node: Transport, tag: str, *, first: First = "near") 
 
 
 def _family(node: Transport, root: int, first: First) -> tuple[int | None, list[int]]:
-    """(the rank that this one hears from, those that hear from it, in the order of rounds), on the way down."""
+    """Return (the parent of this rank, its children in the order of rounds), for a broadcast."""
     places = places_of(node.size, first)
     number_at = {place: number for number, place in enumerate(places)}
     bits = (node.size - 1).bit_length()
@@ -85,9 +85,10 @@ def _family(node: Transport, root: int, first: First) -> tuple[int | None, list[
 
 
 def places_of(size: int, first: First) -> list[int]:
-    """The place of number 0, 1, ... of *size* ranks counted from the root.
+    """Return the places of numbers 0, 1, ... of *size* ranks counted from the root.
 
-    Round k joins places 2^k apart. Near first, these are the numbers; far first, the numbers' bits read backwards.
+    Round k joins places 2^k apart. Near first, places equal numbers; far first, they are the numbers with bits
+    reversed.
     """
     bits = (size - 1).bit_length()
     places = [*range(size - 1), 2**bits - 1]

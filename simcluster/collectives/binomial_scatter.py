@@ -1,7 +1,7 @@
-"""Scatter and gather along a binomial tree: each hands half of what it has to one who does the same with it.
+"""Scatter and gather along a binomial tree: each rank passes on half of what it has.
 
-With p = 2^k ranks, M bytes, latency a and bandwidth B, on a full-duplex star: lg p a + (p-1)/p M/B. For other p it is
-at most ceil(lg p) a + (p-1)/p M/B, and a little less: no tree whose sends are eager takes the whole of that.
+With p = 2^k ranks, M bytes, latency a and bandwidth B, on a full-duplex star: lg p a + (p-1)/p M/B. For other p
+slightly less than ceil(lg p) a + (p-1)/p M/B: with eager sends no tree takes all of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simcluster.transport import Transport
 
 
 async def binomial_scatter(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> Tensor:
-    """Tensor r of those on rank *root*, on rank r; the other ranks' own *tensors* are not looked at."""
+    """Return tensor r of rank *root*'s *tensors* on rank r; the other ranks' *tensors* are ignored."""
     parent, mine, children = _family(node, root)
     if parent is None:
         held = [tensors[(place + root) % node.size] for place in range(node.size)]
@@ -28,12 +28,12 @@ async def binomial_scatter(node: Transport, tensors: Sequence[Tensor], tag: str,
 
 
 async def binomial_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> list[Tensor]:
-    """Everybody's *tensor* by rank on rank *root*, nothing on the others."""
+    """Return every rank's *tensor*, by rank, on rank *root*; an empty list on the others."""
     parent, _, children = _family(node, root)
     async with asyncio.TaskGroup() as group:
         receiving = [group.create_task(node.recv((child.start + root) % node.size, tag)) for child in children]
     held = [tensor]
-    for part in reversed(receiving):  # the last half that was cut off is the nearest
+    for part in reversed(receiving):  # the half cut off last is the nearest
         held += part.result().tensors
     if parent is not None:
         await node.send(parent, tag, pack(*held))
@@ -42,7 +42,9 @@ async def binomial_gather(node: Transport, tensor: Tensor, tag: str, root: int) 
 
 
 def _family(node: Transport, root: int) -> tuple[int | None, range, list[range]]:
-    """(the rank above, what this one answers for, what each below does, the largest first), in places from the root."""
+    """Return (parent, range of this rank's subtree, ranges of its children's subtrees, largest first), in places from
+    the root.
+    """
     place, parent, mine = (node.rank - root) % node.size, None, range(node.size)
     children: list[range] = []
     while len(mine) > 1:
@@ -57,7 +59,7 @@ def _family(node: Transport, root: int) -> tuple[int | None, range, list[range]]
 
 
 def _halves(places: range) -> tuple[range, range]:
-    """(what the first of *places* keeps, what it hands on, which is not the larger part)."""
+    """Return (the half that the first of *places* keeps, the half that it passes on, which is never larger)."""
     middle = places.stop - len(places) // 2
     return places[: middle - places.start], places[middle - places.start :]
 

@@ -1,8 +1,8 @@
 """Bruck's schedules (Bruck, Ho, Kipnis, Upfal and Weathersby 1997): ceil(lg p) rounds for any number of ranks.
 
-With p ranks, M bytes, latency a, bandwidth B and c = ceil(lg p), on a full-duplex star: all-gather and, backwards,
-reduce-scatter take c a + (p-1)/p M/B; the all-to-all takes lg p (a + M/(2B)) for p = 2^k, in general c a + (n_0 + ... )
-M/(pB), where n_k of the numbers below p have bit k; the barrier (Hensgen, Finkel and Manber 1988) takes c a.
+With p ranks, M bytes, latency a, bandwidth B and c = ceil(lg p), on a full-duplex star: all-gather and its reverse,
+reduce-scatter, take c a + (p-1)/p M/B; the all-to-all takes lg p (a + M/(2B)) for p = 2^k, in general c a + (n_0 + ...
+) M/(pB), where n_k of the numbers below p have bit k; the barrier (Hensgen, Finkel and Manber 1988) takes c a.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simcluster.transport import Transport
 
 
 async def bruck_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
-    """Everybody's *tensor* (of whatever shape each has), by rank."""
+    """Return every rank's *tensor*, of any shape, by rank."""
     size, rank = node.size, node.rank
     held = [tensor]  # of ranks r, r+1, ...
     for step in _powers_of_two_below(size):
@@ -28,7 +28,7 @@ async def bruck_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Te
 
 
 async def bruck_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Part r of the sum of every rank's *vector* (1-D, equal length), on rank r: the all-gather, backwards."""
+    """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r: the all-gather reversed."""
     size, rank = node.size, node.rank
     parts = vector.tensor_split(size)
     held = [parts[(rank + offset) % size].clone() for offset in range(size)]  # sums so far for ranks r, r+1, ...
@@ -41,7 +41,9 @@ async def bruck_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Ten
 
 
 async def bruck_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
-    """Tensor r of every rank's *tensors*, by rank, on rank r: what has k ranks to go makes the steps of k's bits."""
+    """Return tensor r of every rank's *tensors*, by rank, on rank r; a tensor k ranks away moves in the rounds of k's
+    bits.
+    """
     size, rank = node.size, node.rank
     held = [tensors[(rank + distance) % size] for distance in range(size)]
     for step in _powers_of_two_below(size):
@@ -54,7 +56,7 @@ async def bruck_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str)
 
 
 async def bruck_barrier(node: Transport, tag: str) -> None:
-    """After the step of 2^k everybody has heard of 2^(k+1) ranks."""
+    """Wait for all ranks: after the round of 2^k each rank has heard from 2^(k+1) ranks."""
     for step in _powers_of_two_below(node.size):
         await exchange(node, (node.rank + step) % node.size, (node.rank - step) % node.size, f"{tag}/{step}", None)
 

@@ -1,7 +1,7 @@
-"""Down a chain: each rank gives everything to the next. Slow, and no link is ever used twice.
+"""A chain: each rank passes everything to the next. Slow, but no link carries the data twice.
 
-With p ranks, M bytes, latency a and bandwidth B: (p-1) (a + M/B) on a full-duplex star, and M bytes from all ranks but
-the last.
+With p ranks, M bytes, latency a and bandwidth B: (p-1) (a + M/B) on a full-duplex star; every rank except the last
+sends M bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simcluster.transport import Transport
 
 
 async def chain_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> list[Tensor]:
-    """*tensors* of rank *root*, on every rank; the other ranks' own *tensors* are not looked at."""
+    """Return the *tensors* of rank *root* on every rank; the other ranks' *tensors* are ignored."""
     if node.rank != root:
         tensors = (await node.recv((node.rank - 1) % node.size, tag)).tensors
     following = (node.rank + 1) % node.size

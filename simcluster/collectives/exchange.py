@@ -1,4 +1,4 @@
-"""The step that every ring is made of: send one way while receiving from the other."""
+"""The step that every ring consists of: send to one rank while receiving from another."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from simcluster.transport import Transport
 
 
 def exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Coroutine[Any, Any, Message]:
-    """Sends *content* to rank *to* and receives from rank *source*, both under *tag*, at the same time.
+    """Send *content* to rank *to* and receive from rank *source*, both under *tag*, concurrently.
 
-    Fails as soon as either half does. A transport may have an `exchange` of its own that promises the same and costs
-    less: this is the inner loop of every collective.
+    Fails as soon as either half does. A transport may define a cheaper `exchange` with the same promises: this is the
+    inner loop of every collective.
     """
     of_its_own = getattr(node, "exchange", None)
     if of_its_own is not None:

@@ -1,4 +1,4 @@
-"""A list of tensors as one vector, and back: schedules cut vectors, models have lists."""
+"""Lists of tensors as one vector, and back: schedules cut vectors, models have lists."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from torch import Tensor
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
-    """All *tensors* end to end in one new vector."""
+    """Return all *tensors* concatenated in one new vector."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """The pieces of *vector* in the shapes of *like*: views, no copies."""
+    """Return the pieces of *vector* in the shapes of *like*: views, not copies."""
     pieces = torch.split(vector, [tensor.numel() for tensor in like])
     return [piece.view(tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]
 
 
 def as_bytes(tensors: Sequence[Tensor]) -> Tensor:
-    """All *tensors*, of whatever dtypes, end to end as one vector of bytes."""
+    """Return all *tensors*, of any dtypes, concatenated as one vector of bytes."""
     pieces = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors]
     return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.uint8)
 
 
 def from_bytes(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """What `as_bytes` was given, from its result, in the shapes and dtypes of *like*."""
+    """Return the tensors that `as_bytes` was given, from its result, in the shapes and dtypes of *like*."""
     pieces = torch.split(vector, [tensor.nbytes for tensor in like])
-    # Copied, since a tensor must begin at a multiple of its element's size.
+    # Copied, since a tensor must start at a multiple of its element size.
     return [piece.clone().view(tensor.dtype).view(tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]

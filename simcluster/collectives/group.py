@@ -1,4 +1,4 @@
-"""The members of a group as if they were all there is: ranks 0, 1, ... in the order of their own, and nobody else."""
+"""The members of a group as if they were the whole cluster, as ranks 0, 1, ... in the order of their ranks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from simcluster.transport import ANY, Any_, Transport
 
 
 class Group(Subgroup):
-    """*node* among *members*. What it sends bears the group's *name* in its tag, so that no other group receives it.
+    """*node* as one of *members*. Tags of its messages carry the group's *name*, so that no other group receives them.
 
-    So, unlike a sub-group, it can receive from ANY. A PeerLost keeps the rank that the node has in the cluster. *rng*
-    is what this node draws from in this group.
+    Unlike a sub-group, it can therefore receive from ANY. A PeerLost keeps the node's rank in the cluster. *rng* is
+    this node's generator in this group.
     """
 
     def __init__(self, node: Transport, members: Sequence[int], name: str, rng: NodeRandom | None = None) -> None:
@@ -32,7 +32,7 @@ class Group(Subgroup):
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
         if isinstance(tag, Any_):
-            raise ValueError("a group that is formed anew cannot receive under the tag ANY: name the tag")
+            raise ValueError("a group that was formed again cannot receive under the tag ANY: name the tag")
         outside = source if isinstance(source, Any_) else self._outside(source)
         return self._seen_inside(await self._node.recv(outside, self._prefix + tag))
 

@@ -2,9 +2,9 @@
 
 With p ranks, M bytes, latency a, bandwidth B and f = floor(lg p), on a full-duplex star: for p = 2^k the all-reduce
 takes 2 lg p a + 2 (p-1)/p M/B, the reduce-scatter half of that; for other p, with ranks folded away, the all-reduce
-takes (2+2f) a + 2 M/B + 2 (2^f - 1)/2^f M/B. As few bytes as a ring for p = 2^k, in far fewer rounds.
+takes (2+2f) a + 2 M/B + 2 (2^f - 1)/2^f M/B. For p = 2^k it sends as few bytes as a ring, in far fewer rounds.
 
-The largest messages go to the first partners: near first, and they stay off the far, usually slower, links.
+The largest messages go to the first partners: with near first they stay off the far, usually slower links.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from simcluster.transport import Transport
 
 
 async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
-    """The sum of every rank's *vector* (1-D, equal length), the same bits on all of them."""
+    """Return the sum of every rank's *vector* (1-D, equal length), the same bits on all ranks."""
 
     async def inner(total: Tensor, place: int, places: Places) -> Tensor:
         starts = [0, *accumulate(len(part) for part in total.tensor_split(places.count))]
-        parts = range(places.count)  # of these this rank is to hold the sum
+        parts = range(places.count)  # the parts that this rank sums
         rounds = []
 
-        # halving: give one half away, get the other
+        # halving: send one half, receive the other
         for bit in bits_in_order(places.bits, first):
             halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
             upper = place >> bit & 1
@@ -40,7 +40,7 @@ async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first
             theirs = (await exchange(node, peer, peer, f"{tag}/halve{bit}", given)).tensor
             kept.copy_(theirs.add_(kept) if upper else kept.add(theirs))
 
-        # doubling: the same way back with the sums
+        # doubling: the reverse, with the sums
         for bit, kept_parts, given_parts in reversed(rounds):
             mine, other = (total[starts[half.start] : starts[half.stop]] for half in (kept_parts, given_parts))
             peer = places.rank_at(place ^ 1 << bit)
@@ -51,7 +51,7 @@ async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first
 
 
 async def halving_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
-    """Part r of the sum of every rank's *vector* (1-D, equal length), on rank r."""
+    """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r."""
     places = Places(node.size)
     place = places.place_of(node.rank)
     if place is None:

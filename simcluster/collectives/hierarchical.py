@@ -1,8 +1,9 @@
-"""By site: what is summed inside a site crosses the slow links between sites once, not once a rank.
+"""Hierarchical collectives: sums of a site cross the slow links between sites once, not once per rank.
 
-With two sites of m ranks, M bytes, latency a1 and bandwidth B inside, a2 and Bt across, the all-reduce takes
-2 (m-1) (a1 + M/(mB)) + 2 (a2 + max(M/(2 Bt), M/(2mB))): a ring inside, each part of M/m by its owners across, a ring
-inside. Of G sites the owners make a ring of G. Sites may differ in size: a part then ends where it ends in any of them.
+With two sites of m ranks, M bytes, latency a1 and bandwidth B inside, a2 and Bt across, the all-reduce takes 2 (m-1)
+(a1 + M/(mB)) + 2 (a2 + max(M/(2 Bt), M/(2mB))): a ring inside each site, each part of M/m across by its owners, and a
+ring inside again. With G sites the owners form a ring of G. Sites may differ in size: parts are then cut at the bounds
+of every site.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from simcluster.collectives.subgroup import subgroup
 from simcluster.transport import Transport
 
 Sites = Sequence[Sequence[int]]
-"""The ranks of each site, in the order of neighbours. Every rank is in one."""
+"""The ranks of each site, in the order of neighbours. Every rank is in exactly one."""
 
 
 async def hierarchical_all_reduce(node: Transport, vector: Tensor, tag: str, *, sites: Sites) -> Tensor:
-    """The sum of every rank's *vector* (1-D, equal length), the same bits on all of them."""
+    """Return the sum of every rank's *vector* (1-D, equal length), the same bits on all ranks."""
     site = site_of(node, sites)
     inside = subgroup(node, site)
 
@@ -32,7 +33,7 @@ async def hierarchical_all_reduce(node: Transport, vector: Tensor, tag: str, *, 
     mine = await ring_reduce_scatter(inside, vector, f"{tag}/scatter")
     first = _bounds(len(vector), len(site))[inside.rank]
 
-    # across: every piece that lies in one part of each site, by the owners of those parts
+    # across: the owners of a piece in each site sum it
     async with asyncio.TaskGroup() as group:
         for start, stop in _pieces(len(vector), sites):
             owners = [members[_owner(len(vector), len(members), start)] for members in sites]
@@ -40,14 +41,14 @@ async def hierarchical_all_reduce(node: Transport, vector: Tensor, tag: str, *, 
                 piece = mine[start - first : stop - first]
                 group.create_task(_sum_into(subgroup(node, owners), piece, f"{tag}/across{start}"))
 
-    # inside: the parts to everybody
+    # inside: gather the parts
     return torch.cat(await ring_all_gather(inside, mine, f"{tag}/gather"))
 
 
 async def hierarchical_broadcast(
     node: Transport, tensors: Sequence[Tensor], tag: str, root: int, *, sites: Sites
 ) -> list[Tensor]:
-    """*tensors* of rank *root*, on every rank: to one rank of each site, and on from there, by binomial trees."""
+    """Return the *tensors* of rank *root* on every rank: to one rank per site, then inside, by binomial trees."""
     leaders, site, leader = _leaders(node, sites, root)
     if node.rank == leader:
         tensors = await binomial_broadcast(subgroup(node, leaders), tensors, f"{tag}/across", leaders.index(root))
@@ -55,7 +56,9 @@ async def hierarchical_broadcast(
 
 
 async def hierarchical_reduce(node: Transport, vector: Tensor, tag: str, root: int, *, sites: Sites) -> Tensor | None:
-    """The sum of every rank's *vector* on rank *root*, None on the others: by site, then across, by binomial trees."""
+    """Return the sum of every rank's *vector* on rank *root*, None elsewhere: inside sites, then across, by binomial
+    trees.
+    """
     leaders, site, leader = _leaders(node, sites, root)
     total = await binomial_reduce(subgroup(node, site), vector, f"{tag}/inside", site.index(leader))
     if total is None:
@@ -64,7 +67,7 @@ async def hierarchical_reduce(node: Transport, vector: Tensor, tag: str, root: i
 
 
 def site_of(node: Transport, sites: Sites) -> list[int]:
-    """The ranks at this node's site. Raises ValueError unless every rank is at one, and no site is empty."""
+    """Return the ranks at this node's site. Raises ValueError unless every rank is at one site and no site is empty."""
     ranks = sorted(rank for site in sites for rank in site)
     if ranks != list(range(node.size)) or not all(sites):
         raise ValueError(
@@ -74,7 +77,7 @@ def site_of(node: Transport, sites: Sites) -> list[int]:
 
 
 def _leaders(node: Transport, sites: Sites, root: int) -> tuple[list[int], list[int], int]:
-    """(one rank of each site, *root* for its own; this node's site; its leader)."""
+    """Return (one leader per site, *root* being its site's leader; this node's site; its leader)."""
     site = site_of(node, sites)
     leaders = [root if root in members else members[0] for members in sites]
     return leaders, site, next(leader for leader in leaders if leader in site)
@@ -85,17 +88,17 @@ async def _sum_into(owners: Transport, piece: Tensor, tag: str) -> None:
 
 
 def _bounds(length: int, parts: int) -> list[int]:
-    """Where the parts begin, as tensor_split cuts, and the end."""
+    """Return where the parts begin, as tensor_split cuts, and the end."""
     each, longer = divmod(length, parts)
     return [0, *accumulate([each + 1] * longer + [each] * (parts - longer))]
 
 
 def _pieces(length: int, sites: Sites) -> list[tuple[int, int]]:
-    """The cuts of all sites together, without what is empty."""
+    """Return the pieces between the bounds of all sites, without empty ones."""
     return list(pairwise(sorted({bound for site in sites for bound in _bounds(length, len(site))})))
 
 
 def _owner(length: int, parts: int, start: int) -> int:
-    """The part that holds element *start*."""
+    """Return the part that holds element *start*."""
     bounds = _bounds(length, parts)
     return next(part for part in range(parts) if bounds[part] <= start < bounds[part + 1])

@@ -1,8 +1,8 @@
-"""Everything straight to whom it is for, all at once: the reference that other schedules are compared with.
+"""Naive schedules: all messages straight to their receivers, at once. The reference for other schedules.
 
-With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: a + (p-1) M/B where M goes to everyone or comes
-from everyone (broadcast, reduce, all-reduce); a + (p-1)/p M/B where parts of M/p do (the others). The direct all-reduce
-is a reduce-scatter and an all-gather of parts: 2 (a + (p-1)/p M/B).
+With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: a + (p-1) M/B where M goes to or comes from all
+ranks (broadcast, reduce, all-reduce); a + (p-1)/p M/B where parts of M/p do (the others). The direct all-reduce is a
+reduce-scatter and an all-gather of parts: 2 (a + (p-1)/p M/B).
 
 Sums are taken in rank order, whatever arrives first.
 """
@@ -20,7 +20,7 @@ from simcluster.transport import Transport
 
 
 async def naive_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> list[Tensor]:
-    """*tensors* of rank *root*, on every rank; the other ranks' own *tensors* are not looked at."""
+    """Return the *tensors* of rank *root* on every rank; the other ranks' *tensors* are ignored."""
     if node.rank != root:
         return list((await node.recv(root, tag)).tensors)
     await _to_all(node, tag, [pack(*tensors)] * node.size)
@@ -28,7 +28,7 @@ async def naive_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, 
 
 
 async def naive_scatter(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> Tensor:
-    """Tensor r of those on rank *root*, on rank r."""
+    """Return tensor r of rank *root*'s *tensors* on rank r."""
     if node.rank != root:
         return (await node.recv(root, tag)).tensor
     await _to_all(node, tag, tensors)
@@ -36,7 +36,7 @@ async def naive_scatter(node: Transport, tensors: Sequence[Tensor], tag: str, ro
 
 
 async def naive_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> list[Tensor]:
-    """Everybody's *tensor* by rank on rank *root*, nothing on the others."""
+    """Return every rank's *tensor*, by rank, on rank *root*; an empty list on the others."""
     if node.rank != root:
         await node.send(root, tag, tensor)
         return []
@@ -44,23 +44,23 @@ async def naive_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> 
 
 
 async def naive_reduce(node: Transport, vector: Tensor, tag: str, root: int) -> Tensor | None:
-    """The sum of every rank's *vector* on rank *root*, None on the others."""
+    """Return the sum of every rank's *vector* on rank *root*, None on the others."""
     parts = await naive_gather(node, vector, tag, root)
     return _sum(parts) if parts else None
 
 
 async def naive_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
-    """Everybody's *tensor*, by rank."""
+    """Return every rank's *tensor*, by rank."""
     return await naive_all_to_all(node, [tensor] * node.size, tag)
 
 
 async def naive_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Part r of the sum of every rank's *vector*, on rank r."""
+    """Return part r of the sum of every rank's *vector* on rank r."""
     return _sum(await naive_all_to_all(node, vector.tensor_split(node.size), tag))
 
 
 async def naive_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
-    """Tensor r of every rank's *tensors*, by rank, on rank r."""
+    """Return tensor r of every rank's *tensors*, by rank, on rank r."""
     async with asyncio.TaskGroup() as group:
         group.create_task(_to_all(node, tag, tensors))
         receiving = group.create_task(_from_all(node, tag, tensors[node.rank]))
@@ -68,18 +68,18 @@ async def naive_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str)
 
 
 async def naive_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """The sum of every rank's *vector* (equal shapes), taken in rank order: the same bits on all of them."""
+    """Return the sum of every rank's *vector* (equal shapes), taken in rank order: the same bits on all ranks."""
     return _sum(await naive_all_gather(node, vector, tag))
 
 
 async def direct_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """The same sum, each part of it taken by one rank, in rank order: 2 (p-1)/p M bytes from each, not (p-1) M."""
+    """Return the same sum; each part is summed by one rank, in rank order: 2 (p-1)/p M bytes from each, not (p-1) M."""
     part = await naive_reduce_scatter(node, vector, f"{tag}/scatter")
     return torch.cat(await naive_all_gather(node, part, f"{tag}/gather"))
 
 
 async def naive_barrier(node: Transport, tag: str) -> None:
-    """Everybody tells everybody."""
+    """Wait for all ranks: each sends to all others."""
     async with asyncio.TaskGroup() as group:
         group.create_task(_to_all(node, tag, [None] * node.size))
         for peer in _others(node):
@@ -103,7 +103,7 @@ async def _from_all(node: Transport, tag: str, own: Tensor) -> list[Tensor]:
 
 
 def _sum(parts: Sequence[Tensor]) -> Tensor:
-    """By rank, never by arrival."""
+    """Sum by rank, never by arrival."""
     result = parts[0].clone()
     for part in parts[1:]:
         result.add_(part)

@@ -1,9 +1,9 @@
 """The collective operations: every rank calls the same one, with the same tag and schedule.
 
-Tensors may have any shape and dtype that a message may carry; those of different ranks are of one shape where they are
-summed. What is summed is summed in an order that the schedule fixes, never in order of arrival. *settings* are those of
-the schedule: `first` ("near" or "far" partners first), `sites`, `weights`, `pieces`. On some of the ranks, or with
-other neighbours: `subgroup(node, ranks)` in place of the node.
+Tensors may have any shape and dtype that a message can carry; to be summed, they must have one shape on all ranks. The
+schedule fixes the order of sums; it never depends on the order of arrival. *settings* are the schedule's: `first`
+("near" or "far" partners first), `sites`, `weights`, `pieces`. To run on some of the ranks, or with other neighbours,
+pass `subgroup(node, ranks)` instead of the node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simcluster.transport import Transport
 async def broadcast(
     node: Transport, tensors: Sequence[Tensor], tag: str, root: int = 0, *, schedule: str = "naive", **settings: Any
 ) -> list[Tensor]:
-    """*tensors* of rank *root*, on every rank. Of the others' own only the ring looks at shapes and dtypes."""
+    """Return the *tensors* of rank *root* on every rank. On other ranks, only the ring uses their shapes and dtypes."""
     _check_root(node, root)
     result: list[Tensor] = await find("broadcast", schedule)[2](node, tensors, tag, root, **settings)
     return result
@@ -29,7 +29,7 @@ async def broadcast(
 async def scatter(
     node: Transport, tensors: Sequence[Tensor], tag: str, root: int = 0, *, schedule: str = "naive", **settings: Any
 ) -> Tensor:
-    """Tensor r of the *tensors* of rank *root*, on rank r; the other ranks' own are not looked at."""
+    """Return tensor r of rank *root*'s *tensors* on rank r; the other ranks' *tensors* are ignored."""
     _check_root(node, root)
     if node.rank == root:
         _check_number(node, tensors)
@@ -40,7 +40,7 @@ async def scatter(
 async def gather(
     node: Transport, tensor: Tensor, tag: str, root: int = 0, *, schedule: str = "naive", **settings: Any
 ) -> list[Tensor]:
-    """Every rank's *tensor*, by rank, on rank *root*; an empty list on the others."""
+    """Return every rank's *tensor*, by rank, on rank *root*; an empty list on the others."""
     _check_root(node, root)
     result: list[Tensor] = await find("gather", schedule)[2](node, tensor, tag, root, **settings)
     return result
@@ -49,7 +49,7 @@ async def gather(
 async def reduce(
     node: Transport, tensor: Tensor, tag: str, root: int = 0, *, schedule: str = "naive", **settings: Any
 ) -> Tensor | None:
-    """The sum of every rank's *tensor* on rank *root*; None on the others."""
+    """Return the sum of every rank's *tensor* on rank *root*; None on the others."""
     _check_root(node, root)
     total: Tensor | None = await find("reduce", schedule)[2](node, tensor.reshape(-1), tag, root, **settings)
     return None if total is None else total.view(tensor.shape)
@@ -58,7 +58,7 @@ async def reduce(
 async def all_gather(
     node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", **settings: Any
 ) -> list[Tensor]:
-    """Every rank's *tensor*, by rank, on every rank; they may have different shapes."""
+    """Return every rank's *tensor*, by rank, on every rank; shapes may differ."""
     result: list[Tensor] = await find("all_gather", schedule)[2](node, tensor, tag, **settings)
     return result
 
@@ -66,13 +66,13 @@ async def all_gather(
 async def reduce_scatter(
     node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", **settings: Any
 ) -> Tensor:
-    """Part r of the sum of every rank's *tensor*, on rank r: of all its elements in a row, cut as tensor_split does."""
+    """Return part r of the sum of every rank's *tensor* on rank r: flattened, then cut as tensor_split does."""
     result: Tensor = await find("reduce_scatter", schedule)[2](node, tensor.reshape(-1), tag, **settings)
     return result
 
 
 async def all_reduce(node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", **settings: Any) -> Tensor:
-    """The sum of every rank's *tensor*, the same bits on every rank."""
+    """Return the sum of every rank's *tensor*, the same bits on every rank."""
     total: Tensor = await find("all_reduce", schedule)[2](node, tensor.reshape(-1), tag, **settings)
     return total.view(tensor.shape)
 
@@ -80,14 +80,14 @@ async def all_reduce(node: Transport, tensor: Tensor, tag: str, *, schedule: str
 async def all_to_all(
     node: Transport, tensors: Sequence[Tensor], tag: str, *, schedule: str = "pairwise", **settings: Any
 ) -> list[Tensor]:
-    """Tensor r of every rank's *tensors*, by rank, on rank r."""
+    """Return tensor r of every rank's *tensors*, by rank, on rank r."""
     _check_number(node, tensors)
     result: list[Tensor] = await find("all_to_all", schedule)[2](node, tensors, tag, **settings)
     return result
 
 
 async def barrier(node: Transport, tag: str, *, schedule: str = "bruck", **settings: Any) -> None:
-    """Returns when every rank has called it."""
+    """Return when every rank has called it."""
     await find("barrier", schedule)[2](node, tag, **settings)
 
 

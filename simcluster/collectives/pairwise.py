@@ -1,4 +1,4 @@
-"""In pairs: in round k each rank sends to the k-th rank behind it, so no link is ever shared.
+"""Pairwise schedules: in round k each rank sends to the k-th rank after it, so no two messages share a link.
 
 With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: (p-1) (a + M/(pB)).
 """
@@ -14,7 +14,7 @@ from simcluster.transport import Transport
 
 
 async def pairwise_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
-    """Tensor r of every rank's *tensors*, by rank, on rank r."""
+    """Return tensor r of every rank's *tensors*, by rank, on rank r."""
     size, rank = node.size, node.rank
     found = {rank: tensors[rank]}
     for step in range(1, size):
@@ -24,7 +24,7 @@ async def pairwise_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: s
 
 
 async def pairwise_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Part r of the sum of every rank's *vector* (1-D, equal length), on rank r, summed in rank order."""
+    """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, summed in rank order."""
     parts = await pairwise_all_to_all(node, vector.tensor_split(node.size), tag)
     total = parts[0].clone()
     for part in parts[1:]:

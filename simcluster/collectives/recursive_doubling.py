@@ -1,8 +1,8 @@
 """Recursive doubling: partners exchange all they have, at distances 1, 2, 4, ... (Thakur, Rabenseifner and Gropp 2005).
 
-With p ranks, M bytes, latency a, bandwidth B and f = floor(lg p), on a full-duplex star: the all-reduce takes
-lg p (a + M/B) for p = 2^k, else (2+f) (a + M/B), with ranks folded away; the all-gather lg p a + (p-1)/p M/B for
-p = 2^k; the barrier lg p a, else (2+f) a. The fewest latencies there can be: for what is small.
+With p ranks, M bytes, latency a, bandwidth B and f = floor(lg p), on a full-duplex star: the all-reduce takes lg p (a +
+M/B) for p = 2^k, else (2+f) (a + M/B), with ranks folded away; the all-gather lg p a + (p-1)/p M/B for p = 2^k; the
+barrier lg p a, else (2+f) a. The minimum number of latencies: best for small vectors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simcluster.transport import Transport
 
 
 async def doubling_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
-    """The sum of every rank's *vector*, the same bits on all of them: the lower partner's part comes first."""
+    """Return the sum of every rank's *vector*, the same bits on all ranks: the lower partner's operand comes first."""
 
     async def inner(total: Tensor, place: int, places: Places) -> Tensor:
         for bit in bits_in_order(places.bits, first):
@@ -31,7 +31,7 @@ async def doubling_all_reduce(node: Transport, vector: Tensor, tag: str, *, firs
 
 
 async def doubling_all_gather(node: Transport, tensor: Tensor, tag: str, *, first: First = "near") -> list[Tensor]:
-    """Everybody's *tensor* (of whatever shape each has), by rank."""
+    """Return every rank's *tensor*, of any shape, by rank."""
     places = Places(node.size)
     place = places.place_of(node.rank)
     if place is None:
@@ -57,12 +57,12 @@ async def doubling_all_gather(node: Transport, tensor: Tensor, tag: str, *, firs
 
 
 async def doubling_barrier(node: Transport, tag: str, *, first: First = "near") -> None:
-    """An all-reduce of nothing."""
+    """Wait for all ranks: an empty all-reduce."""
     await doubling_all_reduce(node, torch.empty(0, dtype=torch.uint8), tag, first=first)
 
 
 def bits_in_order(bits: int, first: First) -> list[int]:
-    """The rounds' distances as powers of two."""
+    """Return the distances of the rounds as powers of two."""
     return list(range(bits)) if first == "near" else list(reversed(range(bits)))
 
 

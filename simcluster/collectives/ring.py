@@ -1,8 +1,8 @@
-"""Around a ring (Patarasuk and Yuan 2009): the least bytes any all-reduce can send, each rank only to its neighbour.
+"""Ring schedules (Patarasuk and Yuan 2009): the fewest bytes for an all-reduce, sent only to the next rank.
 
-With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: reduce-scatter and all-gather take
-(p-1) (a + M/(pB)), the all-reduce twice that, and every rank sends (p-1)/p M bytes, or twice that. A broadcast as
-scatter and all-gather (van de Geijn 1994) takes (c+p-1) a + 2 (p-1)/p M/B with c = ceil(lg p). A barrier takes (p-1) a.
+With p ranks, M bytes, latency a and bandwidth B, on a full-duplex star: reduce-scatter and all-gather take (p-1) (a +
+M/(pB)) and send (p-1)/p M bytes per rank; the all-reduce takes and sends twice that. A broadcast as scatter and
+all-gather (van de Geijn 1994) takes (c+p-1) a + 2 (p-1)/p M/B with c = ceil(lg p). A barrier takes (p-1) a.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from simcluster.transport import Transport
 
 
 async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """The sum of every rank's *vector* (1-D, equal length), the same bits on all of them; *vector* is left alone.
+    """Return the sum of every rank's *vector* (1-D, equal length), the same bits on all ranks; *vector* is not changed.
 
-    Everybody is to leave it alone until this returns or raises: it is sent from where it is.
-    Chunk c is summed in the order c, c+1, ..., c+p-1 (mod p).
+    No task may change it until this returns or raises: it is sent from where it is. Chunk c is summed in the order c,
+    c+1, ..., c+p-1 (mod p).
     """
     if vector.is_meta:
         return await _ring_of_nothing(node, vector, tag)
@@ -36,7 +36,7 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     own, chunks = vector.detach().tensor_split(size), result.tensor_split(size)
     outgoing = own[rank]
     with Landings(node, left) as landings:
-        # A chunk's place is free again long before its sum comes: that cannot be made without what was in it.
+        # A chunk's place is free long before its sum arrives, which depends on the chunk's values.
         for step in range(size - 1):
             landings.add(f"{tag}/scatter{step}", chunks[(rank - step - 1) % size])
         for step in range(size - 1):
@@ -52,7 +52,7 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
                 raise ValueError(f"{tag!r}: chunk {number} of rank {rank} has {lengths}")
             outgoing = torch.add(own[number], arrived, out=chunks[number])
 
-        # all-gather: the finished chunks go round once
+        # all-gather: the complete chunks go around once
         for step in range(size - 1):
             message = await exchange(node, right, left, f"{tag}/gather{step}", lend(outgoing))
             outgoing = landings.received(message, chunks[(rank - step) % size])
@@ -60,7 +60,7 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
 
 
 async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Part r of the sum of every rank's *vector* (1-D, equal length), on rank r, summed in the order r+1, ..., r."""
+    """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, summed in the order r+1, ..., r."""
     size, rank = node.size, node.rank
     right, left = (rank + 1) % size, (rank - 1) % size
     parts = vector.tensor_split(size)
@@ -72,7 +72,7 @@ async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tens
 
 
 async def ring_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
-    """Everybody's *tensor* (of whatever shape each has), by rank."""
+    """Return every rank's *tensor*, of any shape, by rank."""
     size, rank = node.size, node.rank
     right, left = (rank + 1) % size, (rank - 1) % size
     found = {rank: tensor}
@@ -83,9 +83,9 @@ async def ring_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Ten
 
 
 async def ring_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> list[Tensor]:
-    """*tensors* of rank *root*, on every rank: a part to each, then the parts go round.
+    """Return the *tensors* of rank *root* on every rank: a part to each, then the parts go around the ring.
 
-    Unlike in the other schedules, the others' own *tensors* must have the shapes and dtypes of the root's.
+    Unlike in the other schedules, all ranks' *tensors* must have the shapes and dtypes of the root's.
     """
     parts = as_bytes(tensors).tensor_split(node.size)
     part = await binomial_scatter(node, parts, f"{tag}/scatter", root)
@@ -95,15 +95,15 @@ async def ring_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, r
 
 
 async def ring_barrier(node: Transport, tag: str) -> None:
-    """After step k everybody has heard, through the left neighbour, of k ranks."""
+    """Wait for all ranks: after step k each rank has heard, through its left neighbour, of k ranks."""
     for step in range(node.size - 1):
         await exchange(node, (node.rank + 1) % node.size, (node.rank - 1) % node.size, f"{tag}/{step}", None)
 
 
 async def _let_go(node: Transport, tag: str, root: int) -> None:
-    """Where the tree of the scatter is not full, the root's neighbours wait until all has left it.
+    """If the scatter's tree is not full, hold the root's neighbours until all data has left the root.
 
-    So nothing that goes round competes with what is still scattered, as in a full tree, in which nobody is that early.
+    Messages of the ring then do not compete with the scatter. In a full tree no rank is early enough for that.
     """
     place, last = (node.rank - root) % node.size, (node.size - 1).bit_length()
     if node.size == 1 << last or place > last:
@@ -115,7 +115,7 @@ async def _let_go(node: Transport, tag: str, root: int) -> None:
 
 
 async def _ring_of_nothing(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """The same messages without values, where only time is asked for: in both phases round k sends chunk r - k."""
+    """Send the same messages without values, for timing only: in both phases round k sends chunk r - k."""
     size, rank = node.size, node.rank
     right, left = (rank + 1) % size, (rank - 1) % size
     each, longer = divmod(len(vector), size)  # as tensor_split cuts
@@ -124,7 +124,7 @@ async def _ring_of_nothing(node: Transport, vector: Tensor, tag: str) -> Tensor:
     def tag_of(number: int) -> str:
         return f"{tag}/scatter{number}" if number < size - 1 else f"{tag}/gather{number - size + 1}"
 
-    # A simulator may know how the first rounds end without going through them.
+    # A simulator may compute how the first rounds end instead of simulating them.
     ahead = getattr(node, "ring_ahead", None)
     over = 0 if ahead is None else await ahead(vector, lengths, tag_of)
     for number in range(over, 2 * (size - 1)):

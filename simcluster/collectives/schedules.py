@@ -1,4 +1,4 @@
-"""Which schedules each collective operation has, and by which names: for the operations, the command line and tests."""
+"""The schedules of each collective operation, by name: for the operations, the command line and tests."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
     },
     "scatter": {"naive": naive.naive_scatter, "binomial": binomial_scatter.binomial_scatter},
 }
-"""Operation -> schedule -> what does it."""
+"""Operation -> schedule -> its function."""
 
 OTHER_NAMES: Final[Mapping[str, str]] = {
     "binomial_tree": "binomial",
@@ -77,13 +77,13 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "scatter_all_gather": "ring",
     "tree": "binomial",
 }
-"""What a schedule is called elsewhere, where nothing here has that name."""
+"""Other names of schedules, used if an operation has no schedule of that name."""
 
 
 def find(op: str, schedule: str) -> tuple[str, str, Schedule]:
-    """(name of the operation, name of the schedule, what does it), written with - or _ alike.
+    """Return (name of the operation, name of the schedule, its function); - and _ are equivalent.
 
-    Raises UsageError for names that are none, or a schedule that the operation does not have.
+    Raises UsageError for an unknown name, or a schedule that the operation does not have.
     """
     op_name, name = op.replace("-", "_"), schedule.replace("-", "_")
     if op_name not in SCHEDULES:

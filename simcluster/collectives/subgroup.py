@@ -1,6 +1,6 @@
-"""Some ranks of a cluster, in an order of their own, as if they were all there is: any collective runs on them.
+"""Some ranks of a cluster, in a given order, as if they were the whole cluster: any collective runs on them.
 
-The order of the list is the order of neighbours: in a ring each rank sends to the one behind it in the list.
+The order of the list is the order of neighbours: in a ring each rank sends to the one after it in the list.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from simcluster.transport import ANY, Any_, Transport
 
 
 def subgroup(node: Transport, ranks: Sequence[int]) -> Transport:
-    """*node* as one of *ranks*, which are numbered 0, 1, ... in this order. Every member must give the same list.
+    """Return *node* as one of *ranks*, numbered 0, 1, ... in this order. Every member must give the same list.
 
-    Messages of different groups must differ in their tags if a pair of ranks is in both. Raises ValueError for a rank
-    that does not exist or stands there twice, or if this node's own is missing.
+    If a pair of ranks is in two groups, the groups' tags must differ. Raises ValueError for a rank that does not exist
+    or is listed twice, or if this node's rank is missing.
     """
     ranks = list(ranks)
     strange = sorted({rank for rank in ranks if not 0 <= rank < node.size or ranks.count(rank) > 1})
     if strange:
-        raise ValueError(f"sub-group {ranks} of {node.size} ranks: {strange[0]} does not exist, or is there twice")
+        raise ValueError(f"sub-group {ranks} of {node.size} ranks: {strange[0]} does not exist, or is listed twice")
     if node.rank not in ranks:
-        raise ValueError(f"sub-group {ranks}: rank {node.rank} is no member of it")
+        raise ValueError(f"sub-group {ranks}: rank {node.rank} is not a member")
     return node if ranks == list(range(node.size)) else Subgroup(node, ranks)
 
 
 class Subgroup(Forwarding):
-    """See `subgroup`. Everything but ranks is the node's own."""
+    """The transport of a sub-group: see `subgroup`. Only ranks differ from the node's."""
 
     def __init__(self, node: Transport, ranks: Sequence[int]) -> None:
         super().__init__(node)
@@ -54,7 +54,7 @@ class Subgroup(Forwarding):
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
         if isinstance(source, Any_):
-            raise ValueError("a sub-group cannot receive from ANY, which may be somebody outside: name the rank")
+            raise ValueError("a sub-group cannot receive from ANY, which may be a rank outside: name the rank")
         return self._seen_inside(await self._node.recv(self._outside(source), tag))
 
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
