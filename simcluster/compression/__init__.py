@@ -1,15 +1,15 @@
-"""Compression of what travels: one file per compressor, with error feedback where its method has it.
+"""Compression of messages: one file per compressor, with error feedback if the method has it.
 
     compression: Compression = "none"                                   # the setting of an algorithm
-    codec = Codec(compression, node.rng, "push", replica.parameters)    # once a stream: it may have a memory
-    small = await codec.compress(node, gradients)                       # sender: the tensors that travel
-    gradients = await codec.restore(node, message.tensors)              # any receiver, of whomever
+    codec = Codec(compression, node.rng, "push", replica.parameters)    # one per stream: it may have a memory
+    small = await codec.compress(node, gradients)                       # sender: the tensors to send
+    gradients = await codec.restore(node, message.tensors)              # any receiver, from any sender
 
     mean = Mean(compression, node, "gradients", replica.parameters, ring_all_reduce)
-    gradients = await mean(gradients, f"gradients/{step}")              # all ranks, the same bits on each of them
+    gradients = await mean(gradients, f"gradients/{step}")              # on all ranks, the same bits
 
-In a file `compression: int8`, or `compression: {kind: top_k, fraction: 0.1}`. The wire carries the small form, and
-compressing takes the device's time.
+In a file: `compression: int8`, or `compression: {kind: top_k, fraction: 0.1}`. Messages have the compressed size, and
+compressing takes device time.
 """
 
 from simcluster.compression.codec import Codec

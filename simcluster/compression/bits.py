@@ -1,4 +1,4 @@
-"""Small whole numbers, several to a byte."""
+"""Small integers packed into bytes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ WIDTHS = (1, 2, 4, 8)
 
 
 def width_for(values: int) -> int:
-    """The fewest bits of WIDTHS that tell *values* values apart."""
+    """Return the fewest bits in WIDTHS that can represent *values* different values."""
     return next(width for width in WIDTHS if 2**width >= values)
 
 
 def pack_bits(codes: Tensor, width: int) -> Tensor:
-    """*codes* (1-D, uint8, each below 2^width), 8 / width to a byte, the first in the lowest bits."""
+    """Pack *codes* (1-D, uint8, each below 2^width), 8 / width per byte, the first in the lowest bits."""
     per_byte = 8 // width
     missing = -len(codes) % per_byte
     if missing:
@@ -24,7 +24,7 @@ def pack_bits(codes: Tensor, width: int) -> Tensor:
 
 
 def unpack_bits(packed: Tensor, width: int, length: int) -> Tensor:
-    """The first *length* codes in *packed*, as uint8."""
+    """Return the first *length* codes in *packed*, as uint8."""
     shifts = torch.tensor(range(0, 8, width), dtype=torch.uint8, device=packed.device)
     codes = torch.bitwise_right_shift(packed.unsqueeze(1), shifts).bitwise_and(2**width - 1)
     return codes.flatten()[:length]

@@ -1,4 +1,6 @@
-"""One stream of compressed tensors at one node: encodes what it sends, decodes what others sent in the same layout."""
+"""A stream of compressed tensors at one node: encodes its own tensors, decodes those that others sent in the same
+layout.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from simcluster.workloads.costs.costs import elementwise_cost
 
 
 class Codec:
-    """The stream called *name* of a node whose generators are *rng*; its tensors have the shapes of *like*.
+    """The stream called *name* of a node with the generators *rng*; its tensors have the shapes of *like*.
 
-    `compress` and `restore` take the device's time; `encode` and `decode` are the work in them. With error feedback
-    (Karimireddy 2019, algorithm 1) `encode` must be called in the order of the stream; `decode` remembers nothing. With
-    "none" all of them hand back what they get, at no cost.
+    `compress` and `restore` take device time; `encode` and `decode` are the work in them. With error feedback
+    (Karimireddy 2019, algorithm 1), `encode` must be called in the order of the stream; `decode` is stateless. With
+    "none", all of them return their input at no cost.
     """
 
     def __init__(
@@ -41,13 +43,13 @@ class Codec:
         self.residual: Tensor | None = None
 
     async def compress(self, node: Transport, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """What travels in place of *tensors*, as a piece of work of *node*."""
+        """Return the tensors to send in place of *tensors*, computed on *node*'s device."""
         if self.kind is None:
             return list(tensors)
         return await node.compute(self.encode, tensors, cost=self.encode_cost)
 
     async def restore(self, node: Transport, parts: Sequence[Tensor]) -> list[Tensor]:
-        """The tensors that *parts* stand for, as a piece of work of *node*."""
+        """Return the tensors that *parts* stand for, computed on *node*'s device."""
         if self.kind is None:
             return list(parts)
         return await node.compute(self.decode, parts, cost=self.decode_cost)
@@ -67,7 +69,7 @@ class Codec:
         return self.layout.tensors(self.kind.decode(parts, self.layout))
 
     def compensate(self, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-        """(what is to be sent, the same in double precision if there is error feedback): *tensors* and the residual.
+        """Return (*tensors* plus the residual as one vector, the same in double precision if there is error feedback).
 
         In double precision, sent + residual = input to the last bit of float32.
         """
@@ -78,11 +80,11 @@ class Codec:
         return whole.to(self.layout.dtype), whole
 
     def keep(self, whole: Tensor, sent: Tensor) -> None:
-        """Of *whole* only *sent* was sent: the rest comes with the next."""
+        """Keep the difference of *whole* and *sent* for the next vector."""
         self.residual = whole - sent if whole is not self.residual else whole.sub_(sent)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """All that the stream remembers."""
+        """Return the state that the stream carries from one vector to the next."""
         return {"residual": self.residual, "memory": self.memory.checkpoint_state()}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
@@ -100,12 +102,12 @@ class Codec:
 
 @lru_cache(maxsize=4096)
 def _costs(kind: Compressor, layout: Layout) -> tuple[Cost, Cost]:
-    """(of encoding, of decoding), counted on tensors without values: a FLOP for each element that is written."""
+    """Return (cost of encoding, cost of decoding), counted on meta tensors: one FLOP per element written."""
     if not layout.length:
         return FREE, FREE
     codec = Codec(kind, NodeRandom(0, ""), "", layout)
     tensors = [torch.empty(shape, dtype=layout.dtype, device="meta") for shape in layout.shapes]
-    parts = codec.encode(tensors)  # the first one also makes what is kept; the second is like all that follow
+    parts = codec.encode(tensors)  # the first call also sets up state; later ones cost the same
     return (
         elementwise_cost(lambda: codec.encode(tensors), f"{kind.kind}/encode"),
         elementwise_cost(lambda: codec.decode(parts), f"{kind.kind}/decode"),

@@ -15,33 +15,35 @@ from simcluster.compression.layout import Layout, Memory
 class Compressor(BaseModel):
     """Settings of one kind of compression; *kind* is its name. Fields are the keys that a file may have.
 
-    The sizes of what travels depend on the layout alone, never on values, so that a run without values sends the same
-    bytes.
+    The sizes of the encoded tensors depend on the layout alone, never on values, so that a timing-only run sends the
+    same bytes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     summed: ClassVar[Literal["chunks", "whole"]] = "chunks"
-    """How ranks average it: chunk by chunk, compressed again on the way back, or by handing round all there is."""
+    """How ranks average: chunk by chunk, compressing each mean again ("chunks"), or by an all-gather of encodings
+    ("whole").
+    """
 
     kind: str
 
     @property
     def feeds_back(self) -> bool:
-        """Whether what was not sent is kept, and added to the next vector (Stich 2018)."""
+        """Whether the error of encoding is kept and added to the next vector (Stich 2018)."""
         return False
 
     @abstractmethod
     def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
-        """The small tensors that travel in place of *vector*, which has at least one element."""
+        """Return the small tensors to send in place of *vector*, which has at least one element."""
 
     @abstractmethod
     def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
-        """The vector that *parts* stand for: all that a receiver needs is in them and in the *layout*."""
+        """Return the vector that *parts* stand for, from *parts* and *layout* alone."""
 
 
 class WithFeedback(Compressor):
-    """A compressor whose method has error feedback; *error_feedback* says whether to use it."""
+    """A compressor that can use error feedback, if *error_feedback* is set."""
 
     error_feedback: bool = True
 

@@ -1,7 +1,7 @@
-"""PowerSGD among ranks: the factors of the mean matrix, by all-reduce, since they are linear in it.
+"""PowerSGD among ranks: the factors of the mean matrix, by all-reduce, since they are linear in the matrix.
 
-Vogels, Karimireddy and Jaggi 2019, algorithm 1: P = mean of M_i Q, orthogonalised; Q = mean of M_i^T P; the mean of all
-M_i is taken for P Q^T. Each rank keeps what of its own M_i that leaves out: M_i - P (M_i^T P)^T.
+Vogels, Karimireddy and Jaggi 2019, algorithm 1: P = mean of M_i Q, orthogonalised; Q = mean of M_i^T P; P Q^T
+approximates the mean of all M_i. Each rank keeps the error of its M_i: M_i - P (M_i^T P)^T.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ async def mean_of_factors(
     tag: str,
     all_reduce: Callable[[Transport, Tensor, str], Awaitable[Tensor]],
 ) -> list[Tensor]:
-    """The mean over ranks of *tensors*, matrices by their factors and the rest as it is."""
+    """Return the mean over ranks of *tensors*: matrices by their factors, the rest uncompressed."""
     step = _Step(kind, codec)
     costs = _costs(kind, codec.layout)
     left = await node.compute(step.project, tensors, cost=costs[0])
     left = (await all_reduce(node, left, f"{tag}/p")).div_(node.size)
     right = await node.compute(step.project_back, left, cost=costs[1])
-    if len(right):  # else there is no matrix that becomes smaller
+    if len(right):  # otherwise no matrix becomes smaller
         right = (await all_reduce(node, right, f"{tag}/q")).div_(node.size)
     return await node.compute(step.multiply, right, cost=costs[2])
 
 
 class _Step:
-    """The work of one step, in three pieces between which something travels."""
+    """The work of one step, in three pieces with communication between them."""
 
     def __init__(self, kind: PowerSgd, codec: Codec) -> None:
         self._kind, self._codec, self._layout = kind, codec, codec.layout
 
     def project(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Every M Q, and behind them the rest."""
+        """Return every M Q, followed by the rest."""
         vector, self._whole = self._codec.compensate(tensors)
         self._matrices, rest = self._kind.split(vector, self._layout)
         starts = self._kind.start(self._layout, self._codec.memory, vector)
@@ -55,7 +55,7 @@ class _Step:
         return joined([*lefts, rest], vector)
 
     def project_back(self, mean: Tensor) -> Tensor:
-        """Every M^T P, with P made orthogonal; what this rank thereby leaves out is kept."""
+        """Return every M^T P, with P orthogonalised; keep this rank's error."""
         self._rest = mean[self._lefts_length :]
         self._lefts = [orthogonal(p) for p in self._kind.lefts(mean[: self._lefts_length], self._layout)]
         rights = [m.T @ p for m, p in zip(self._matrices, self._lefts, strict=True)]
@@ -65,7 +65,7 @@ class _Step:
         return joined(rights, mean)
 
     def multiply(self, mean: Tensor) -> list[Tensor]:
-        """Every P Q^T, and the rest."""
+        """Return every P Q^T, and the rest."""
         rights = self._kind.rights(mean, self._layout)
         self._kind.keep(rights, self._codec.memory)
         return self._layout.tensors(self._kind.join(self._lefts, rights, self._rest, self._layout))
@@ -73,7 +73,7 @@ class _Step:
 
 @lru_cache(maxsize=4096)
 def _costs(kind: PowerSgd, layout: Layout) -> tuple[Cost, Cost, Cost]:
-    """Of the three pieces, counted on tensors without values; of a second step, which is like all that follow."""
+    """Return the costs of the three pieces, counted on meta tensors in a second step, as all later steps cost the same."""
     codec = Codec(kind, NodeRandom(0, ""), "", layout)
     tensors = [torch.empty(shape, dtype=layout.dtype, device="meta") for shape in layout.shapes]
     found: list[Cost] = []

@@ -1,4 +1,4 @@
-"""Half as many bytes: floats of 16 bits."""
+"""Half the bytes: floats of 16 bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.compression.layout import Layout, Memory
 
 
 class Fp16(Compressor):
-    """IEEE half precision: 11 significant bits, up to 65,504; what is larger becomes infinite."""
+    """IEEE half precision: 11 significant bits, up to 65,504; larger numbers become infinite."""
 
     kind: Literal["fp16"] = "fp16"
 
@@ -25,7 +25,7 @@ class Fp16(Compressor):
 
 
 class Bf16(Compressor):
-    """The range of float32 with 8 significant bits."""
+    """bfloat16: the range of float32 with 8 significant bits."""
 
     kind: Literal["bf16"] = "bf16"
 

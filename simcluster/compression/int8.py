@@ -1,7 +1,7 @@
-"""A byte a number: each block is cut into 255 equal steps from its least to its greatest value.
+"""One byte per number: each block is quantised to 255 equal steps from its minimum to its maximum.
 
-The least value travels itself, so a block may lie anywhere (weights of a normalisation, all near 1, included), and a
-block of one value is exact.
+The minimum is sent too, so a block may have any offset (such as weights of a normalisation, all near 1), and a constant
+block is exact.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ STEPS = 255
 
 
 class Int8(Compressor):
-    """Blocks of *block* numbers, each with its least value and step: 1 + 8 / block bytes a float32."""
+    """Blocks of *block* numbers, each with its minimum and step size: 1 + 8 / block bytes per float32."""
 
     kind: Literal["int8"] = "int8"
     block: PositiveInt = 2048
 
     def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
         block = min(self.block, len(vector))
-        # Padded by its last number, which changes no block's least and greatest.
+        # Padded with its last number, which changes no block's minimum or maximum.
         missing = -len(vector) % block
         padded = torch.cat([vector, vector[-1:].expand(missing)]) if missing else vector
         blocks = padded.view(-1, block)

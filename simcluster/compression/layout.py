@@ -1,4 +1,4 @@
-"""The layout of a stream of compressed tensors, and what its sender remembers from one to the next."""
+"""The layout of a stream of compressed tensors, and the sender's state from one vector to the next."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from simcluster.rng import NodeRandom, seed_sequence, torch_stream
 
 @dataclass(frozen=True)
 class Layout:
-    """The *shapes* of the tensors that lie end to end in a vector of *dtype*. Sender and receivers both know it."""
+    """The *shapes* of the tensors that are concatenated in a vector of *dtype*. Sender and receivers both know it."""
 
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
 
     @staticmethod
     def of(tensors: Sequence[Tensor]) -> Layout:
-        """Of *tensors* as `flatten` joins them."""
+        """Return the layout of *tensors* as `flatten` joins them."""
         dtype = torch.float32 if not tensors else tensors[0].dtype
         for tensor in tensors:
             dtype = torch.promote_types(dtype, tensor.dtype)
@@ -32,7 +32,7 @@ class Layout:
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Of the tensors, in elements."""
+        """The lengths of the tensors, in elements."""
         return [math.prod(shape) for shape in self.shapes]
 
     @cached_property
@@ -40,12 +40,12 @@ class Layout:
         return sum(self.lengths)
 
     def tensors(self, vector: Tensor) -> list[Tensor]:
-        """The pieces of *vector*: views, no copies."""
+        """Return the pieces of *vector*: views, not copies."""
         pieces = torch.split(vector, self.lengths)
         return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
     def cut(self, size: int) -> list[Layout]:
-        """Of the *size* chunks that `Tensor.tensor_split` cuts the vector into; tensors on a border are cut, too."""
+        """Return the layouts of the *size* chunks of `Tensor.tensor_split`; tensors on a border are cut too."""
         each, longer = divmod(self.length, size)
         chunks = []
         rest = [length for length in self.lengths if length]
@@ -64,9 +64,9 @@ class Layout:
 
 @dataclass
 class Memory:
-    """What one sender keeps for one stream: its randomness, and whatever a compressor *kept* from its last vector.
+    """A sender's state for one stream: its random draws, and what a compressor *kept* from the last vector.
 
-    The stream's draws are its own, so that it does not matter in which order streams are served.
+    Every stream draws from generators of its own, so the order in which streams are served does not matter.
     """
 
     rng: NodeRandom
@@ -83,25 +83,25 @@ class Memory:
         return self.rng.shared("compression", self.name)
 
     def common_normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Normal numbers of *like*'s dtype, on every node the same ones."""
+        """Return normal numbers of *like*'s dtype, the same on every node."""
         if like.is_meta:
             return like.new_empty(shape)
         return torch.from_numpy(self._common.standard_normal(shape)).to(like.dtype)
 
     def uniform(self, like: Tensor) -> Tensor:
-        """Numbers from 0 to below 1, as many as *like* has."""
+        """Return uniform numbers in [0, 1), as many as *like* has."""
         if like.is_meta:
             return torch.empty_like(like)
         return torch.rand(like.shape, dtype=like.dtype, generator=self._generator)
 
     def number(self) -> int:
-        """A number for a generator that the receiver makes, too: another one each time."""
+        """Return a fresh seed, from which the receiver can make the same generator."""
         self._drawn += 1
         names = ("node", self.rng.node, "compression", self.name, str(self._drawn))
         return int(seed_sequence(self.rng.seed, *names).generate_state(1, "uint64")[0]) >> 1
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """What was kept, and how far each generator is that was asked."""
+        """Return what was kept and the states of the generators used."""
         made = self.__dict__
         return {
             "kept": self.kept,

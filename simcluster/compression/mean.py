@@ -1,9 +1,9 @@
-"""The mean over ranks of a stream of tensors, of which only the small forms travel.
+"""The mean over ranks of a stream of tensors, sent in compressed form.
 
-What was quantised is summed chunk by chunk, and the mean of a chunk is compressed again on its way back (Tang et al.
-2019, DoubleSqueeze; Tang et al. 2021, 1-bit Adam, section 4.2): 2 (p-1)/p small forms sent by every rank, where a ring
-sends as many whole ones. A few chosen numbers go to everybody as they are: p-1 small forms. Factors of matrices are
-averaged by any all-reduce. All sums are taken by rank.
+Quantised tensors are averaged chunk by chunk, and the mean of a chunk is compressed again (Tang et al. 2019,
+DoubleSqueeze; Tang et al. 2021, 1-bit Adam, section 4.2): every rank sends 2 (p-1)/p compressed vectors, where a ring
+sends as many uncompressed ones. Sparse selections go to all ranks as they are: p-1 compressed vectors. Factors of
+matrices are averaged by any all-reduce. All sums are taken in rank order.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ AllReduce: TypeAlias = Callable[[Transport, Tensor, str], Awaitable[Tensor]]
 class Mean:
     """The stream called *name* of lists of tensors like *like*; every rank makes one and calls it in the same order.
 
-    Calls may be under way at once: their results are those of calls one after another. *all_reduce* is used where
-    nothing is compressed ("none", or one rank alone), and for factors. The same bits come out on every rank.
+    Calls may overlap; their results are those of sequential calls. *all_reduce* is used where nothing is compressed
+    ("none", or a single rank), and for factors. All ranks get the same bits.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class Mean:
 
     @cached_property
     def _outgoing(self) -> list[Codec]:
-        """A stream for each rank's chunk."""
+        """One stream for each rank's chunk."""
         chunks = _cut(self._codec.layout, self._node.size)
         return [Codec(self._kind, self._node.rng, f"{self._name}/to {to}", chunk) for to, chunk in enumerate(chunks)]
 
     @cached_property
     def _back(self) -> Codec:
-        """The stream of means of this rank's own chunk."""
+        """The stream of means of this rank's chunk."""
         own = _cut(self._codec.layout, self._node.size)[self._node.rank]
         return Codec(self._kind, self._node.rng, f"{self._name}/back", own)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """What its streams remember, of those that were used."""
+        """Return the states of the streams that were used."""
         made = self.__dict__
         return {
             "whole": self._codec.checkpoint_state(),
@@ -78,7 +78,7 @@ class Mean:
             self._back.load_checkpoint_state(state["back"])
 
     async def __call__(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
-        """The mean over ranks of *tensors*."""
+        """Return the mean over ranks of *tensors*."""
         if self._kind is None:
             total = await self._all_reduce(self._node, flatten(tensors), tag)
             return unflatten(total.div_(self._node.size), tensors)
@@ -100,13 +100,13 @@ class Mean:
         node, size = self._node, self._node.size
         turn = self._second.take()
 
-        # reduce-scatter: rank r has the mean of chunk r, and only small forms have travelled
+        # reduce-scatter: rank r has the mean of chunk r; only compressed forms were sent
         async with self._first.take():
             cost = sum((codec.encode_cost for codec in self._outgoing[1:]), start=self._outgoing[0].encode_cost)
             small = await node.compute(self._encode_chunks, tensors, cost=cost)
         contributions = await swap(node, small, f"{tag}/scatter")
 
-        # all-gather: so is the mean
+        # all-gather: the means, compressed too
         async with turn:
             cost = _sum_cost(self._back, size) + self._back.encode_cost
             mean = await node.compute(self._encode_mean, contributions, cost=cost)
@@ -128,12 +128,12 @@ class Mean:
 
 @lru_cache(maxsize=64)
 def _cut(layout: Layout, size: int) -> list[Layout]:
-    """The same for all ranks, of which a simulator may have a thousand."""
+    """Return the chunks of *layout*, cached for all ranks: a simulator may have a thousand."""
     return layout.cut(size)
 
 
 def _mean(codec: Codec, contributions: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Of what each rank sent, as one vector, summed by rank."""
+    """Return the mean of all *contributions* as one vector, summed in rank order."""
     total = flatten(codec.decode(contributions[0]))
     for parts in contributions[1:]:
         total.add_(flatten(codec.decode(parts)))
@@ -141,7 +141,7 @@ def _mean(codec: Codec, contributions: Sequence[Sequence[Tensor]]) -> Tensor:
 
 
 def _sum_cost(codec: Codec, size: int) -> Cost:
-    """Of `_mean`: decoding all contributions, adding, dividing."""
+    """Return the cost of `_mean`: decoding all contributions, adding, dividing."""
     number_bytes = codec.layout.length * codec.layout.dtype.itemsize
     one, add = codec.decode_cost, Cost(float(codec.layout.length), 3.0 * number_bytes, 1)
     return Cost(

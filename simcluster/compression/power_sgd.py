@@ -1,8 +1,8 @@
-"""Matrices as products of two thin ones, found by one step of power iteration from where the last one ended.
+"""Low-rank matrices: products of two thin ones, found by one step of power iteration from the last step's result.
 
-Vogels, Karimireddy and Jaggi 2019 (PowerSGD), algorithms 1 and 2: P = M Q, orthogonalised, Q = M^T P, and M is taken
-for P Q^T. Both are linear in M, so ranks can average them by all-reduce (simcluster.compression.mean). Vectors, and
-matrices that would not become smaller, travel as they are.
+Vogels, Karimireddy and Jaggi 2019 (PowerSGD), algorithms 1 and 2: P = M Q, orthogonalised, Q = M^T P, and P Q^T
+approximates M. Both are linear in M, so ranks can average them by all-reduce (simcluster.compression.mean). Vectors,
+and matrices that would not become smaller, are sent uncompressed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from simcluster.compression.layout import Layout, Memory
 
 
 class PowerSgd(WithFeedback):
-    """Matrices of the given *rank*: rank (n + m) numbers in place of n m. A tensor of more dimensions is a matrix of
-    its first one and the others. *warm_start*: begin where the last step ended, not at random again."""
+    """Matrices of the given *rank*: rank (n + m) numbers in place of n m. A tensor with more dimensions counts as a
+    matrix of its first one by the others. *warm_start*: start from the last step's factors, not from random ones.
+    """
 
     kind: Literal["power_sgd"] = "power_sgd"
     rank: PositiveInt = 2
@@ -39,7 +40,7 @@ class PowerSgd(WithFeedback):
         return self.join(self.lefts(ps, layout), self.rights(qs, layout), rest, layout)
 
     def split(self, vector: Tensor, layout: Layout) -> tuple[list[Tensor], Tensor]:
-        """(the matrices that are to be made smaller, everything else in one vector)."""
+        """Return (the matrices to compress, everything else in one vector)."""
         matrices, rest = [], []
         for piece, shape in zip(torch.split(vector, layout.lengths), layout.shapes, strict=True):
             sides = self._sides(shape)
@@ -50,7 +51,7 @@ class PowerSgd(WithFeedback):
         return matrices, joined(rest, vector)
 
     def join(self, ps: Sequence[Tensor], qs: Sequence[Tensor], rest: Tensor, layout: Layout) -> Tensor:
-        """The vector of which *ps*, *qs* and *rest* are made."""
+        """Return the vector made of *ps*, *qs* and *rest*."""
         products, taken, pieces = iter(zip(ps, qs, strict=True)), 0, []
         for shape, length in zip(layout.shapes, layout.lengths, strict=True):
             if self._sides(shape) is None:
@@ -62,9 +63,9 @@ class PowerSgd(WithFeedback):
         return torch.cat(pieces)
 
     def start(self, layout: Layout, memory: Memory, like: Tensor) -> list[Tensor]:
-        """The Q of each matrix to begin with: the last one, or the same normal numbers on every node.
+        """Return the initial Q of each matrix: the last one, or the same normal numbers on every node.
 
-        A column that has become zero would stay so for ever, as after a gradient of zeros, and is drawn again.
+        If a column has become zero, as after a gradient of zeros, it would stay zero: then all are drawn again.
         """
         old = memory.kept
         if old and (like.is_meta or all(bool(q.abs().amax(0).all()) for q in old)):
@@ -76,16 +77,16 @@ class PowerSgd(WithFeedback):
         return [torch.where(mine.abs().amax(0) > 0, mine, new) for mine, new in zip(old, fresh, strict=True)]
 
     def keep(self, qs: list[Tensor], memory: Memory) -> None:
-        """*qs* are where the next step begins."""
+        """Keep *qs* as the start of the next step."""
         if self.warm_start:
             memory.kept = qs
 
     def lefts(self, vector: Tensor, layout: Layout) -> list[Tensor]:
-        """The P of each matrix, as they lie in *vector*."""
+        """Return the P of each matrix, as views of *vector*."""
         return self._cut(vector, [(s[0], s[2]) for shape in layout.shapes if (s := self._sides(shape)) is not None])
 
     def rights(self, vector: Tensor, layout: Layout) -> list[Tensor]:
-        """The Q of each matrix, as they lie in *vector*."""
+        """Return the Q of each matrix, as views of *vector*."""
         return self._cut(vector, [(s[1], s[2]) for shape in layout.shapes if (s := self._sides(shape)) is not None])
 
     def _cut(self, vector: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
@@ -93,7 +94,7 @@ class PowerSgd(WithFeedback):
         return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
     def _sides(self, shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-        """(rows, columns, rank) of the matrix that a tensor of *shape* is, None if it travels as it is."""
+        """Return (rows, columns, rank) of a tensor of *shape* as a matrix, None if it is sent uncompressed."""
         if len(shape) < 2:
             return None
         rows, columns = shape[0], math.prod(shape[1:])
@@ -101,7 +102,7 @@ class PowerSgd(WithFeedback):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """*matrix* with orthonormal columns (modified Gram-Schmidt); a column that the others span becomes zero."""
+    """Return *matrix* with orthonormal columns (modified Gram-Schmidt); a linearly dependent column becomes zero."""
     columns: list[Tensor] = []
     least = 100 * torch.finfo(matrix.dtype).eps
     for column in matrix.unbind(1):
@@ -109,11 +110,11 @@ def orthogonal(matrix: Tensor) -> Tensor:
         for other in columns:
             column = column - other * torch.dot(other, column)
         norm = torch.linalg.vector_norm(column)
-        # Divided by infinity, not multiplied by zero: what is not a number stays so, for all to see.
+        # Divided by infinity, not multiplied by zero: NaN stays visible.
         columns.append(column / torch.where(norm <= least * before, torch.inf, norm))
     return torch.stack(columns, 1)
 
 
 def joined(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
-    """All *tensors* end to end in one vector, which is empty and like *like* if there are none."""
+    """Return all *tensors* concatenated in one vector; an empty vector like *like* if there are none."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors]) if tensors else like.new_zeros(0)

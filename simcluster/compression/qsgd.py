@@ -1,7 +1,7 @@
-"""A few levels a number, rounded at random so that the mean is right.
+"""A few levels per number, rounded at random so that the result is unbiased.
 
-Alistarh et al. 2017 (QSGD), section 3.1 and the buckets of section 4: E[Q(v)] = v, and
-E|Q(v) - v|^2 <= min(d/s^2, sqrt(d)/s) |v|^2 for s levels and buckets of d numbers.
+Alistarh et al. 2017 (QSGD), section 3.1 and the buckets of section 4: E[Q(v)] = v, and E|Q(v) - v|^2 <= min(d/s^2,
+sqrt(d)/s) |v|^2 for s levels and buckets of d numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from simcluster.compression.layout import Layout, Memory
 class Qsgd(Compressor):
     """*levels* of each sign (s in the paper), of the Euclidean norm of each *bucket* of numbers.
 
-    -s to s take a fixed width: 2 bits for 1 level, 4 for up to 7, 8 for up to 127; and 4 bytes a bucket for its norm.
+    A level from -s to s takes a fixed width: 2 bits for 1 level, 4 for up to 7, 8 for up to 127; a bucket's norm takes
+    4 bytes.
     """
 
     kind: Literal["qsgd"] = "qsgd"
@@ -34,7 +35,7 @@ class Qsgd(Compressor):
         divisors = torch.where(norms == 0, torch.ones_like(norms), norms).unsqueeze(1)
         levels = buckets.abs() / divisors * self.levels
         lower = levels.floor()
-        # Up with the probability that makes the mean right.
+        # Rounded up with the probability that makes it unbiased.
         level = (lower + (memory.uniform(levels) < levels - lower)).clamp(max=self.levels)
         codes = (level * buckets.sign() + self.levels).to(torch.uint8)
         return [pack_bits(codes.view(-1)[: len(vector)], self._width), norms]

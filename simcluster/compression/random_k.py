@@ -1,4 +1,4 @@
-"""A fixed share of a vector, drawn at random: the numbers travel, and the seed that says where they stood.
+"""A fixed share of a vector, chosen at random: the message has the numbers, and a seed for their positions.
 
 Wangni et al. 2018 (unbiased, each number scaled by d/k), or with error feedback Stich, Cordonnier and Jaggi 2018,
 definition 2.1 (not scaled: a contraction by 1 - k/d on average).
@@ -18,7 +18,7 @@ from simcluster.compression.top_k import Fraction, count
 
 
 class RandomK(WithFeedback):
-    """A *fraction* of the numbers: 4 bytes for each that is sent of float32. Without error feedback it is unbiased."""
+    """A random *fraction* of the numbers: 4 bytes for each float32 sent. Unbiased without error feedback."""
 
     summed = "whole"
 
@@ -38,7 +38,7 @@ class RandomK(WithFeedback):
         return values.new_zeros(layout.length).index_copy(0, self._places(seed, layout.length), values)
 
     def _places(self, seed: Tensor, length: int) -> Tensor:
-        """Where they stand: on every node that has *seed* the same."""
+        """Return the positions of the numbers: the same on every node that has *seed*."""
         if seed.is_meta:
             order = torch.empty(length, dtype=torch.int64, device="meta")
         else:

@@ -1,7 +1,7 @@
-"""A bit a number: its sign. What a tensor's numbers are like in amount is one number beside it.
+"""One bit per number: its sign. One scale per tensor gives the magnitude.
 
-Bernstein et al. 2018 (signSGD: signs alone; the sign of the sum of everybody's is their majority vote), Karimireddy et
-al. 2019, algorithm 1 (scaled by the mean amount, with error feedback, without which the method need not converge).
+Bernstein et al. 2018 (signSGD: signs alone; the sign of the sum over ranks is their majority vote), Karimireddy et al.
+2019, algorithm 1 (scaled by the mean magnitude, with error feedback, without which the method need not converge).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simcluster.compression.layout import Layout, Memory
 
 
 class Sign(WithFeedback):
-    """Signs, and if *scaled* the mean amount of each tensor; otherwise every number is decoded as 1 or -1."""
+    """Signs, and if *scaled* the mean magnitude of each tensor; otherwise every number is decoded as 1 or -1."""
 
     kind: Literal["sign"] = "sign"
     scaled: bool = True
@@ -36,7 +36,7 @@ class Sign(WithFeedback):
 
 
 def spread(vector: Tensor, scales: Tensor, layout: Layout) -> Tensor:
-    """*vector*, each tensor in it multiplied by its own of *scales*; changed in place."""
+    """Multiply each tensor in *vector* by its own of *scales*, in place."""
     lengths = [length for length in layout.lengths if length]
     for piece, scale in zip(torch.split(vector, lengths), scales.unbind(), strict=True):
         piece.mul_(scale)

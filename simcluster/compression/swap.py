@@ -1,4 +1,4 @@
-"""Everybody sends something to everybody, at once, and has what everybody sent.
+"""All-to-all of lists of tensors: every rank sends something to every rank, at once.
 
 With p ranks, m bytes to each, latency a and bandwidth B: a + (p-1) m/B on a full-duplex star.
 """
@@ -15,7 +15,7 @@ from simcluster.transport import Transport
 
 
 async def swap(node: Transport, outgoing: Sequence[Sequence[Tensor]], tag: str) -> list[Sequence[Tensor]]:
-    """What each rank sent to this one, by rank; *outgoing* is what this one sends to each, itself included."""
+    """Return what each rank sent to this one, by rank; *outgoing* is what this one sends to each, itself included."""
     others = [rank for rank in range(node.size) if rank != node.rank]
     async with asyncio.TaskGroup() as group:
         for peer in others:

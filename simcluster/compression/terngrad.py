@@ -1,4 +1,4 @@
-"""Two bits a number: -1, 0 or 1 times the largest amount in its tensor, drawn so that the mean is right.
+"""Two bits per number: -1, 0 or 1 times the tensor's maximum magnitude, drawn so that the result is unbiased.
 
 Wen et al. 2017 (TernGrad), equation 1: each number keeps its sign with the probability |v_i| / max |v|.
 """
@@ -19,8 +19,8 @@ from simcluster.compression.sign import spread
 
 
 class TernGrad(Compressor):
-    """A scaler for each tensor (section 4.1 of the paper). *clip*: numbers beyond so many standard deviations of their
-    tensor are cut to that first (section 4.2 has 2.5), for less variance and some bias; null for none.
+    """One scale per tensor (section 4.1 of the paper). *clip*: numbers more than this many standard deviations of their
+    tensor from 0 are clipped first (section 4.2 uses 2.5), for less variance and some bias; null for none.
     """
 
     kind: Literal["terngrad"] = "terngrad"

@@ -1,7 +1,7 @@
-"""The few numbers that matter most: a fixed share of a vector, the largest by amount.
+"""The largest numbers of a vector by magnitude: a fixed share of them.
 
-Stich, Cordonnier and Jaggi 2018, definition 2.1: |C(v) - v|^2 <= (1 - k/d) |v|^2, which with error feedback is enough
-to converge like the dense method.
+Stich, Cordonnier and Jaggi 2018, definition 2.1: |C(v) - v|^2 <= (1 - k/d) |v|^2, which with error feedback suffices to
+converge like the dense method.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
 def count(fraction: float, length: int) -> int:
-    """How many of *length* numbers a *fraction* is: rounded up, so at least one."""
+    """Return *fraction* of *length*, rounded up, so at least one."""
     return min(length, max(1, math.ceil(fraction * length - 1e-9)))
 
 
 class TopK(WithFeedback):
-    """A *fraction* of the numbers, and where they stood: 8 bytes for each that is sent of float32."""
+    """A *fraction* of the numbers with their positions: 8 bytes for each float32 sent."""
 
     summed = "whole"
 

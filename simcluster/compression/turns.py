@@ -1,4 +1,4 @@
-"""A gate that tasks pass one at a time, in the order in which they took a number."""
+"""A gate that tasks pass one at a time, in the order in which they took a turn."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 
 class Turns:
-    """Whatever a stream remembers must be used in the stream's order, also where several of its steps are under way and
-    their messages come in any order.
-    """
+    """Turns to use a stream's state in the stream's order, even if its steps overlap and messages arrive out of order."""
 
     def __init__(self) -> None:
         self._last: asyncio.Event | None = None
 
     def take(self) -> AbstractAsyncContextManager[None]:
-        """The next turn: entering it waits until the one before it has been left."""
+        """Take the next turn: entering it waits until the previous turn has been left."""
         before, self._last = self._last, asyncio.Event()
         return _turn(before, self._last)
 
