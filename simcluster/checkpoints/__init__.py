@@ -1,5 +1,5 @@
-"""Checkpoints: what each rank hands in at a step, put into one folder so that whatever ends in between loses nothing.
+"""Checkpoints: what each rank hands in at a step, stored so that an interruption at any point loses none.
 
-tree: values and tensors; shard: what a rank hands in; keeper: at the node; gather: joins ranks; manifest, store, disk:
-the folder; restore: the way back, also to another number of ranks.
+tree: values and tensors; shard: one rank's part; keeper: at the node; gather: joins ranks; manifest, store, disk: the
+directory; restore: loading, also for another world size.
 """

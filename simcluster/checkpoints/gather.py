@@ -1,4 +1,4 @@
-"""Joins what ranks hand in to checkpoints: a step's when all are there, or rank 0's with what the others had last."""
+"""Joins the shards of ranks to checkpoints: all of one step, or rank 0's with the others' latest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.errors import CheckpointWarning
 
 
 class Gather:
-    """The checkpoints of a run of *size* ranks with the resolved experiment *config*, into *store*.
+    """The checkpoints of a run of *size* ranks with the resolved experiment *config*, written to *store*.
 
     The others continue without those in *spared*. *happened_s*: see `Manifest`.
     """
@@ -40,14 +40,14 @@ class Gather:
         self.written: list[int] = []
 
     def add(self, shard: Shard, lost: Container[int] = ()) -> None:
-        """*shard* was handed in, by when the ranks *lost* are no more. What cannot be written is warned of."""
+        """Add *shard*, handed in after the ranks *lost* were lost. Failures to write are warned of."""
         if shard.group < self._group:
-            return  # of a group of ranks that is no more
+            return  # of an earlier group
         if shard.group > self._group:
             self._forget(shard.step - 1)
             self._group, self._size = shard.group, shard.size
         if shard.step in self._failed or (self.written and shard.step <= self.written[-1] and not shard.loose):
-            return  # the others' parts could not be written, or a rank that came back goes through it again
+            return  # the others' parts could not be written, or a rejoined rank repeats the step
         try:
             entry = self._put(shard)
             self._last[shard.rank] = entry
@@ -70,7 +70,7 @@ class Gather:
         self._happened_s = max(time_s, self._happened_s or 0.0)
 
     def _forget(self, step: int) -> None:
-        """What was handed in, and that anything after *step* was written."""
+        """Forget what was handed in, and that anything after *step* was written."""
         self._steps.clear()
         self._judged.clear()
         self._last.clear()
@@ -79,11 +79,13 @@ class Gather:
         self.written = [at for at in self.written if at <= step]
 
     def close(self) -> None:
-        """Nothing more is handed in: what was for a checkpoint to come is taken away."""
+        """Stop: discard what was handed in for checkpoints that are not complete."""
         self._store.discard()
 
     def summary(self) -> dict[str, Any]:
-        """For summary.json: the steps that were kept, how many are incomplete, what could not be written."""
+        """Return, for summary.json, the number of checkpoints written and incomplete, the last step, and failures to
+        write.
+        """
         incomplete = sum(1 for step in self._steps if step not in self.written and step not in self._failed)
         last_step = self.written[-1] if self.written else None
         found: dict[str, Any] = {"written": len(self.written), "last_step": last_step, "run": self._store.run}
@@ -102,13 +104,13 @@ class Gather:
         if not missing:
             self._commit(step, entries, "step")
         elif all(rank in lost and rank in self._last and rank in self._spared for rank in missing):
-            # All others may end the step in which a rank dies, and fail in the next: only then is it known.
+            # All others may end the step in which a rank dies, and fail only in the next.
             first = [self._without.setdefault(rank, step) for rank in missing]
             if max(first) < step:
                 self._commit(step, {**self._last, **entries}, "filled")
 
     def _loosely(self, rank: int) -> None:
-        """Complete with rank 0's, once the others have handed in anything."""
+        """Commit rank 0's shard with the others' latest, once each of them has handed one in."""
         self._due = self._due or rank == 0
         if self._due and len(self._last) == self._size:
             self._due = False
@@ -147,9 +149,9 @@ class Gather:
         try:
             self._store.discard(self._in_use(beyond=step))
         except OSError:
-            return  # what is left is taken away when the folder is next written to
+            return  # the next write to the directory removes leftovers
 
     def _in_use(self, *, beyond: int) -> set[str]:
-        """Of what is to come, and of what every rank handed in last: that may be part of the next."""
+        """Return the digests of pending shards, and of every rank's latest, which the next checkpoint may use."""
         pending = [entry for step, entries in self._steps.items() if step > beyond for entry in entries.values()]
         return {file.sha256 for entry in [*pending, *self._last.values()] for file in entry.files.values()}

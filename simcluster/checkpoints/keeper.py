@@ -1,4 +1,4 @@
-"""A node's side of checkpoints: when one is due, what is copied for it, and who takes it."""
+"""A node's side of checkpoints: when one is due, what is copied, and where it goes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ T = TypeVar("T")
 
 
 class Channel(Protocol):
-    """What a backend offers to who keeps checkpoints; neither takes virtual time."""
+    """A backend's services for checkpoints; neither takes virtual time."""
 
     async def hand_in(self, make: Callable[[], Shard]) -> None:
-        """Has what *make* returns put into the run's folder; *make* may be called in another thread."""
+        """Store what *make* returns with the run's checkpoints; *make* may run in another thread."""
 
     async def aside(self, work: Callable[[], T]) -> T:
-        """Does *work* where it holds up nobody who listens, and no work on this node's device runs beside it."""
+        """Run *work* off the event loop, serialised with the work of this node's device."""
 
 
 class Holder:
-    """Keeps every *every*-th step of *replica*, and the last; *judges*: rank 0's weights are evaluated each time.
+    """Keeper of every *every*-th step of *replica*, and the last. *judges*: rank 0's weights are evaluated each time.
 
-    *now* tells the time of the run, *group* is the number of the group of ranks that *node* shows.
+    *now* returns the time of the run, *group* the number of the group that *node* belongs to.
     """
 
     def __init__(

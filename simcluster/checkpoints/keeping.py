@@ -1,4 +1,4 @@
-"""The checkpoints of a run as its backend is given them: where shards go, and what ranks begin with."""
+"""The checkpoints of a run as its backend sees them: where shards go, and what ranks start from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.checkpoints.shard import Shard
 
 @dataclass
 class Keeping:
-    """*gather* is None where nothing is to be kept, *restored* where the run begins at its beginning."""
+    """*gather* is None if no checkpoints are kept, *restored* if the run does not resume from one."""
 
     gather: Gather | None = None
     restored: Restored | None = None
@@ -23,26 +23,26 @@ class Keeping:
         return self.gather is not None
 
     def add(self, shard: Shard, lost: Container[int] = ()) -> None:
-        """Takes what a rank hands in, when the ranks *lost* are no more. May take as long as a disk does."""
+        """Take a rank's shard, handed in after the ranks *lost* were lost. May take as long as a disk does."""
         if self.gather is not None:
             self.gather.add(shard, lost)
 
     def begins_with(self, rank: int) -> Shard | None:
-        """What *rank* goes on from."""
+        """Return the shard that *rank* resumes from, if there is one."""
         return self.restored.shards[rank] if self.restored is not None else None
 
     @property
     def began_s(self) -> float:
-        """Return the time of the whole run at which this attempt begins."""
+        """The time of the whole run at which this attempt starts."""
         return self.restored.time_s if self.restored is not None else 0.0
 
     def attempt_ended(self, time_s: float) -> None:
-        """Note that the run was lost at *time_s* of its whole time, and begins again."""
+        """Note that this attempt failed at *time_s* of the whole run, and that another one follows."""
         if self.gather is not None:
             self.gather.attempt_ended(time_s)
 
     def end(self) -> dict[str, Any]:
-        """The run is over; what became of its checkpoints, for the summary."""
+        """End the run; return the state of its checkpoints for the summary."""
         if self.gather is None:
             return {}
         self.gather.close()

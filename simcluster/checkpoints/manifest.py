@@ -1,4 +1,4 @@
-"""The one small file that makes a checkpoint complete: which step, whose run, which files with which digests."""
+"""The manifest: a small file that completes a checkpoint by naming its step, run, files and digests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from simcluster.errors import CheckpointError
 
 FORMAT = 1
 TRAINING = ("algorithm", "workload", "seed", "numerics")
-"""The keys of an experiment that say what is trained and how: a checkpoint of others is another run's."""
+"""The keys of an experiment that define the training: a checkpoint with other values belongs to another run."""
 
 
 Cut = Literal["step", "filled", "loose"]
-"""Every rank at one step; or, where the others continue without them, lost ones at their last handed-in step; or, where
-ranks do not go in step, rank 0 at this step and the others where they were last.
+""""step": every rank at one step. "filled": lost ranks, without which the others continue, at their last step. "loose":
+rank 0 at this step, the others wherever they were last, for ranks that are not in step.
 """
 
 
@@ -26,11 +26,11 @@ MOST_RANKS = 100_000
 FILE_BYTES = 64 << 30
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-"""Bounds of what a manifest may say, which may come from somewhere else: memory is taken by it."""
+"""Bounds of a manifest's values, which may come from elsewhere and decide how much memory is taken."""
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Content by its digest, which is also its name."""
+    """Content, named by its digest."""
 
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=FILE_BYTES)]
@@ -48,11 +48,11 @@ class RankEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A checkpoint of *run* at *step*, the *sequence*-th that was written into its folder.
+    """A checkpoint of *run* at *step*, the *sequence*-th one written to its directory.
 
-    *config_sha256* is that of the TRAINING keys of *config*, the resolved experiment. *judged* has rank 0's loss and
-    accuracy on held-out samples, if they were asked for. Faults of the plan that began by *happened_s* happened in an
-    earlier attempt of the run, if there was one. *sha256* is that of all the rest.
+    *config_sha256* is the digest of the TRAINING keys of *config*, the resolved experiment. *judged* has rank 0's loss
+    and accuracy on held-out samples, if requested. Faults of the plan that began by *happened_s* happened in an earlier
+    attempt of the run. *sha256* is the digest of all other fields.
     """
 
     format: int = FORMAT
@@ -71,12 +71,12 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def behind(self) -> list[int]:
-        """The ranks whose part is of an earlier step, of a checkpoint that has every other rank at one step."""
+        """The ranks at an earlier step than the others, if this checkpoint is "filled"."""
         return [entry.rank for entry in self.ranks if entry.step < self.step] if self.cut == "filled" else []
 
 
 def config_sha256(config: Mapping[str, Any]) -> str:
-    """The hash of what is trained and how."""
+    """Return the digest of the configuration's TRAINING keys."""
     content = {key: config.get(key) for key in TRAINING}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -87,15 +87,15 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(content: bytes, name: str) -> Manifest:
-    """Raises CheckpointError for what is no whole manifest of this format."""
+    """Decode *content*. Raises CheckpointError unless it is a complete manifest of this format."""
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(name, "something else", f"a manifest ({error})") from None
     if manifest.format != FORMAT:
-        raise CheckpointError(name, f"format {manifest.format}", f"{FORMAT}: it is of another version of simcluster")
+        raise CheckpointError(name, f"format {manifest.format}", f"{FORMAT}: written by another version of simcluster")
     if manifest.sha256 != _digest(manifest):
-        raise CheckpointError(name, "a digest that is not its own", "a manifest as it was written")
+        raise CheckpointError(name, "a digest that does not match its content", "a manifest as it was written")
     ranks = sorted(entry.rank for entry in manifest.ranks)
     if len(ranks) != manifest.world_size or ranks != list(range(manifest.world_size)):
         raise CheckpointError(name, f"{len(manifest.ranks)} ranks", f"each of {manifest.world_size}, once")
@@ -111,5 +111,5 @@ def _digest(manifest: Manifest) -> str:
     content = msgspec.to_builtins(manifest)
     del content["sha256"]
     if content["happened_s"] is None:
-        del content["happened_s"]  # manifests written before this field existed have a digest without it
+        del content["happened_s"]  # manifests from before this field have a digest without it
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()

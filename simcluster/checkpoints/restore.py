@@ -1,4 +1,4 @@
-"""A checkpoint as the ranks of a new run get it back: the same ranks, or others to which it is dealt out anew."""
+"""A checkpoint as the ranks of a new run receive it: the same ranks, or another number of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from simcluster.workloads.ledger import Ledger
 
 @dataclass(frozen=True)
 class Restored:
-    """The state that a run begins with: its ranks' *shards*, at *step* and *time_s* of the *run* that it continues.
+    """The state that a run starts from: its ranks' *shards*, at *step* and *time_s* of the *run* that it continues.
 
-    Faults of the plan that began by *happened_s* happened before, if that is given.
+    *happened_s*, if given: faults of the plan that began by then have happened.
     """
 
     run: str
@@ -36,7 +36,7 @@ class Restored:
 
 
 def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
-    """Raises CheckpointError if *config* trains something else, and says what differs."""
+    """Raise CheckpointError, naming the difference, if *config* defines another training."""
     if manifest.config_sha256 == config_sha256(config):
         return
     for key in TRAINING:
@@ -49,12 +49,12 @@ def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
 
 
 def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:
-    """*checkpoint* for *size* ranks.
+    """Return *checkpoint* restored for *size* ranks.
 
-    With as many as before each gets its own back. With others, weights and optimizer are everybody's, what is parted
-    among ranks is put together and parted anew, and what a rank has for itself goes to the rank of its number, a new
-    one getting that of number modulo the old size. *by_epochs*: the step is then the one at which as many samples have
-    been used, else the same one.
+    With the old world size, each rank gets its own state back. Otherwise all get the same weights and optimizer;
+    sharded state is joined and split again; per-rank state goes to the rank of its number, and an additional rank gets
+    that of its number modulo the old size. *by_epochs*: continue at the step by which as many samples have been used;
+    by default at the same step.
     """
     manifest = checkpoint.manifest
     read = _reader(checkpoint)
@@ -76,15 +76,15 @@ def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:
 
 def _again(entry: RankEntry, manifest: Manifest, read: Callable[[File], bytes]) -> Shard:
     files = {name: read(file) for name, file in entry.files.items()}
-    # A rank that was lost comes back with what it had last, to the step of all.
+    # A rank that was lost resumes with its last state, at the step of all.
     filled = manifest.cut == "filled"
     step, batches = (manifest.step, manifest.step) if filled else (entry.step, entry.batches)
     return Shard(entry.rank, step, batches, entry.time_s, manifest.cut == "loose", entry.trees, files)
 
 
 def _reckon(shards: list[Shard]) -> None:
-    """Closes the books of the run before: what a server had not applied yet is lost. What it had applied beyond a
-    rank's last words is used, and will be trained on once more.
+    """Settle the ledgers of the previous run: batches that a server had not applied are lost. Batches that it applied
+    beyond a rank's last report count as used, and will be trained on once more.
     """
     trees = [json.loads(shard.trees) for shard in shards]
     for shard, tree, lives in zip(shards, trees, closed([[tree[LEDGER]] for tree in trees], held=True), strict=True):
@@ -94,7 +94,7 @@ def _reckon(shards: list[Shard]) -> None:
 
 
 class _Resized:
-    """A checkpoint of some ranks for *size* others."""
+    """A checkpoint for another number of ranks, *size*."""
 
     def __init__(self, manifest: Manifest, size: int, read: Callable[[File], bytes]) -> None:
         self._size = size
@@ -115,17 +115,17 @@ class _Resized:
         algorithm = decode(self._trees[old][ALGORITHM], self._parted(old, rank))
         own = own_of(self._trees[old])
         if rank >= len(self._trees):
-            own["generators"] = {"numpy": None, "torch": None}  # its own have not begun
+            own["generators"] = {"numpy": None, "torch": None}  # not started
         tensors: dict[str, dict[str, Tensor]] = {MODEL: {}, OPTIMIZER: {}, ALGORITHM: {}}
         values = {MODEL: model, OPTIMIZER: optimizer, ALGORITHM: algorithm}
         trees = {name: encode(value, name, tensors[name]) for name, value in values.items()}
-        # Another number of ranks deals samples out anew, so the ledger begins anew.
+        # Another world size deals samples out again, so the ledger starts empty.
         trees |= {**own_trees(own), LEDGER: Ledger().notes()}
         files = {name: safetensors.torch.save(found) for name, found in tensors.items() if found}
         return Shard(rank, step, step, self._time_s[old], False, json.dumps(trees), files)
 
     def _joined(self, part: str, old: int) -> Any:
-        """That of rank *old*, completed by what only others have, as stages of a pipeline do."""
+        """Return rank *old*'s part, completed by what only other ranks have, as stages of a pipeline do."""
         order = [old, *(rank for rank in range(len(self._trees)) if rank != old)]
         found = [decode(self._trees[rank][part], self._tensors[rank].get(part, {})) for rank in order]
         whole = found[0]
@@ -136,7 +136,7 @@ class _Resized:
         return whole
 
     def _parted(self, old: int, rank: int) -> dict[str, Tensor]:
-        """The tensors of rank *old*'s algorithm; of what is parted, *rank*'s part of the whole."""
+        """Return the tensors of rank *old*'s algorithm; of sharded ones, *rank*'s part of the whole."""
         tensors = dict(self._tensors[old].get(ALGORITHM, {}))
 
         def see(kind: str, name: str) -> None:
@@ -149,7 +149,7 @@ class _Resized:
 
 
 def _reader(checkpoint: Checkpoint) -> Callable[[File], bytes]:
-    """Reads each file once, however many ranks have it."""
+    """Return a reader that reads each file once, however many ranks share it."""
     known: dict[str, bytes] = {}
 
     def read(file: File) -> bytes:
@@ -161,7 +161,7 @@ def _reader(checkpoint: Checkpoint) -> Callable[[File], bytes]:
 
 
 def _short(value: Any, other: Any) -> str:
-    """What of *value* is not in *other*, in a line."""
+    """Return the parts of *value* that differ from *other*, in one line."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         value = {key: part for key, part in value.items() if other.get(key, ...) != part}
     words = json.dumps(value, default=str)

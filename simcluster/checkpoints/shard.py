@@ -1,4 +1,4 @@
-"""A shard, one rank's part of a checkpoint: bytes that any process can pass on."""
+"""A shard: one rank's part of a checkpoint, as bytes that any process can pass on."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from simcluster.workloads import Replica
 from simcluster.workloads.ledger import Ledger
 
 MODEL, OPTIMIZER, ALGORITHM = "model", "optimizer", "algorithm"
-"""Files of a rank: kept apart, since what is alike on all ranks is stored once."""
+"""Files of a rank, separate because content shared by all ranks is stored once."""
 
 OWN, SMALL, LEDGER = "rank", "small", "ledger"
-"""What is of this rank alone: its generators and how often its layers drew, tensors of that, its ledger."""
+"""State of this rank alone: generators and draws per layer, small tensors, its ledger."""
 
 
 class Shard(msgspec.Struct):
-    """One rank at one *step*: *batches* of its own are in it, at *time_s* of the run.
+    """One rank's state at *step*, with *batches* of its batches in it, at *time_s* of the run.
 
-    *trees* is JSON: of each part its values, where a tensor is named that is in the file of that part. *files* are
-    safetensors. *loose*: ranks do not go in step. *judged* has loss and accuracy, if they were asked for. *everybodys*
-    is filled in on the way back: the batches of each rank. The rank is one of *size*, in the group of ranks of that
-    number: the first, 0, is all that the run began with.
+    *trees* is JSON: the values of each part, with references to tensors in that part's file. *files* are safetensors.
+    *loose*: ranks are not in step. *judged* has loss and accuracy, if requested. *everybodys*, the batches of each
+    rank, is filled in when restoring. The rank is one of *size*, in the group of ranks with that number; group 0 is the
+    initial one.
     """
 
     rank: int
@@ -48,7 +48,7 @@ class Shard(msgspec.Struct):
 
 
 class Captured:
-    """A copy of all that *replica*, *rng* and *kept* are now; `files` makes bytes of it, in any thread."""
+    """A copy of the present state of *replica*, *rng* and *kept*; `files` serialises it, in any thread."""
 
     def __init__(
         self, replica: Replica, rng: NodeRandom, kept: Mapping[str, Any], places: Sequence[int] | None
@@ -61,7 +61,7 @@ class Captured:
         self.trees = json.dumps({**trees, **own_trees(own), LEDGER: replica.ledger.notes()})
 
     def files(self) -> dict[str, bytes]:
-        """The tensors of each part that has some."""
+        """Return the tensors of each part that has some, serialised."""
         found = {}
         for name, tensors in self._tensors.items():
             if tensors:
@@ -73,14 +73,14 @@ class Captured:
 
 
 def own_trees(own: Mapping[str, Any]) -> dict[str, Any]:
-    """What is of one rank alone, as JSON: a generator's state is some thousand small numbers, not worth a file."""
+    """Return a rank's own state as JSON: a generator's state is a few thousand small numbers, not worth a file."""
     small: dict[str, Tensor] = {}
     tree = encode(own, OWN, small)
     return {OWN: tree, SMALL: {name: tensor.tolist() for name, tensor in small.items()}}
 
 
 def own_of(trees: Mapping[str, Any]) -> Any:
-    """The way back."""
+    """Return the own state that `own_trees` encoded."""
     small = {name: torch.tensor(values, dtype=torch.uint8) for name, values in trees[SMALL].items()}
     return decode(trees[OWN], small)
 
@@ -102,7 +102,7 @@ def check(trees: str, files: Mapping[str, bytes], place: str) -> None:
 
 
 def restore(shard: Shard, replica: Replica, rng: NodeRandom) -> None:
-    """Makes *replica* and *rng* what they were when *shard* was captured."""
+    """Restore *replica* and *rng* to their state when *shard* was captured."""
     trees = json.loads(shard.trees)
     found = {name: safetensors.torch.load(content) for name, content in shard.files.items()}
     model, optimizer, algorithm = (decode(trees[name], found.get(name, {})) for name in (MODEL, OPTIMIZER, ALGORITHM))

@@ -1,11 +1,11 @@
-"""The folder of a run's checkpoints: content by its digest, and a manifest a step that names it.
+"""The directory of a run's checkpoints: content by its digest, and one manifest per step that names it.
 
-    checkpoints/step-00000100.json        complete: all that it names is there, and on the disk
-    checkpoints/shards/<sha256>.safetensors   what several ranks or steps have alike is there once
+    checkpoints/step-00000100.json        complete: everything it names is there, and on the disk
+    checkpoints/shards/<sha256>.safetensors   content shared by ranks or steps is there once
 
-The manifest is renamed into place last, and what an older one needs goes after that; so whatever ends in between, the
-last complete checkpoint is there. A folder may come from somewhere else, so no link in it is followed, and of what is
-in it only files that a store could have written are removed.
+The manifest is renamed into place last, and only then is outdated content removed: at any interruption the last
+complete checkpoint is there. A directory may come from elsewhere: no link in it is followed, and only files that a
+store could have written are removed.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ SUFFIX = ".safetensors"
 _NAME = re.compile(r"step-\d{8,12}\.json")
 _SHARD = re.compile(r"[0-9a-f]{64}\.safetensors")
 _HALF = re.compile(rf"{re.escape(PARTIAL)}(step-\d{{8,12}}\.json|[0-9a-f]{{64}}\.safetensors)")
-"""The names that a store writes; nothing else in its folder is its own."""
+"""The names that a store writes; other files in its directory are not its own."""
 
 MANIFEST_BYTES = 256 << 20
 MANIFESTS = 10_000
-"""The most that is read of a folder: generators and ledgers of many ranks are large."""
+"""Limits on what is read from a directory. They are large: generators and ledgers of many ranks are."""
 
 Best = Literal["accuracy", "loss"]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One that is complete by its manifest; `check` reads all of it."""
+    """A checkpoint with a complete manifest; `check` reads all of its content."""
 
     path: Path
     manifest: Manifest
@@ -56,24 +56,24 @@ class Checkpoint:
         return self.manifest.judged
 
     def read(self, file: File) -> bytes:
-        """The content of *file*. Raises CheckpointError if it is not what was written."""
+        """Return the content of *file*. Raises CheckpointError if it differs from what was written."""
         path = self.path.parent / SHARDS / f"{file.sha256}{SUFFIX}"
         try:
             content = _read(self.path.parent, SHARDS, path.name, most_bytes=file.size_bytes)
         except OSError as error:
-            raise CheckpointError(str(path), error.strerror or str(error), "a file that can be read") from None
+            raise CheckpointError(str(path), error.strerror or str(error), "a readable file") from None
         if len(content) != file.size_bytes or hashlib.sha256(content).hexdigest() != file.sha256:
-            raise CheckpointError(str(path), "other bytes", "those that were written, by their digest")
+            raise CheckpointError(str(path), "other bytes", "the bytes of this digest")
         return content
 
     def check(self) -> None:
-        """Raises CheckpointError unless every byte is as it was written."""
+        """Raise CheckpointError unless every byte is as written."""
         for file in {file.sha256: file for file in _files(self.manifest)}.values():
             self.read(file)
 
 
 def checkpoints(folder: Path) -> list[Checkpoint]:
-    """Those in *folder*, a run's or its `checkpoints`, by age; what is no manifest is passed over with a warning."""
+    """Return the checkpoints in *folder*, a run's or its `checkpoints`, by age; skip invalid manifests with a warning."""
     inner = folder / "checkpoints"
     place = inner if inner.is_dir() or inner.is_symlink() else folder
     found = []
@@ -88,7 +88,7 @@ def checkpoints(folder: Path) -> list[Checkpoint]:
         try:
             found.append(Checkpoint(path, decode_manifest(_read(place, name, most_bytes=MANIFEST_BYTES), str(path))))
         except (CheckpointError, OSError) as error:
-            warnings.warn(f"passed over: {error}", CheckpointWarning, stacklevel=2)
+            warnings.warn(f"skipped: {error}", CheckpointWarning, stacklevel=2)
     return sorted(found, key=lambda checkpoint: checkpoint.manifest.sequence)
 
 
@@ -99,10 +99,10 @@ def latest(
     below: int | None = None,
     check: Callable[[Manifest], None] = lambda _: None,
 ) -> Checkpoint:
-    """Return the last checkpoint in *folder* whose bytes are right, or that of *step*, or of a step *below* one.
+    """Return the last valid checkpoint in *folder*; with *step*, that of this step; with *below*, of an earlier step.
 
-    One for which *check* raises CheckpointError is passed over, too; older ones are tried with a warning. Raises
-    CheckpointError if there is none.
+    Checkpoints for which *check* raises CheckpointError are skipped too, each with a warning. Raises CheckpointError if
+    there is none.
     """
     found = checkpoints(folder)
     for checkpoint in reversed(found):
@@ -123,9 +123,9 @@ def latest(
 
 
 class Store:
-    """Writes checkpoints of *run* into *folder*; keeps the last *keep* of them and the *best*.
+    """Writer of the checkpoints of *run* to *folder*; keeps the last *keep* of them and the *best*.
 
-    Those of an earlier run in the same folder stay until one of this run is complete.
+    Checkpoints of an earlier run in the same directory stay until one of this run is complete.
     """
 
     def __init__(self, folder: Path, run: str, *, keep: int = 3, best: Best | None = None) -> None:
@@ -138,7 +138,7 @@ class Store:
         return self._run
 
     def put(self, content: bytes) -> File:
-        """*content*, written if it is not there yet. Raises OSError."""
+        """Write *content* unless it is there. Raises OSError."""
         self._open()
         file = File(hashlib.sha256(content).hexdigest(), len(content))
         name = f"{file.sha256}{SUFFIX}"
@@ -147,9 +147,9 @@ class Store:
         return file
 
     def commit(self, manifest: Manifest, in_use: Container[str] = ()) -> Path:
-        """Makes *manifest*, whose files were put, the last checkpoint; drops those that are not kept any more.
+        """Make *manifest*, whose files were put, the last checkpoint; remove those no longer kept.
 
-        *in_use* are digests that are put for checkpoints to come. Raises OSError, with the folder as it was.
+        *in_use* are digests put for pending checkpoints. Raises OSError, with the directory unchanged.
         """
         self._open()
         manifest.run, manifest.sequence = self._run, self._sequence + 1
@@ -165,12 +165,12 @@ class Store:
         return path
 
     def discard(self, in_use: Container[str] = ()) -> None:
-        """Takes away what no checkpoint and nobody in *in_use* needs."""
+        """Remove content that no checkpoint needs and that is not *in_use*."""
         if self._opened:
             self._sweep(in_use)
 
     def drop_others(self) -> None:
-        """Take away the checkpoints of other runs; there are some even if this run has none."""
+        """Remove the checkpoints of other runs, even if this run has none."""
         others = [checkpoint.path.name for checkpoint in self._known() if checkpoint.manifest.run != self._run]
         if others or listed(self._folder.parent, self._folder.name, SHARDS):
             with self._opened_folder() as folder:
@@ -181,7 +181,7 @@ class Store:
     # inside
 
     def _open(self) -> None:
-        """Makes the folder, and takes away what a killed writer left half done."""
+        """Make the directory, and remove what a killed writer left half done."""
         if self._opened:
             return
         self._folder.parent.mkdir(parents=True, exist_ok=True)
@@ -226,7 +226,7 @@ class Store:
         self._sweep(in_use)
 
     def _sweep(self, in_use: Container[str]) -> None:
-        """A file stays if a manifest names it: also one that cannot be read, for which a person may want it."""
+        """Remove files that no manifest names. If a manifest cannot be read, keep all of them: a person may want them."""
         readable = len(_manifests(self._folder)) == len(known := self._known())
         needed = {file.sha256 for checkpoint in known for file in _files(checkpoint.manifest)}
         with self._opened_folder(SHARDS) as shards:

@@ -1,4 +1,4 @@
-"""Nested values as plain JSON, their tensors apart, and the way back. No pickle."""
+"""Nested values as plain JSON with separate tensors, and back. No pickle."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TENSOR, SHARDED, LIST, DICT = "tensor", "sharded", "list", "dict"
 
 
 def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """*value* as JSON can have it; copies of its tensors go into *tensors*, by names that begin with *path*.
+    """Return *value* as JSON; put copies of its tensors into *tensors*, under names that start with *path*.
 
-    What keeps its own state is asked for it. Raises CheckpointError for what cannot be kept.
+    An object with a state of its own is asked for it. Raises CheckpointError for unsupported values.
     """
     if isinstance(value, Sharded):
         return {SHARDED: _put(value.tensor, path, tensors)}
@@ -34,11 +34,11 @@ def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         return {DICT: [[key, encode(part, f"{path}/{key}", tensors)] for key, part in value.items()]}
     if hasattr(value, "checkpoint_state"):
         return encode(value.checkpoint_state(), path, tensors)
-    raise CheckpointError(path, type(value).__name__, "a tensor, a number, a text, a list or dict of them, or None")
+    raise CheckpointError(path, type(value).__name__, "a tensor, number, string, None, or a list or dict of them")
 
 
 def decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The value that *tree* stands for; a tuple has become a list."""
+    """Return the value that *tree* stands for; tuples become lists."""
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
@@ -50,7 +50,7 @@ def decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def walk(tree: Any, see: Callable[[str, str], None]) -> None:
-    """Calls *see* with (kind, name) for each tensor of *tree*."""
+    """Call *see* with (kind, name) for each tensor of *tree*."""
     if not isinstance(tree, dict):
         return
     ((kind, content),) = tree.items()
@@ -62,7 +62,7 @@ def walk(tree: Any, see: Callable[[str, str], None]) -> None:
 
 
 def _put(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> str:
-    # Copied at once: training goes on while it is written.
+    # Copied at once: training continues while it is written.
     tensors[path] = tensor.detach().cpu().clone().contiguous()
     return path
 
@@ -70,4 +70,4 @@ def _put(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> str:
 def _check_keys(value: Mapping[Any, Any], path: str) -> None:
     wrong = [key for key in value if not isinstance(key, (str, int)) or isinstance(key, bool)]
     if wrong:
-        raise CheckpointError(path, f"the key {wrong[0]!r}", "keys that are texts or whole numbers")
+        raise CheckpointError(path, f"the key {wrong[0]!r}", "string or integer keys")
