@@ -1,7 +1,8 @@
-"""How ranks agree on the next group: all stop, and say to the lowest of them what they hold and whom they have lost.
+"""Agreement on the next group: all ranks stop, and report to the lowest one which captures they hold and whom they
+lost.
 
-Who leads calls, hears every member that it knows to live, and decides; another loss meanwhile, its own included, only
-means another round.
+The leader calls, waits for an answer from every member that it knows to be alive, and decides. Another loss meanwhile,
+even its own, only means another round.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ NOBODY = "nobody is left who remembers anything of the run"
 
 
 class Council:
-    """This node's part in it. *unrest* is whether the present group is to be formed anew."""
+    """This node's part in the agreement. *unrest*: the present group must be formed again."""
 
     def __init__(self, node: Transport, names: Sequence[str], members: Sequence[int], incarnation: int) -> None:
         self._node, self._names = node, names
         self.facts = Facts(node.rank, node.size, incarnation)
         self.members = sorted(members)
         self.number, self.leader_of_group = 0, -1
-        self._lives = [0] * node.size  # which life of each rank belongs to the present group
+        self._lives = [0] * node.size  # the life of each rank that belongs to the present group
         self.unrest = False
         self.is_done = False  # this rank's algorithm has ended in the present group
         self.failure: PeerLost | None = None  # of a member whose own code raised: the run has failed
-        self.leaves_at: int | None = None  # a member leaves at the end of this step: it is everybody's
+        self.leaves_at: int | None = None  # a member leaves at the end of this step: it is the last of all
         self._news = asyncio.Event()
         self._voice = Voice(node, self.facts, self.lose, self.until)
         self.ear = Ear(node, self.facts, self._hear, self.lose, self.notify)
         self._round, self._calling = 0, False
-        self._calls: dict[Life, Call] = {}  # the last one of each life that called, in the order of their coming
+        self._calls: dict[Life, Call] = {}  # the last one of each life that called, in the order of arrival
         self._answers: dict[Life, Propose] = {}
         self._decided: dict[Life, Decision | Out] = {}
 
     # listening
 
     def lose(self, lost: PeerLost) -> None:
-        """Take in a PeerLost, wherever it was raised. It is news of one life of its rank, and of no later one."""
+        """Take in a PeerLost, wherever it was raised. It concerns one life of its rank, not later ones."""
         rank, step = lost.rank, _step_of_leave(lost.reason)
         if self.facts.is_past(rank, lost.incarnation):
             self.ear.falls_behind(rank)
@@ -76,46 +77,46 @@ class Council:
         return is_past and lost.incarnation >= self._lives[lost.rank] and not self.unrest
 
     def disturb(self) -> None:
-        """The present group cannot go on."""
+        """Note that the present group cannot continue."""
         self.unrest = True
         self._news.set()
 
     def _stir(self, leaves_at: int | None) -> None:
-        """It is to be formed anew: at once, or at the end of the step at which a member has left."""
+        """Regroup at once, or at the end of the step at which a member leaves."""
         if leaves_at is None:
             self.unrest = True
         else:
             self.leaves_at = max(leaves_at, self.leaves_at or 0)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns when *condition* holds, of which every change is news."""
+        """Return when *condition* holds; every change to it must be notified."""
         while not condition():
             self._news.clear()
             await self._news.wait()
 
     def notify(self, _: object = None) -> None:
-        """Something has changed that `until` may wait for."""
+        """Wake `until`: something that it waits for may have changed."""
         self._news.set()
 
     def close(self) -> None:
-        """Nothing is heard or said any more."""
+        """Stop sending and receiving."""
         self.ear.close()
         self._voice.close()
 
     def _hear(self, message: Message) -> None:
-        """Take in a word. One of a life that is over says nothing of the next one."""
+        """Take in a message. Messages from a past life are ignored."""
         source, life, word = message.source, (message.source, message.incarnation), understood(message)
         if life < self.facts.life(source):
             return
         if not isinstance(word, Join):
-            self.facts.meet(*life)  # it need not have asked this rank to be let in
+            self.facts.meet(*life)  # it may never have asked this rank to let it in
         match word:
             case Join() if source not in self.members or word.incarnation > self._lives[source]:
                 if self.facts.comes(source, word.incarnation) and not self.members:
-                    # It may lead before this rank is let in, and was not there to be asked.
+                    # The sender may lead before it lets this rank in, and has missed this rank's Join.
                     self._voice.say(source, Join(self.facts.lives[self.facts.rank]))
                 if (self._leads or source in self.members) and not self.is_done:
-                    self._stir(None)  # a member's life in the group is over, whether or not its end was heard of
+                    self._stir(None)  # the member's life in the group is over, even if its loss was not reported
             case Call():
                 self.facts.asking.discard(source)  # it belongs to a group
                 self._calls.pop(life, None)
@@ -136,16 +137,16 @@ class Council:
     # agreeing
 
     async def ask_in(self) -> None:
-        """Says to everybody that this node is here, in another life. Raises PeerLost if nobody is."""
+        """Ask all peers to let this node in, in its present life. Raises PeerLost if there are none."""
         if not self._node.peers:
             await self._node.recv(ANY, TAG)
         for rank in self._node.peers:
             self._voice.say(rank, Join(self.facts.lives[self.facts.rank]))
 
     async def agree(self, held: Sequence[Held]) -> Decision | None:
-        """The next group, when it is agreed on; None if this node is the only one that has not ended.
+        """Return the next group once agreed on; None if this is the only node that has not finished.
 
-        *held* names this rank's captures. Raises PeerLost if it belongs to none any more, or if a member has failed.
+        *held* names this rank's captures. Raises PeerLost if this rank is excluded, or if a member's code has failed.
         """
         decision = None
         self._voice.forget()
@@ -163,7 +164,7 @@ class Council:
         return self._take(decision)
 
     def _due(self) -> Decision | None:
-        """The newest decision heard of that this rank has yet to take: it holds even if its leader is gone since."""
+        """Return the newest decision still to be taken by this rank: it holds even if its leader has been lost since."""
         me = self.facts.rank
         found = [word for word in self._decided.values() if isinstance(word, Decision)]
         due = [word for word in found if word.number > self.number and word.lives[me] == self.facts.lives[me]]
@@ -171,7 +172,7 @@ class Council:
 
     @property
     def _leader(self) -> int | None:
-        """The lowest member that lives; of who asks to be let in, whoever called last."""
+        """Return the lowest living member; for a rank that asks to be let in, the living rank that called last."""
         if not self.members:
             callers = [life for life in self._calls if life == self.facts.life(life[0])]
             here = [rank for rank, _ in callers if not self.facts.is_dead(rank) and rank not in self.facts.finished]
@@ -184,7 +185,7 @@ class Council:
         return self._leader == self.facts.rank
 
     async def _lead(self, held: Sequence[Held]) -> tuple[bool, Decision | None]:
-        """One round: (whether it came to a decision, the decision)."""
+        """Lead one round. Return (whether it reached a decision, the decision)."""
         self._round, self._calling = self._round + 1, True
         self._answers, count = {}, self.facts.count
         included, excluded = form(self.facts, self.members)
@@ -226,17 +227,17 @@ class Council:
         )
 
     def _nobody_remembers(self, included: Sequence[int]) -> PeerLost:
-        """All who held anything were lost before they could hand it over; the others will find that out, too."""
+        """Return the loss of all ranks that held a capture before they could transfer it; the others will find out too."""
         gone = min(set(range(len(self._names))) - set(included) or {self.facts.rank})
         return PeerLost(gone, self._names[gone], NOBODY)
 
     async def _follow(self, leader: int | None, held: Sequence[Held]) -> None:
-        """Say to *leader* what it asks for, until there is a decision, or it does not lead any more."""
+        """Answer the calls of *leader* until there is a decision, or it no longer leads."""
         said: tuple[int, Life, int] | None = None
         while self._leader == leader and self._due() is None:
             if leader is not None:
                 if self.facts.parted(self.facts.rank, leader):
-                    raise self._lost(leader)  # of two that are cut off from each other the higher one leaves
+                    raise self._lost(leader)  # of two ranks cut off from each other, the higher one leaves
                 life = self.facts.life(leader)
                 call = self._calls.get(life)
                 now = self.facts.count, life, call.round if call is not None else 0
@@ -252,7 +253,7 @@ class Council:
             await self._news.wait()
 
     def _check_hope(self) -> None:
-        """Who asks to be let in, and finds nobody but others who ask, or nobody at all, does not wait for ever."""
+        """Raise PeerLost if this rank asks to be let in but no peer is left, or only peers that ask as well."""
         if self.members:
             return
         left = [rank for rank in self._node.peers if rank not in self.facts.asking]
@@ -261,7 +262,7 @@ class Council:
             raise PeerLost(gone, self._names[gone], ENDED if self.facts.finished else NOBODY)
 
     def _take(self, decision: Decision) -> Decision:
-        """From now on this node belongs to that group."""
+        """Make this node a member of the decided group."""
         self.number, self.leader_of_group, self.members = decision.number, decision.leader, decision.members
         self._lives = [*decision.lives]
         self.facts.let_in(decision.members, decision.lives)
@@ -274,14 +275,14 @@ class Council:
         return decision
 
     def _heed(self) -> None:
-        """Take in what came before the decision and holds after it: another group is due already."""
+        """Take in what arrived before the decision and remains valid: another group may be due already."""
         if self.facts.are_over(self.members, self._lives):
             self._stir(None)
         elif self._leads:
             if form(self.facts, self.members)[0] != self.members:
-                self._stir(None)  # a rank has asked it that no leader before has let in
+                self._stir(None)  # a rank has asked this leader that no earlier leader let in
         elif self._leader is not None and (call := self._calls.get(self.facts.life(self._leader))) is not None:
-            self._stir(call.leaves_at)  # the rank that leads now was sooner, and has called
+            self._stir(call.leaves_at)  # the present leader was faster, and has called
 
     def _lost(self, rank: int) -> PeerLost:
         return PeerLost(rank, self._names[rank], self.facts.reasons.get(rank, NOBODY))
@@ -289,7 +290,7 @@ class Council:
     # the border between two groups
 
     async def cross(self) -> None:
-        """Returns when nothing of an earlier group is left in any member's stream to this one, or there is unrest."""
+        """Return when no message of an earlier group is left in any member's stream to this one, or there is unrest."""
         mark = mark_of(self.number, self.leader_of_group)
         others = [rank for rank in self.members if rank != self.facts.rank]
         for rank in others:
@@ -312,11 +313,11 @@ def _is_later(word: Decision | Out, decision: Decision) -> bool:
 
 
 def _raised(reason: str) -> bool:
-    """Whether a peer is gone for what its code raised, other than for the loss of another one."""
+    """Whether a peer failed because its code raised, other than for the loss of another peer."""
     return reason.startswith("failed: ") and not reason.startswith(f"failed: {PeerLost.__name__}")
 
 
 def _step_of_leave(reason: str) -> int | None:
-    """The step in "left at step 7"."""
+    """Return the step in "left at step 7"."""
     words = reason.rpartition("left at step ")
     return int(words[2]) if words[1] and words[2].isdigit() else None

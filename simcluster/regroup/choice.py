@@ -1,6 +1,6 @@
-"""Who belongs to the next group, and from which step it goes on.
+"""The choice of the next group's members, and of the step it continues from.
 
-Pure: whoever has the same of both makes the same choice.
+Pure: equal inputs give equal choices.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from simcluster.regroup.messages import Held
 
 
 def form(facts: Facts, members: Sequence[int]) -> tuple[list[int], dict[int, int]]:
-    """(those who belong together, of the others that live the one each is cut off from).
+    """Return (the ranks that form the next group; for each other living rank, the member it is cut off from).
 
-    Who leads comes first, *members* before those who ask to be let in, lower ranks before higher ones: of two that are
-    cut off from each other the one that comes later is left out, so that they never go on side by side.
+    The leader comes first, *members* before ranks that ask to be let in, lower ranks before higher ones. Of two ranks
+    that are cut off from each other the later one is excluded, so that they never continue side by side.
     """
     asking = sorted(facts.asking)
     order = [facts.rank, *sorted(rank for rank in members if rank not in facts.asking), *asking]
@@ -33,10 +33,11 @@ def form(facts: Facts, members: Sequence[int]) -> tuple[list[int], dict[int, int
 
 
 def newest(held: Mapping[int, Sequence[Held]]) -> tuple[Held, list[int]] | None:
-    """(the last step that all hold who hold any, those that do hold it); None if nobody holds anything.
+    """Return (the last step that all ranks with captures have in common, the ranks that hold it); None without
+    captures.
 
-    If they have none in common, a group has gone on without some of them: then it is its last common step, and the
-    others are as those who hold nothing.
+    If they have none in common, a group has continued without some of them: then take that group's last common step,
+    and treat the others as having none.
     """
     holders = {rank: set(names) for rank, names in held.items() if names}
     if not holders:

@@ -1,4 +1,4 @@
-"""One rank's ear for the others: their words, the marks between two groups in their streams, and their losses."""
+"""One rank's receiver of the others' messages, of the marks between groups in their streams, and of losses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from simcluster.regroup.messages import MARK, TAG, Life, number_of
 from simcluster.transport import ANY, Transport
 
 LOOK_S = 1e-3
-"""A rank whose transport has no peer left looks this often for one that others have said is back."""
+"""Polling interval of a rank without peers for one that others report as back."""
 
 
 class Ear:
-    """Of *node*, which knows *facts*. *hear* takes in a word, *lose* a PeerLost; *notify* is called at the end of a
-    stream. *marks* has the last mark in the stream from each life.
+    """The receiver of *node*, with its *facts*. *hear* takes in a message, *lose* a PeerLost; *notify* is called at the
+    end of a stream. *marks* has the last mark in the stream from each life.
     """
 
     def __init__(
@@ -32,25 +32,25 @@ class Ear:
         self.marks: dict[Life, str] = {}
         self._watching: asyncio.Task[None] | None = None
         self._draining: dict[int, asyncio.Task[None]] = {}
-        self._behind: set[int] = set()  # ranks whose earlier life the transport still has; only asked for members
+        self._behind: set[int] = set()  # ranks whose transport still shows an earlier life; asked for members only
 
     def watch(self) -> None:
-        """Hear words from now on. With no peer there is nothing to hear, unless one is known to be on its way."""
+        """Start to receive. Without peers there is nothing to receive, unless one is known to be on its way."""
         if (self._watching is None or self._watching.done()) and (self._node.peers or self._awaits_a_life):
             self._watching = asyncio.create_task(self._watch())
 
     def falls_behind(self, rank: int) -> None:
-        """Note that the transport has just lost an earlier life of *rank* than the one that others have told of."""
+        """Note that the transport has just lost an earlier life of *rank* than the one that others reported."""
         self._behind.add(rank)
 
     def drain(self, ranks: Sequence[int], number: int) -> None:
-        """Take all that these have sent to groups before that of *number*: it must not hold up what follows. So it is
-        heard, too, which of them have ended.
+        """Receive and drop what *ranks* sent to groups before *number*, so that it does not block later messages. This
+        also tells which of them have ended.
         """
         for rank in ranks:
             task = self._draining.get(rank)
             if rank in self._behind and rank not in self._node.peers:
-                continue  # its present life has yet to reach this node: its Join will be heard
+                continue  # this node has not met its present life, whose Join will arrive
             self._behind.discard(rank)
             if rank != self._facts.rank and (task is None or task.done()):
                 self._draining[rank] = asyncio.create_task(self._drain(rank, number))
@@ -67,7 +67,7 @@ class Ear:
 
     @property
     def _awaits_a_life(self) -> bool:
-        """Whether others have said that a rank is back whose former life was the last that this one heard of."""
+        """Whether others report the return of a rank whose previous life is the last that this one knew."""
         facts = self._facts
         back = [rank for rank, life in enumerate(facts.lives) if life and rank != facts.rank]
         return any(not facts.is_lost(rank) and rank not in facts.finished for rank in back)
@@ -80,7 +80,7 @@ class Ear:
                 self._lose(lost)
                 while not self._node.peers:
                     if not self._awaits_a_life:
-                        return  # from now on that would be all there is to hear
+                        return  # nothing else would ever arrive
                     await asyncio.sleep(LOOK_S)
             else:
                 self._hear(message)

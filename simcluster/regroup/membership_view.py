@@ -10,7 +10,7 @@ from simcluster.regroup.messages import Life
 
 
 class Facts:
-    """What *rank* of *size* knows. *count* rises with every new fact. All but `asking` is of present lives."""
+    """What *rank* of *size* knows. *count* rises with every new fact. All except `asking` concerns present lives."""
 
     def __init__(self, rank: int, size: int, incarnation: int = 0) -> None:
         self.rank = rank
@@ -26,8 +26,8 @@ class Facts:
     def lose(self, rank: int, reason: str, incarnation: int) -> bool:
         """Note that this rank has lost *rank* in its life *incarnation*; return whether that is news.
 
-        A node that is cut off may live, and think the same of this one. The loss of a life that is over, which another
-        rank may have told of first, is no loss of the present one.
+        A rank that is cut off may be alive, and think the same of this one. The loss of a past life, which another rank
+        may have reported first, does not affect the present one.
         """
         if incarnation < self.lives[rank]:
             return False
@@ -40,7 +40,7 @@ class Facts:
         return self._note(self._dead, self.life(rank))
 
     def merge(self, dead: Iterable[Life], cuts: Iterable[tuple[Life, Life]]) -> bool:
-        """Another rank knows this; True if any of it is news."""
+        """Add another rank's facts; return whether any is news."""
         before = self.count
         for rank, incarnation in dead:
             self.meet(rank, incarnation)
@@ -56,12 +56,12 @@ class Facts:
         return self.meet(rank, incarnation) | self._note(self.asking, rank)
 
     def learn(self, lives: Iterable[int]) -> None:
-        """Take over the *lives* of all ranks that the leader knows, where they are later ones."""
+        """Adopt the *lives* known to the leader, where they are later."""
         for rank, incarnation in enumerate(lives):
             self.meet(rank, incarnation)
 
     def let_in(self, members: Iterable[int], lives: Sequence[int]) -> None:
-        """Note that a group of *members* in these *lives* no longer keeps them waiting; a later life still asks."""
+        """Note that *members* in these *lives* are in a group; a later life still asks."""
         self.learn(lives)
         self.asking -= {rank for rank in members if lives[rank] == self.lives[rank]}
 
@@ -70,22 +70,22 @@ class Facts:
         return any(lives[rank] < self.lives[rank] or self.is_lost(rank) for rank in members)
 
     def is_past(self, rank: int, incarnation: int) -> bool:
-        """Return whether that life of *rank* is known to be over, since another one has followed it."""
+        """Return whether that life of *rank* is known to be over, because another one has followed."""
         return incarnation < self.lives[rank]
 
     def life(self, rank: int) -> Life:
-        """The present one, as far as is known."""
+        """Return the present life of *rank*, as far as known."""
         return rank, self.lives[rank]
 
     def is_dead(self, rank: int) -> bool:
         return self.life(rank) in self._dead
 
     def parted(self, one: int, other: int) -> bool:
-        """Whether they are cut off from each other."""
+        """Return whether the two are cut off from each other."""
         return self._pair(one, other) in self._cuts
 
     def is_lost(self, rank: int) -> bool:
-        """To this one, at least."""
+        """Return whether *rank* is dead or cut off from this one."""
         return self.is_dead(rank) or self.parted(self.rank, rank)
 
     @property
@@ -97,7 +97,7 @@ class Facts:
         return sorted(self._cuts)
 
     def meet(self, rank: int, incarnation: int) -> bool:
-        """Note that *rank* has had the life *incarnation*; return whether that is a later one than was known."""
+        """Note that *rank* has had the life *incarnation*; return whether it is later than those known."""
         if incarnation <= self.lives[rank]:
             return False
         self.lives[rank] = incarnation

@@ -1,7 +1,6 @@
-"""The last steps of one rank, in memory: copies of its replica, its generators and what the algorithm remembers.
+"""The last steps of one rank, in memory: copies of its replica, its generators and its algorithm's state.
 
-Copies go into the buffers of those that are not needed any more, so that a step costs copying and no memory is asked
-for.
+Copies reuse the buffers of those no longer needed, so that a step costs copying but no allocation.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from simcluster.workloads.saved import Sharded
 
 @dataclass
 class Capture:
-    """One step's: *batches* of this rank, in a group of *size*. *state* is None where nothing is computed."""
+    """The state at the end of one step: *batches* of this rank, in a group of *size*. *state* is None if nothing is
+    computed.
+    """
 
     name: Held
     batches: int
@@ -29,7 +30,7 @@ class Capture:
 
 
 class Memory:
-    """The captures of one rank. *on_step* is called at the end of a step, and may wait."""
+    """The captures of one rank. *on_step* is called at the end of each step, and may wait."""
 
     def __init__(self) -> None:
         self.captures: list[Capture] = []
@@ -39,7 +40,7 @@ class Memory:
         self._replica: Replica
         self._rng: NodeRandom
         self._size = 1
-        self._captured = -1  # the batches in the last capture of this group
+        self._captured = -1  # the the batches in the last capture of this group
 
     @property
     def held(self) -> list[Held]:
@@ -49,7 +50,7 @@ class Memory:
         return next((capture for capture in self.captures if capture.name == name), None)
 
     def begin(self, replica: Replica, rng: NodeRandom, size: int) -> None:
-        """From now on captures are of *replica*, in a group of *size*."""
+        """Start to capture *replica*, in a group of *size*."""
         self._replica, self._rng, self._size = replica, rng, size
         self.step, self._captured = replica.at, replica.done
         replica.memory = self
@@ -57,17 +58,17 @@ class Memory:
             self._capture(replica.at, replica.done, replica.kept, keep=2)
 
     def adopt(self, capture: Capture, group: tuple[int, int]) -> None:
-        """The *group* of this number and leader goes on from *capture*; no other one is of any use."""
+        """Continue as the *group* of this number and leader from *capture*; discard all others."""
         self.captures, self._group = [capture], group
 
     def remember(self, step: int, batches: int, apart: int, kept: Mapping[str, Any]) -> None:
-        """All of *step*, and of so many batches of this rank, is there: see `Progress.checkpoint`."""
+        """Capture *step*, after this number of *batches* of this rank: see `Progress.checkpoint`."""
         if batches > self._captured:
             self._captured = batches
             self._capture(step, batches, kept, keep=2 + apart)
 
     async def reached(self, step: int) -> None:
-        """*step* is over."""
+        """Note that *step* has ended."""
         self.step = step
         if self.on_step is not None:
             await self.on_step(step)
@@ -82,7 +83,7 @@ class Memory:
 
 
 def put_back(capture: Capture, replica: Replica, rng: NodeRandom, batches: int) -> None:
-    """Makes *replica* and *rng*, which are new, what they were in *capture*: at batch *batches* of each rank."""
+    """Restore *replica* and *rng*, which are new, to *capture*: at batch *batches* of each rank."""
     if capture.state is not None:
         state = copied(capture.state)
         if state["generators"] is not None:
@@ -94,9 +95,9 @@ def put_back(capture: Capture, replica: Replica, rng: NodeRandom, batches: int) 
 
 
 def copied(value: Any, into: Any = None) -> Any:
-    """*value* and all tensors in it, of which those in *into* that have the right shape are overwritten.
+    """Return a copy of *value* with all its tensors, reusing those in *into* that have the right shape.
 
-    What keeps its own state is asked for it; a tuple becomes a list, as in a checkpoint.
+    An object with a state of its own is asked for it; tuples become lists, as in a checkpoint.
     """
     if isinstance(value, Sharded):
         value = value.tensor

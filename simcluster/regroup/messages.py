@@ -1,4 +1,4 @@
-"""The messages by which ranks form a group again: a few words, as JSON in a message's one value."""
+"""The messages by which ranks form a group again, as JSON in a message's only value."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from simcluster.payload import Message
 from simcluster.transport import OWN_TAGS
 
 TAG = f"{OWN_TAGS}regroup"
-"""Of every word. No algorithm receives it."""
+"""The tag of all these messages. No algorithm receives them."""
 
 MARK = f"{OWN_TAGS}regroup/mark/"
-"""What a tag begins with that stands in a stream between one group's messages and the next one's."""
+"""Prefix of the tags that separate one group's messages from the next group's in a stream."""
 
 Life: TypeAlias = tuple[int, int]
-"""(rank, which of its lives): a node that comes back is another one."""
+"""(rank, incarnation): a node that rejoins has another life."""
 
 
 class Held(NamedTuple):
@@ -28,14 +28,14 @@ class Held(NamedTuple):
 
 
 class Join(msgspec.Struct, tag=True):
-    """To everybody: the sender, in its life *incarnation*, wants to be let in."""
+    """To all: the sender, in its life *incarnation*, asks to be let in."""
 
     incarnation: int
 
 
 class Call(msgspec.Struct, tag=True):
-    """From who leads: say what you hold; in its *round*. *leaves_at*: not before this step is over, at the end of
-    which a member has left.
+    """From the leader: report what you hold, for *round*. *leaves_at*: not before the end of this step, at which a
+    member leaves.
     """
 
     round: int
@@ -43,8 +43,8 @@ class Call(msgspec.Struct, tag=True):
 
 
 class Propose(msgspec.Struct, tag=True):
-    """To who leads: the sender has stopped, belongs to the group of *number*, holds these captures and knows of these
-    losses. *round* is that of the call that this answers; 0 if nobody called.
+    """To the leader: the sender has stopped, belongs to the group of *number*, holds these captures and knows of these
+    losses. *round* is that of the call it answers; 0 without a call.
     """
 
     round: int
@@ -56,10 +56,10 @@ class Propose(msgspec.Struct, tag=True):
 
 
 class Decision(msgspec.Struct, tag=True):
-    """From who leads, to each of *members*: they go on as the group of *number* from *capture*.
+    """From the leader to each of *members*: continue as the group of *number* from *capture*.
 
-    Who does not hold it is given it by *source*. *lives* has everybody's incarnation. *lost* and *joined* are the
-    difference from the leader's group before.
+    *source* transfers the capture to members that do not hold it. *lives* has every rank's incarnation. *lost* and
+    *joined* are the changes from the leader's previous group.
     """
 
     number: int
@@ -74,7 +74,7 @@ class Decision(msgspec.Struct, tag=True):
 
 
 class Out(msgspec.Struct, tag=True):
-    """From who leads: the receiver belongs to no group any more, since it is cut off from *because*."""
+    """From the leader: the receiver is excluded, since it is cut off from *because*."""
 
     because: int
 
@@ -83,21 +83,21 @@ Word: TypeAlias = Join | Call | Propose | Decision | Out
 
 
 def spoken(word: Word) -> dict[str, str]:
-    """*word* as the content of a message."""
+    """Return *word* as the content of a message."""
     return {"word": msgspec.json.encode(word).decode()}
 
 
 def understood(message: Message) -> Word:
-    """The way back."""
+    """Return the word in *message*."""
     word: Word = msgspec.json.decode(message["word"], type=Word)
     return word
 
 
 def mark_of(number: int, leader: int) -> str:
-    """The mark before the first message to the group of *number* that *leader* formed."""
+    """Return the mark before the first message to the group of *number* that *leader* formed."""
     return f"{MARK}{number}.{leader}"
 
 
 def number_of(mark: str) -> int:
-    """The number of the group that *mark* stands before."""
+    """Return the number of the group that *mark* precedes."""
     return int(mark.removeprefix(MARK).partition(".")[0])

@@ -1,4 +1,4 @@
-"""One rank's words to the others: each to one life of its receiver, said again if it went to the life before."""
+"""One rank's messages to the others: each to one life of its receiver, sent again if the previous life got it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.transport import Transport
 
 
 class Voice:
-    """Of *node*, which knows *facts*. *lose* takes in a PeerLost; *until* waits for a condition."""
+    """The sender of *node*, with its *facts*. *lose* takes in a PeerLost; *until* waits for a condition."""
 
     def __init__(
         self,
@@ -23,27 +23,27 @@ class Voice:
         until: Callable[[Callable[[], bool]], Coroutine[Any, Any, None]],
     ) -> None:
         self._node, self._facts, self._lose, self._until = node, facts, lose, until
-        self._tasks: dict[asyncio.Task[None], None] = {}  # as a set that has an order
+        self._tasks: dict[asyncio.Task[None], None] = {}  # as an ordered set
         self._said: list[tuple[int, int, str, dict[str, str] | None]] = []  # (to, for which life, tag, content)
 
     def say(self, to: int, word: Word) -> None:
         self.post(to, TAG, spoken(word))
 
     def post(self, to: int, tag: str, content: dict[str, str] | None = None) -> None:
-        """Send in its turn, and wait for no other: a way may be cut, and that of others open."""
+        """Send in order per receiver, independently of other receivers: one path may be cut while others are open."""
         task = asyncio.create_task(self._send(to, tag, content))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
     def say_again(self, rank: int) -> None:
-        """Repeat to the present life of *rank*, which others had told of, what has gone to the one before."""
+        """Repeat to the present life of *rank*, as reported by others, what went to the previous one."""
         missed = [said for said in self._said if said[:2] == self._facts.life(rank)]
         self._said = [said for said in self._said if said[0] != rank]
         for to, _, tag, content in missed:
             self.post(to, tag, content)
 
     def forget(self) -> None:
-        """Another agreement begins: nothing that was said before is said again."""
+        """Start another agreement: earlier messages are not repeated."""
         self._said.clear()
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class Voice:
                 self._lose(lost)
                 if not self._facts.is_past(lost.rank, lost.incarnation):
                     return
-                # The rank is back, as others have said first: this is said when its new life is here, too.
+                # Others report that the rank is back: wait for its new life to appear here.
                 await self._until(lambda: to in self._node.peers or self._facts.is_lost(to))
                 if self._facts.is_lost(to):
                     return

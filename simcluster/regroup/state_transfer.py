@@ -1,4 +1,4 @@
-"""A capture from one rank to another that holds none: its values as JSON, its tensors as bytes in pieces."""
+"""Transfer of a capture to a rank that has none: its values as JSON, its tensors as bytes in pieces."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from simcluster.regroup.messages import Held
 from simcluster.transport import Transport
 
 PIECE_BYTES = 1024**2
-"""Of a message: small enough for any limit, and for what is urgent to come in between."""
+"""Size of a piece: small enough for any message limit, and for urgent messages to come in between."""
 
 TAG = "regroup/state"
 
 
 async def hand_over(node: Transport, to: int, capture: Capture) -> None:
-    """Sends *capture* to rank *to*, but for what is of this rank alone: its generators."""
+    """Send *capture* to rank *to*, except this rank's own state: its generators."""
     tensors: dict[str, Tensor] = {}
     state = None if capture.state is None else {**capture.state, "generators": None}
     tree = encode(state, "state", tensors)
@@ -35,7 +35,7 @@ async def hand_over(node: Transport, to: int, capture: Capture) -> None:
 
 
 async def take_over(node: Transport, source: int) -> Capture:
-    """What `hand_over` sends from rank *source*."""
+    """Receive what `hand_over` sends from rank *source*."""
     head: dict[str, Any] = json.loads((await node.recv(source, TAG))["head"])
     pieces = [torch.empty(0, dtype=torch.uint8)]
     while sum(map(len, pieces)) < head["bytes"]:

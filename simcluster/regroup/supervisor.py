@@ -1,6 +1,6 @@
-"""Runs an algorithm in one group after the other: stops it when a rank is lost, leaves or joins, and begins again.
+"""Runs an algorithm in one group after another: stops it when a rank is lost, leaves or joins, and starts it again.
 
-As long as nothing happens the algorithm has the node itself, and nothing is sent.
+Without such an event the algorithm uses the node itself, and no extra message is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simcluster.transport import Transport
 
 @dataclass(frozen=True)
 class Regrouped:
-    """A group was formed anew by *decision* and goes on from *step*: *batches* of each rank in the group before."""
+    """A new group, formed by *decision*, continues from *step*, with *batches* of each rank in the previous group."""
 
     decision: Decision
     step: int
@@ -30,20 +30,20 @@ class Regrouped:
 
 
 class Trainee(Protocol):
-    """What is run, group after group."""
+    """The training that the supervisor runs, group after group."""
 
     def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:
-        """A replica for the place of *node* in the group *number*, from *capture* or from the beginning."""
+        """Make a replica for the place of *node* in the group *number*, from *capture* or from the start."""
 
     def train(self) -> Coroutine[Any, Any, object]:
-        """The algorithm, with that replica."""
+        """Run the algorithm with that replica."""
 
     def regrouped(self, change: Regrouped) -> None:
-        """Another group begins, and this node is in it."""
+        """Note that another group begins, with this node as a member."""
 
 
 class Supervisor:
-    """*names* are of all nodes; *incarnation* says which life of the node this is."""
+    """*names* are those of all nodes; *incarnation* is the life of this node."""
 
     def __init__(self, node: Transport, names: Sequence[str], trainee: Trainee, incarnation: int = 0) -> None:
         self._node, self._trainee = node, trainee
@@ -54,7 +54,7 @@ class Supervisor:
         self._memory.on_step = self._on_step
 
     async def run(self) -> None:
-        """To the end of the algorithm. Raises what that does; PeerLost if this node is in no group any more."""
+        """Run to the end of the algorithm. Raises what it raises; PeerLost if this node is excluded."""
         council = self._council
         council.ear.watch()
         try:
@@ -68,14 +68,14 @@ class Supervisor:
             council.close()
 
     async def _begin(self) -> bool:
-        """The group that the run begins with; whether another is to follow."""
+        """Run the initial group; return whether another is to follow."""
         whole = len(self._council.members) == self._node.size
         node = self._node if whole else Group(self._node, self._council.members, "0")
         self._trainee.begin(node, 0, self._memory, None)
         return await self._train()
 
     async def _regroup(self) -> bool:
-        """The next group, until it is disturbed or its algorithm ends; whether another is to follow."""
+        """Run the next group until it is disturbed or its algorithm ends; return whether another is to follow."""
         council = self._council
         decision = await council.agree(self._memory.held)
         if decision is None:
@@ -95,7 +95,7 @@ class Supervisor:
         return await self._train()
 
     async def _take(self, decision: Decision) -> Capture:
-        """The capture that the group goes on from: this rank's own, or who holds it hands it over."""
+        """Return the capture that the group continues from: this rank's own, or one transferred by the source."""
         me = self._node.rank
         if me in decision.receivers:
             return await take_over(self._node, decision.source)
@@ -107,14 +107,14 @@ class Supervisor:
         return capture
 
     async def _train(self) -> bool:
-        """The algorithm in the present group; whether another is to follow."""
+        """Run the algorithm in the present group; return whether another is to follow."""
         if await self._undisturbed(self._to_the_end) is None:
             return True
         council, me = self._council, self._node.rank
         council.is_done = True
         if me != min(council.members):
             return False
-        # The lowest rank stands for the run: it stays until all others are through, or need it once more.
+        # The lowest rank stands for the run: it stays until all others have finished, or need it again.
         others = [rank for rank in council.members if rank != me]
         council.ear.drain(others, council.number + 1)
         await council.until(lambda: council.unrest or not set(others) & set(self._node.peers))
@@ -126,7 +126,7 @@ class Supervisor:
         return True
 
     async def _undisturbed(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """What *work* returns; None if it was given up, since the group is to be formed anew."""
+        """Return what *work* returns; None if it was abandoned because the group must be formed again."""
         council = self._council
         task = asyncio.create_task(_caught(work))
         task.add_done_callback(council.notify)
@@ -150,7 +150,7 @@ class Supervisor:
         return None
 
     async def _on_step(self, step: int) -> None:
-        """If a member left at the end of this step, nothing of the next one begins in this group."""
+        """If a member leaves at the end of this step, do not start the next one in this group."""
         self._council.ear.watch()
         if self._step_of_leave_is_over:
             self._council.notify()
@@ -163,7 +163,7 @@ class Supervisor:
 
 
 async def _caught(work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, BaseException | None]:
-    """(what *work* returns, what it raises): as a value, since a SystemExit of a task would end the loop."""
+    """Return (the result of *work*, its exception), since a SystemExit raised in a task would end the loop."""
     try:
         return await work(), None
     except (asyncio.CancelledError, KeyboardInterrupt):
