@@ -1,9 +1,9 @@
-"""The measuring program: every node runs it, in place of an algorithm, on any backend.
+"""The measuring program: every node runs it in place of an algorithm, on any backend.
 
-Everything is measured in rounds: one sample of each kind for each pair of nodes, then a rehearsed step of all nodes
-with the workload's work. So a disturbance of a second or two spoils a round, never all samples of one link. In a round
-the nodes take turns, by rank, and no measurement meets another one's traffic: the node whose turn it is measures with
-each other node, and the others answer. What both ends see alike is measured from the lower rank only.
+Measurements come in rounds: one sample of each kind for each pair of nodes, then a rehearsed step of all nodes with the
+workload's work. A disturbance of a second or two therefore spoils one round, never all samples of one link. In a round
+the nodes take turns, by rank, so that measurements do not share links: one node measures with each other node, and the
+others answer. Symmetric quantities are measured from the lower rank only.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from simcluster.transport import ANY, Cost, Transport
 
 SIZES = (0, 1024, 4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 1024**2, 4 * 1024**2)
 ROUND_S = 0.25
-"""Sizes whose round would take longer than this are left out: on slow links the smaller ones tell enough."""
+"""Sizes whose round would take longer are left out: on slow links the smaller ones suffice."""
 
 TRIES = 2
-"""Rounds per size. The quicker one counts: a round that the machine delayed must not decide."""
+"""Rounds per size. The quicker one counts, so that a delayed round does not decide."""
 
 ROUNDS = 20
-"""19 undisturbed ones make an interval of 90 %: see simcluster.experiment.interval."""
+"""19 undisturbed rounds give an interval of 90 %: see simcluster.experiment.interval."""
 
 WARM_UP = 2
-"""Rounds before them that are not noted: caches fill, TCP finds its window."""
+"""Unrecorded rounds before the measured ones: caches fill, TCP finds its window."""
 
 SHORT_REPEATS = 3
-"""Samples of an empty message in a round."""
+"""Samples of an empty message per round."""
 
 FILL_EVERY = 8
-"""Buffers do not change much: they are filled in every eighth round only."""
+"""Buffers change little: they are filled in every eighth round only."""
 
 END, READY, DONE = "end", "ready", "done"
 
@@ -71,7 +71,9 @@ def prepare(config_json: str) -> None:
 
 
 async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Measure as *config_json* says: {"experiment": ..., "work": whether to measure work, "real": whether time is}."""
+    """Measure as *config_json* says: {"experiment": ..., "work": whether to measure work, "real": whether time is
+    real}.
+    """
     config = json.loads(config_json)
     meter = _Meter(node, recorder, Witness(recorder.now, sees_machine=config.get("real", False)))
     await meter.all_rounds(read_experiment(config["experiment"]) if config["work"] else None)
@@ -79,15 +81,15 @@ async def measure(node: Transport, recorder: Recorder, config_json: str) -> Node
 
 
 class _Meter:
-    """Takes samples at one node and notes them in its record."""
+    """Takes samples at one node and records them."""
 
     def __init__(self, node: Transport, recorder: Recorder, witness: Witness) -> None:
         self.node, self.recorder, self.witness = node, recorder, witness
-        self._number = 0  # of the round, below 0 while warming up
-        self._largest: dict[int, int] = {}  # bytes, by the peer's rank: as much as goes in a short while
+        self._number = 0  # current round, negative while warming up
+        self._largest: dict[int, int] = {}  # bytes, by the peer's rank: the largest message that takes little time
 
     async def all_rounds(self, experiment: Experiment | None) -> None:
-        """Return when the last round is done."""
+        """Return when the last round is complete."""
         answering = asyncio.create_task(self._answer())
         watching = asyncio.create_task(self.witness.watch())
         await self._in_turns(self._find_largest)
@@ -112,7 +114,9 @@ class _Meter:
             answering.result()
 
     async def _in_turns(self, measure: Callable[[], Awaitable[None]]) -> None:
-        """*measure* at each node, by rank, once all are done with what was before; return when all have."""
+        """Run *measure* at each node in turn, by rank; start once all nodes are idle, and return when all have
+        finished.
+        """
         node = self.node
         if node.size == 1:
             return
@@ -131,7 +135,7 @@ class _Meter:
                 await node.send(rank, DONE, None)
 
     async def _find_largest(self) -> None:
-        """How much goes to each peer in a short while; that also opens TCP's window."""
+        """Find the largest message to each peer that takes little time; this also opens TCP's window."""
         for peer in range(self.node.rank + 1, self.node.size):
             longest_s = 0.0
             for size_bytes in SIZES:
@@ -143,7 +147,7 @@ class _Meter:
                 self._largest[peer] = size_bytes
 
     async def _links(self) -> None:
-        """One round's samples of this node with all others."""
+        """Take one round's samples of this node with all others."""
         empty = torch.zeros(0, dtype=torch.uint8)
         for peer in range(self.node.size):
             if peer == self.node.rank:
@@ -151,24 +155,24 @@ class _Meter:
             body = torch.zeros(self._largest[peer], dtype=torch.uint8)
             self._note(pair_name(BURST, peer, 0), await self._burst(peer, empty))
             if peer > self.node.rank:
-                # TCP begins slowly after an idle second, which is longer than a step of training is idle.
+                # After an idle second TCP restarts slowly, but in training connections are not idle that long.
                 await self._both(peer, body, messages=1)
                 for _ in range(SHORT_REPEATS):
                     self._note(pair_name(ROUND, peer, 0), await self._round(peer, empty))
                 for what, take in ((ROUND, self._round), (STREAM, self._stream), (BOTH, self._both)):
                     self._note(pair_name(what, peer, len(body)), await take(peer, body))
             if self._number % FILL_EVERY == 0 or self._number == -WARM_UP:
-                await self._fill(peer, body)  # the operating system's buffer grows while it is in use
+                await self._fill(peer, body)  # the operating system's buffer grows with use
                 self._note(pair_name(FILL, peer, len(body)), await self._fill(peer, body))
 
     # the workload
 
     def _replica(self, experiment: Experiment) -> Any:
-        """With a batch for each round."""
+        """Return a replica with a batch for each round."""
         return experiment.workload.replica(self.node.rank, self.node.size, experiment.seed, steps=WARM_UP + ROUNDS)
 
     async def _step(self, replica: Any, batches: Iterator[Any]) -> None:
-        """Rehearse a step of training, with all that an algorithm would wait for: also the batch."""
+        """Rehearse a step of training, including its waits, such as that for the batch."""
         weights_bytes = sum(tensor.nbytes for tensor in replica.parameters)
         sizes = {peer: min(weights_bytes, SWAP_MESSAGES * most) for peer, most in self._largest.items()}
 
@@ -217,7 +221,9 @@ class _Meter:
         return took_s
 
     async def _cross(self, peer: int, body: Tensor, messages: int) -> float:
-        """Exchange *messages* with *peer*, both ways at once; return seconds from the first arrival to the last."""
+        """Exchange *messages* with *peer* in both directions at once; return the seconds from the first arrival to the
+        last.
+        """
         sending = [asyncio.create_task(self.node.send(peer, BOTH, body)) for _ in range(messages)]
         try:
             await self.node.recv(peer, BOTH)
@@ -241,7 +247,7 @@ class _Meter:
         return self.recorder.now() - start_s
 
     async def _answer(self) -> None:
-        """Answer what the others ask, until one says that this was all."""
+        """Answer the other nodes' requests until the last one."""
         node = self.node
         while True:
             ask = await node.recv(ANY, "ask")

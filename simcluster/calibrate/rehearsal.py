@@ -1,7 +1,7 @@
 """A rehearsed step: every node computes a gradient, all exchange it, every node applies it.
 
-The measuring program rehearses on the real nodes, and the same coroutine runs in the simulator on what was fitted: by
-how much the two differ is what the fitted numbers do not say.
+The measuring program rehearses on the real nodes, and the same coroutine runs in the simulator with the fitted numbers:
+the difference is what the fitted numbers miss.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READY, GO = "rehearse?", "rehearse"
 
 
 def pattern_of(number: int) -> str:
-    """Return the pattern of round *number*: both in turns."""
+    """Return the pattern of round *number*: the two alternate."""
     return (RING, STAR)[number % 2]
 
 
@@ -54,9 +54,9 @@ async def rehearse(
 ) -> tuple[float, float]:
     """Exchange messages, then take one step; return how long each took here.
 
-    *sizes* are the bytes for each peer: a star sends them whole, a ring in shares. TCP begins slowly on a connection
-    that has been idle, as in the first step of a run; in the step that follows, connections are in use, as in all
-    others.
+    *sizes* are the bytes for each peer: a star sends them whole, a ring in shares. TCP starts slowly on a connection
+    that has been idle, as in the first step of a run; in the step that follows the exchange, connections are in use, as
+    in later steps.
     """
     await _begin_together(node)
     start_s = now()
@@ -71,7 +71,7 @@ async def rehearse(
 
 
 async def _begin_together(node: Transport) -> None:
-    """Wait until every node has received all that was sent to it, and for the last rank's signal."""
+    """Wait until every node has received everything sent to it, and for the last rank's signal."""
     last = node.size - 1
     if node.rank != last:
         await node.send(last, READY, None)
@@ -84,7 +84,7 @@ async def _begin_together(node: Transport) -> None:
 
 
 async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int]) -> None:
-    """Exchange messages of *sizes* as *pattern* says."""
+    """Exchange messages of *sizes* in *pattern*."""
     if node.size > 1:
         await (_ring(node, sizes) if pattern == RING else _star(node, sizes))
 
@@ -98,7 +98,7 @@ async def _ring(node: Transport, sizes: Mapping[int, int]) -> None:
 
 
 async def _star(node: Transport, sizes: Mapping[int, int]) -> None:
-    """As with a parameter server: all to rank 0, then back to all."""
+    """Exchange as with a parameter server: all to rank 0, then back to all."""
     if node.rank == 0:
         others = range(1, node.size)
         for rank in others:

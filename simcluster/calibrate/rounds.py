@@ -1,9 +1,9 @@
-"""Tells disturbed rounds from the others, and sets disturbed samples aside.
+"""Separates disturbed rounds from the others, and replaces disturbed samples.
 
-A pause of the machine only ever makes a sample longer. A round is disturbed if a witness says so: a loop that woke up
-late, or CPU time that the host of a virtual machine kept. A single sample is if it is far above the same sample of the
-other rounds. Where more than a third of the rounds look disturbed, that is how the machine is: none is set aside, and
-the spread shows it. Samples of filling a send buffer all stay: the shortest one counts.
+A pause of the machine only ever lengthens a sample. A round is disturbed if a witness reports it: an event loop that
+woke up late, or CPU time stolen by the host of a virtual machine. A single sample is disturbed if it is far above the
+same sample of the other rounds. If more than a third of the rounds look disturbed, the machine is like that: then none
+is set aside, and the spread shows it. Samples of filling a send buffer are all kept: the shortest one counts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from statistics import median
 from simcluster.calibrate.samples import FILL, LATE, STOLEN, Row
 
 LATE_S, STOLEN_S = 0.02, 0.05
-"""Less than this disturbs no round: some switches between processes; a few ticks of the kernel's clock."""
+"""Less does not disturb a round: some context switches; a few ticks of the kernel's clock."""
 
 DEVIATIONS, LEAST_SHARE = 6.0, 0.05
-"""A sample is disturbed if it exceeds the median by this many robust deviations, and by this share at least."""
+"""A sample is disturbed if it exceeds the median by this many robust deviations, and by at least this share."""
 
 MOST_OF_ROUNDS, MOST_OF_A_ROUND = 1 / 3, 1 / 4
 ENOUGH = 5
-"""Of fewer samples, none can be told from the others."""
+"""With fewer samples, none can be judged."""
 
 NORMAL = 1.4826
 """A normal distribution's standard deviation over its median absolute deviation."""
@@ -33,7 +33,7 @@ NORMAL = 1.4826
 class Rounds:
     """The *rows* of *kept* rounds, with each disturbed sample replaced by that of the nearest undisturbed round.
 
-    Samples of filling a buffer are from all rounds. *rejected* has the reason by round, *replaced* counts samples.
+    Samples of filling a buffer are from all rounds. *rejected* has the reason by round; *replaced* counts samples.
     """
 
     rows: tuple[Row, ...]
@@ -47,7 +47,7 @@ class Rounds:
 
 
 def undisturbed(rows: Sequence[Row]) -> Rounds:
-    """Set aside what was disturbed in *rows*."""
+    """Set aside the disturbed rounds and samples in *rows*."""
     numbers = sorted({row.number for row in rows})
     samples = [row for row in rows if not _is_witness(row)]
     series: dict[tuple[int, str], dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
@@ -83,7 +83,7 @@ def _middle(rows: Sequence[Row]) -> float:
 
 
 def _far(by_round: Mapping[int, float], least: float = 0.0) -> set[int]:
-    """The rounds far above the others, and above *least*."""
+    """Return the rounds far above the others, and above *least*."""
     if len(by_round) < ENOUGH:
         return set()
     middle = median(by_round.values())
@@ -93,7 +93,7 @@ def _far(by_round: Mapping[int, float], least: float = 0.0) -> set[int]:
 
 
 def _by_witness(rows: Sequence[Row]) -> dict[int, str]:
-    """Rounds that a witness calls disturbed, by what it saw."""
+    """Return the rounds that a witness reports as disturbed, with the reason."""
     found: dict[int, str] = {}
     for what, least_s, words in (
         (LATE, LATE_S, "a node woke up {:.0f} ms late"),
@@ -110,7 +110,7 @@ def _by_witness(rows: Sequence[Row]) -> dict[int, str]:
 def _by_samples(
     far: Mapping[tuple[int, str], set[int]], series: Mapping[tuple[int, str], Mapping[int, list[Row]]]
 ) -> dict[int, str]:
-    """Rounds with many samples that are far off."""
+    """Return the rounds in which many samples are far off."""
     counted = Counter(number for numbers in far.values() for number in numbers)
     judged = sum(len(of) >= ENOUGH and not key[1].startswith(FILL) for key, of in series.items())
     return {

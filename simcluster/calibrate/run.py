@@ -1,6 +1,6 @@
-"""Calibrates a cluster: runs the measuring program on a backend and fits what it noted.
+"""Calibrates a cluster: runs the measuring program on a backend and fits its samples.
 
-It imports no backend: the one line that turns a name into a module does so at run time, as for experiments.
+It imports no backend: as for experiments, a backend is imported by name at run time.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ PROGRAM = "simcluster.calibrate.measure:measure"
 
 @dataclass(frozen=True)
 class LinkFit:
-    """A measured link. *is_bottleneck*: of some way; else it is at least as fast as *bandwidth_Bps* says.
+    """A measured link. *is_bottleneck*: of at least one path; otherwise *bandwidth_Bps* is only a lower bound.
 
-    *both_ways* is the share of the bandwidth that each direction has when both are used.
+    *both_ways* is each direction's share of the bandwidth when both are in use.
     """
 
     name: str
@@ -50,9 +50,9 @@ class LinkFit:
 
 @dataclass(frozen=True)
 class NodeFit:
-    """A measured node: seconds by kind of work and FLOPs; overheads per message, None where it has no peer.
+    """A measured node: seconds by kind of work and FLOPs; overheads per message, None without a peer.
 
-    *send_buffer_bytes* it is rid of at once, at least, whoever they are for.
+    *send_buffer_bytes* is a lower bound on what it can send at once, to all peers together.
     """
 
     name: str
@@ -64,9 +64,9 @@ class NodeFit:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measurements of *topology*. Links that no two workers talk over are left out.
+    """Measurements of *topology*. Links that no two workers use are left out.
 
-    *rounds* are the undisturbed ones; each was measured like the whole, and shows how far such numbers spread.
+    *rounds* are the undisturbed ones; each is fitted like the whole, which shows the spread of the numbers.
     """
 
     topology: Topology
@@ -86,11 +86,11 @@ def calibrate(
     options: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> Calibration:
-    """Measures every link and every device of *topology* on *backend*.
+    """Measure every link and every device of *topology* on *backend*.
 
-    *workload* is what an experiment has under this key, *overrides* are an experiment's dotted keys; without a
-    workload devices are left alone. *options* are the backend's own: a rendezvous and a key for nodes started by hand.
-    Raises UsageError for a wrong request, RunError if a node or a connection is lost.
+    *workload* is an experiment's value for this key, *overrides* are an experiment's dotted keys; without a workload,
+    devices are not measured. *options* are the backend's: a rendezvous and a key for nodes started by hand. Raises
+    UsageError for an invalid request, RunError if a node or a connection is lost.
     """
     experiment = {
         "name": "calibration",
@@ -126,7 +126,7 @@ def calibrate(
 
 
 def evaluate(topology: Topology, record: RunRecord) -> Calibration:
-    """Return what *record*, of a run of the measuring program on *topology*, says."""
+    """Return the calibration of *topology* from *record*, a run of the measuring program."""
     rounds = undisturbed(rows_of(record.nodes))
     return fitted(topology, rounds.rows, rounds, record.elapsed_s)
 
@@ -162,7 +162,7 @@ def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
 
 
 def _node(name: str, rank: int, rows: Sequence[Row], ways: tuple[WayFit, ...]) -> NodeFit:
-    """A node's overheads are between those that its ways tell."""
+    """Fit one node; its overheads are between those found on its paths."""
     own = [(way, 0 if way.a == rank else 1) for way in ways if rank in (way.a, way.b)]
     work = {
         kind: {flops: quartiles(seconds) for flops, seconds in samples.items()}

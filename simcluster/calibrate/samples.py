@@ -1,4 +1,4 @@
-"""The notes of a measuring run, by name: exchanges between pairs of nodes, and pieces of work."""
+"""The samples of a measuring run, by name: exchanges between pairs of nodes, and pieces of work."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ Samples: TypeAlias = dict[int, list[float]]
 ROUND, STREAM, BURST, SENDS, BOTH, FILL, WORK = "round", "stream", "burst", "sends", "both", "fill", "work"
 STEP, SWAP, LATE, STOLEN = "step", "swap", "late", "stolen"
 OF_PAIRS = (ROUND, STREAM, BURST, SENDS, BOTH, FILL)
-"""The names' first words.
+"""The first word of a sample's name. "work" and the words after it are not of pairs.
 
-- round: a message of so many bytes there, and one as long back.
-- stream: STREAM_MESSAGES messages of so many bytes there, the last one answered by an empty one.
+- round: a message of N bytes there, and one of the same size back.
+- stream: STREAM_MESSAGES messages of N bytes there, the last one answered by an empty one.
 - burst: BURST_MESSAGES empty messages there, the last one answered by an empty one.
-- sends: how long the sends of such a burst took, all together.
-- fill: how long the sends of FILL_MESSAGES messages of N bytes took, all together.
+- sends: the total time of the sends of such a burst.
+- fill: the total time of the sends of FILL_MESSAGES messages of N bytes.
 - both: STREAM_MESSAGES messages of N bytes in each direction at once, from the first arrival to the last.
 - work: a piece of work of this kind and N FLOPs.
 - step: a rehearsed step of this pattern, with messages of N bytes.
 - swap: only its messages, over connections that have been idle.
-- late: the longest time by which the node's loop woke up too late in a round.
-- stolen: CPU time that the host of a virtual machine kept from it in a round.
+- late: the longest delay of the node's event loop in a round.
+- stolen: CPU time stolen by the host of a virtual machine in a round.
 """
 
 STREAM_MESSAGES = 3
 FILL_MESSAGES = 6
 SWAP_MESSAGES = 2
-"""A rehearsed message is at most this many times the largest single one: buffers are known to hold that."""
+"""A rehearsed message is at most this many times the largest single one: buffers are known to hold it."""
 BURST_MESSAGES = 50
 
 
 @dataclass
 class PairSamples:
-    """What node *a* measured with node *b*: seconds by body bytes.
+    """The samples of node *a* with node *b*: seconds by body bytes.
 
-    Of a higher rank with a lower one, burst, sends, fill and both only.
+    A higher rank has only burst, sends, fill and both with a lower one.
     """
 
     a: int
@@ -79,7 +79,7 @@ def work_name(kind: str, flops: float) -> str:
 
 
 class Row(NamedTuple):
-    """One sample: node *rank* noted *name* = *seconds* in round *number*."""
+    """One sample: node *rank* recorded *name* = *seconds* in round *number*."""
 
     rank: int
     number: int
@@ -88,12 +88,12 @@ class Row(NamedTuple):
 
 
 def rows_of(nodes: Iterable[NodeRecord]) -> list[Row]:
-    """Every sample of *nodes*, by rank and then in the order in which it was taken."""
+    """Return every sample of *nodes*, by rank and then in the order taken."""
     return [Row(node.rank, metric.step, metric.name, metric.value) for node in nodes for metric in node.metrics]
 
 
 def pairs_of(rows: Iterable[Row]) -> dict[tuple[int, int], PairSamples]:
-    """The samples by rank of the node that took them and rank of its peer, in order."""
+    """Return the samples by the rank that took them and its peer's rank, in order."""
     pairs: dict[tuple[int, int], PairSamples] = {}
     for row in rows:
         what, where, size = row.name.split(":")
@@ -105,7 +105,7 @@ def pairs_of(rows: Iterable[Row]) -> dict[tuple[int, int], PairSamples]:
 
 
 def work_of(rows: Iterable[Row], rank: int) -> WorkSamples:
-    """The samples of the work that node *rank* did."""
+    """Return the samples of node *rank*'s work."""
     work: WorkSamples = {}
     for row in rows:
         what, kind, flops = row.name.split(":")

@@ -1,4 +1,4 @@
-"""The spread of a calibration's rounds, as factors of its medians, and how far a rehearsed step lies off them."""
+"""The spread of a calibration's rounds, as factors of its medians, and the error of rehearsed steps."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from simcluster.units import write_latency
 PROGRAM = "simcluster.calibrate.rehearsal:run"
 
 LEAST_STARTUP_S = 1e-6
-"""Less than this is noise."""
+"""A smaller start-up is noise."""
 
 LEAST_S = 1e-9
-"""A latency or an overhead below this has no spread to speak of."""
+"""A smaller latency or overhead has no meaningful spread."""
 
 
 def add_spread(document: dict[str, Any], calibration: Calibration, ack_share: Callable[[float], float]) -> None:
-    """Put the spread of every measured number into *document*; *ack_share* is what both ways at once tell."""
+    """Add the spread of every measured number to *document*; *ack_share* derives its argument from both ways at once.
+    """
     rounds = calibration.rounds
     each = [fitted(calibration.topology, rounds.of(number), rounds, 0.0) for number in rounds.kept]
     if len(each) < 2:
@@ -69,13 +70,13 @@ def _of_node(node: NodeFit, found: Sequence[NodeFit]) -> dict[str, list[float]]:
 
 
 def _value(fit: NodeFit, which: int) -> float:
-    """The overhead of sending (0) or receiving (1)."""
+    """Return the overhead of sending (0) or receiving (1)."""
     found: Value | None = (fit.send_overhead_s, fit.recv_overhead_s)[which]
     return found.value if found is not None else 0.0
 
 
 def _work_s(node: NodeFit) -> float:
-    """Of one step: where a kind of work came in several sizes, their mean."""
+    """Return the work of one step: the mean where a kind of work was measured in several sizes."""
     return sum(fmean(value.value for value in points.values()) for points in node.work.values() if points)
 
 
@@ -84,7 +85,8 @@ def _factors(whole: float, rounds: Sequence[float]) -> list[float]:
 
 
 def _rehearsals(topology: Topology, rows: Sequence[Row], kept: Sequence[int]) -> list[tuple[float, float]]:
-    """By round, what its numbers do not say: a factor of a step in use, and seconds of messages after idling."""
+    """Return, by round, the error of the fitted numbers: the factor of a busy step, and the extra seconds after idling.
+    """
     if not any(row.name.startswith(f"{STEP}:") for row in rows):
         return [(1.0, 0.0)] * len(kept)
     return [_rehearsed(topology, rows, index, number) for index, number in enumerate(kept)]
@@ -103,12 +105,12 @@ def _rehearsed(topology: Topology, rows: Sequence[Row], index: int, number: int)
 
 
 def _mean(noted: Sequence[tuple[str, float]], what: str) -> float:
-    """Over all nodes."""
+    """Return the mean over all nodes."""
     return fmean(seconds for name, seconds in noted if name.startswith(f"{what}:"))
 
 
 def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecord:
-    """The rehearsal of round *number* in the simulator, with the work and the messages of *rows*."""
+    """Simulate the rehearsal of round *number*, with the work and the messages of *rows*."""
     config = {
         "pattern": pattern_of(number),
         "work": _work_of_ranks(topology, rows),
@@ -122,7 +124,7 @@ def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecor
 
 
 def _work_of_ranks(topology: Topology, rows: Sequence[Row]) -> list[list[list[Any]]]:
-    """By rank, [kind, FLOPs] of each piece of work of the step, in order."""
+    """Return, by rank, [kind, FLOPs] of each piece of work of the step, in order."""
     work: list[list[list[Any]]] = [[] for _ in topology.workers]
     for row in rows:
         what, kind, flops = row.name.split(":")
@@ -132,7 +134,7 @@ def _work_of_ranks(topology: Topology, rows: Sequence[Row]) -> list[list[list[An
 
 
 def _sizes(topology: Topology, rows: Sequence[Row]) -> list[dict[str, int]]:
-    """By rank, the bytes of the step's messages to each peer: what the real nodes took, from what they noted."""
+    """Return, by rank, the bytes of the step's messages to each peer, as the real nodes recorded them."""
     largest: list[dict[str, int]] = [{} for _ in topology.workers]
     most = {row.rank: int(row.name.split(":")[2]) for row in rows if row.name.startswith(f"{STEP}:")}
     for row in rows:

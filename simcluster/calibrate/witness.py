@@ -1,6 +1,4 @@
-"""Witnesses of a disturbance: how late a node's event loop wakes up, and the CPU time that a host of virtual machines
-kept from this one.
-"""
+"""Witnesses of disturbances: delays of a node's event loop, and CPU time stolen by the host of a virtual machine."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ STEAL_COLUMN = 8
 
 
 class Witness:
-    """Watch a node while it measures. *now* is the run's clock; *sees_machine* is false where time is virtual."""
+    """Watches a node while it measures. *now* is the run's clock; *sees_machine* is false if time is virtual."""
 
     def __init__(self, now: Callable[[], float], *, sees_machine: bool) -> None:
         self._now, self._sees_machine = now, sees_machine
@@ -24,7 +22,7 @@ class Witness:
         self._stolen_s = self._stolen_now_s()
 
     async def watch(self) -> None:
-        """Wake up every PROBE_S, for ever, and keep the longest delay."""
+        """Wake up every PROBE_S, until cancelled, and keep the longest delay."""
         while True:
             due_s = self._now() + PROBE_S
             await asyncio.sleep(PROBE_S)
@@ -41,7 +39,7 @@ class Witness:
 
 
 def stolen_s() -> float:
-    """Return the CPU seconds stolen from this machine since it started, all cores together; 0 where that is unknown."""
+    """Return the CPU seconds stolen from this machine since it started, over all cores; 0 if unknown."""
     with suppress(OSError, ValueError, IndexError), STAT.open(encoding="ascii") as file:
         return int(file.readline().split()[STEAL_COLUMN]) / os.sysconf("SC_CLK_TCK")
     return 0.0

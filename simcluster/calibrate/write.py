@@ -1,4 +1,4 @@
-"""Writes a calibration as a topology file: the given cluster with measured numbers, their spread, and the date."""
+"""Write a calibration as a topology file: the given cluster with measured numbers, their spread, and the date."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ DIGITS = 4
 """Significant digits of a measured number."""
 
 MOST_ACK_SHARE = 0.5
-"""More is not what acknowledgements take: the hosts themselves cannot do both at once."""
+"""A larger share is not due to acknowledgements: the hosts cannot use both directions at full speed."""
 
 LEAST_ACK_SHARE, LEAST_OVERHEAD_S, LEAST_BUFFER_BYTES = 0.002, 100e-9, 10_000
-"""Less than this is noise."""
+"""Smaller values are noise."""
 
 LEAST_LATENCY_S = 1e-9
-"""Less is what least squares leave of nothing."""
+"""A smaller latency is a rounding error of the least squares."""
 
 
 def calibrated_document(calibration: Calibration) -> dict[str, Any]:
-    """The topology's document with what was measured in place of what was given.
+    """Return the topology's document with measured values in place of the given ones.
 
-    A straggler of a device that was measured is left out: the measured times have it in them.
+    A measured device loses its straggler: the measured times include it.
     """
     document: dict[str, Any] = copy.deepcopy(dict(calibration.topology.document))
     for key in ("misfit", "startup"):
@@ -69,7 +69,9 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
 
 
 def _duplex(given: str, both_ways: float) -> dict[str, Any]:
-    """What each direction has when both are used tells full from half duplex; acknowledgements take the rest."""
+    """Return the duplex keys: the share of each direction tells full from half duplex, and acknowledgements take the
+    rest.
+    """
     half = given == "half" or both_ways < HALF
     ack_share = _ack_share(both_ways, half)
     block: dict[str, Any] = {"duplex": "half"} if half else {}
@@ -83,7 +85,7 @@ def _ack_share(both_ways: float, half: bool | None = None) -> float:
 
 
 def calibrated_text(calibration: Calibration, day: date) -> str:
-    """The topology file: what was measured on *day* and between what it lay, as comments, then the document."""
+    """Return the topology file: the day, medians and ranges as comments, then the document."""
     document = calibrated_document(calibration)
     heading = [
         f"Measured on {day.isoformat()} in {calibration.elapsed_s:.0f} s by `simcluster calibrate`.",
@@ -96,12 +98,12 @@ def calibrated_text(calibration: Calibration, day: date) -> str:
 
 
 def describe(calibration: Calibration) -> list[str]:
-    """What was measured, a line each: ways, links, nodes."""
+    """Return the measurements, one line each: paths, links, nodes."""
     return [*_way_lines(calibration), *_link_lines(calibration), *_node_lines(calibration)]
 
 
 def _round_lines(calibration: Calibration) -> list[str]:
-    """How many rounds were measured, and why some were set aside."""
+    """Return how many rounds were measured, and why some were set aside."""
     rounds = calibration.rounds
     lines = [
         f"{words.plural(len(rounds.kept), 'round')} kept, {len(rounds.rejected)} disturbed and set aside; of the kept "
@@ -157,7 +159,7 @@ def _seconds(value: Value) -> str:
 
 
 def _time(seconds: float) -> str:
-    seconds = round(seconds, 9)  # what is left of a difference of two equal times is none
+    seconds = round(seconds, 9)  # the difference of two equal times may leave a rounding error
     return f"-{format_latency(-seconds)}" if seconds < 0 else format_latency(seconds)
 
 
