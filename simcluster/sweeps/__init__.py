@@ -1,4 +1,4 @@
-"""Many runs of one experiment: which, where, and the table of what came of them."""
+"""Many runs of one experiment: their points, where they run, and the table of results."""
 
 from simcluster.sweeps.run import PlannedSweep, sweep
 

@@ -1,4 +1,4 @@
-"""What `--set KEY=VALUES` means in a sweep: which keys take which values, in which combinations.
+"""The meaning of `--set KEY=VALUES` in a sweep: keys, their values, and the combinations.
 
 algorithm.staleness=0,1,4,16                       a list
 algorithm.staleness=range(1,9,2)                   1, 3, 5, 7, as Python counts
@@ -25,23 +25,23 @@ from simcluster.rng import numpy_stream
 
 _CALL = re.compile(r"\s*([a-z]+)\s*\((.*)\)\s*", re.DOTALL)
 _DIGITS, _DRAWN_DIGITS = 4, 6
-"""Significant digits of a value between two ends: what is swept is to be read, and typed again."""
+"""Significant digits of values between two ends: they are to be read, and typed again."""
 
 MOST_POINTS = 100_000
 
 
 @dataclass(frozen=True)
 class Axis:
-    """*keys* that change together; each of *values* has one value a key."""
+    """*keys* that change together; each of *values* has one value per key."""
 
     keys: tuple[str, ...]
     values: tuple[tuple[Any, ...], ...]
 
 
 def read_axes(sets: Sequence[str], pairs: Sequence[str] = (), seed: int = 0) -> tuple[dict[str, Any], list[Axis]]:
-    """(keys with one value, axes of those with several) of "KEY=VALUES" texts; *pairs* change together, as one axis.
+    """Return (keys with one value, axes of keys with several) of "KEY=VALUES" texts; *pairs* form one axis together.
 
-    *seed* is of what is drawn. Raises UsageError with everything that is wrong.
+    *seed* is the seed of random values. Raises UsageError with all problems.
     """
     problems: list[Problem] = []
     fixed: dict[str, Any] = {}
@@ -68,7 +68,7 @@ def read_axes(sets: Sequence[str], pairs: Sequence[str] = (), seed: int = 0) -> 
     lengths = {key: len(values) for key, values in paired.items()}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{length} of {key}" for key, length in lengths.items())
-        problems.append(Problem("--pair", found, "as many values of each key"))
+        problems.append(Problem("--pair", found, "equally many values of each key"))
     elif paired:
         axes.append(Axis(tuple(paired), tuple(zip(*paired.values(), strict=True))))
     problems += _twice([*fixed, *(key for axis in axes for key in axis.keys)])
@@ -78,7 +78,7 @@ def read_axes(sets: Sequence[str], pairs: Sequence[str] = (), seed: int = 0) -> 
 
 
 def combinations(axes: Sequence[Axis]) -> list[dict[str, Any]]:
-    """Every combination of values, the last axis changing fastest."""
+    """Return every combination of values, the last axis changing fastest."""
     count = math.prod(len(axis.values) for axis in axes)
     if count > MOST_POINTS:
         raise UsageError(Problem("--set", f"{count:,} combinations", f"at most {MOST_POINTS:,}"))
@@ -90,7 +90,7 @@ def combinations(axes: Sequence[Axis]) -> list[dict[str, Any]]:
 
 
 def read_values(text: str, seed: int = 0, key: str = "") -> list[Any]:
-    """The values that the right side of KEY=VALUES stands for; draws are of *seed* and *key*."""
+    """Return the values of the right side of KEY=VALUES; random values depend on *seed* and *key*."""
     call = _CALL.fullmatch(text)
     if call is None:
         return _distinct([parse_value(part) for part in split(text)])
@@ -108,7 +108,7 @@ def read_values(text: str, seed: int = 0, key: str = "") -> list[Any]:
 
 
 def split(text: str) -> list[str]:
-    """*text* at its commas, but for those in brackets and quotes."""
+    """Split *text* at its commas, except inside brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:
@@ -171,7 +171,9 @@ _SPACINGS: dict[str, Callable[[int, int, str], list[float]]] = {
 
 
 def _quantity(text: str, like: str = "") -> tuple[float, float, str]:
-    """(value in the base unit, one of its own unit in the base unit, the unit); of the kind of the unit *like*."""
+    """Return (value in the base unit, size of its unit in the base unit, the unit); of the same kind as the unit
+    *like*.
+    """
     value = parse_value(text)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not like:
         return float(value), 1.0, ""
@@ -183,7 +185,7 @@ def _quantity(text: str, like: str = "") -> tuple[float, float, str]:
         except units.UnitError:
             continue
     raise UsageError(
-        Problem("", repr(text), f"a quantity that {like} measures, too" if like else "a number, or one with a unit")
+        Problem("", repr(text), f"a quantity in a unit like {like}" if like else "a number, or one with a unit")
     )
 
 

@@ -1,4 +1,4 @@
-"""The digest of all that a point depends on: the resolved experiment, the code, the versions that compute."""
+"""The digest of everything that a point's result depends on: the resolved experiment, the code, library versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ PACKAGES = ("torch", "numpy", "simpy")
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that name the run of the resolved experiment *document*: equal only if its result is."""
+    """Return 16 hexadecimal digits that name the run of *document*, a resolved experiment: equal only if the result is.
+    """
     content = {
         "document": document,
         "files": {path: _file(Path(path)) for path in sorted(set(_files(document)))},
@@ -26,7 +27,7 @@ def digest_of(document: Mapping[str, Any]) -> str:
 
 
 def _files(value: object) -> Iterator[str]:
-    """Every file that *value* names: own code (file.py:function) with its neighbours, data, traces."""
+    """Yield every file that *value* names: own code (file.py:function) with its neighbours, data, traces."""
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from _files(inner)
@@ -47,7 +48,7 @@ def _file(path: Path) -> str:
 
 @cache
 def _own_code() -> str:
-    """The source of this library: its version would do for an installed release, but not for one that is worked on."""
+    """Return a digest of this library's source: a version would suffice for a release, but not during development."""
     digest = hashlib.sha256()
     for package in ("simcluster", "simcluster_backends"):
         spec = util.find_spec(package)

@@ -1,7 +1,7 @@
-"""Where the points of a sweep run: processes of this machine, Dask, Slurm. Existing engines, one small function each.
+"""Where the points of a sweep run: local processes, Dask, Slurm. One small function for each.
 
-Each engine is a context manager that yields a function from calls to (number, error or None), as they end: in any
-order, each once. A call that ends without an error has done its work; a worker that dies is an error of its call alone.
+An engine is a context manager that yields a function from calls to (number, error or None): one per call, in the order
+of completion. A call that ends without an error has done its work; a worker that dies is an error of its call alone.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Engine: TypeAlias = Callable[[Sequence[Call]], Outcomes]
 DIED = "its process died"
 MOST_JOBS = 1024
 TRIES = 2
-"""How often a call is made whose process died: whoever died beside it took it down with it."""
+"""Attempts per call whose process died: another process may have taken it down."""
 
 
 @contextmanager
 def engine(name: str, jobs: int, logs: Path) -> Iterator[Engine]:
-    """The engine called *name*: "local", "dask", "dask=tcp://host:8786" or "slurm", with *jobs* workers."""
+    """Yield the engine called *name*: "local", "dask", "dask=tcp://host:8786" or "slurm", with *jobs* workers."""
     kind, _, address = name.partition("=")
     if kind == "local" and not address:
         yield lambda calls: _local(calls, jobs)
@@ -52,12 +52,12 @@ def engine(name: str, jobs: int, logs: Path) -> Iterator[Engine]:
 
 
 def default_jobs() -> int:
-    """As many as this process may use cores."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_jobs(jobs: int | None) -> None:
-    """Raise UsageError if *jobs* is no number of processes."""
+    """Raise UsageError if *jobs* is not a valid number of processes."""
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         raise UsageError(Problem("--jobs", str(jobs), f"1 to {MOST_JOBS}"))
 
@@ -70,7 +70,7 @@ def _local(calls: Sequence[Call], jobs: int) -> Outcomes:
         return
     tries = dict.fromkeys(range(len(calls)), 0)
     while tries:
-        # A pool that breaks does not say by whom; whoever is alone in one that breaks has broken it.
+        # A broken pool does not say which call broke it; a call that runs alone in a pool that breaks is the one.
         suspects = [number for number, tried in tries.items() if tried]
         batch = suspects[:1] or list(tries)
         for number, error in _pool([(number, calls[number]) for number in batch], 1 if suspects else jobs):
@@ -81,7 +81,7 @@ def _local(calls: Sequence[Call], jobs: int) -> Outcomes:
 
 
 def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
-    """Until the pool breaks or all are done; of a pool that breaks, those that were under way have died."""
+    """Run calls until all are done or the pool breaks; then all calls in flight count as died."""
     context = multiprocessing.get_context("forkserver")
     preload = ["simcluster.sweeps.orphans", "simcluster.experiment.node", "simcluster.experiment.run"]
     context.set_forkserver_preload(preload)
@@ -108,14 +108,14 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
                 yield number, DIED
         except (KeyboardInterrupt, GeneratorExit):
             for process in list((pool._processes or {}).values()):
-                process.kill()  # its point would be waited for, and is run again by the next sweep
+                process.kill()  # its point would be waited for; the next sweep runs it again
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 def start_fork_server() -> None:
-    """A Ctrl-C never reaches it."""
+    """Start the fork server, out of reach of Ctrl-C."""
     resource_tracker.ensure_running()  # which unblocks SIGINT once it is started
     with _main_hidden(), _out_of_reach():
         forkserver.ensure_running()
@@ -123,8 +123,9 @@ def start_fork_server() -> None:
 
 @contextmanager
 def _main_hidden() -> Iterator[None]:
-    """While workers are started. They would import the script that sweeps, of which they need nothing: one that sweeps
-    whenever it is read would do so in each of them."""
+    """Hide the main module while workers start. They would import the sweeping script, which they do not need: a script
+    that sweeps when imported would start a sweep in each of them.
+    """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -135,9 +136,9 @@ def _main_hidden() -> Iterator[None]:
 
 @contextmanager
 def _out_of_reach() -> Iterator[None]:
-    """While the fork server is started: a Ctrl-C at the terminal is the parent's to handle, after this block.
+    """Block Ctrl-C while the fork server starts; the parent handles it after this block.
 
-    The server and its workers never take one.
+    The server and its workers never receive one.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -147,7 +148,7 @@ def _out_of_reach() -> Iterator[None]:
 
 
 def _kill_fork_server() -> None:
-    """A worker that is being started is not known yet and could not be killed; a fork server takes seconds to begin."""
+    """Kill the fork server: a worker just being started is not known yet, and the server takes seconds to start one."""
     pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
     if pid is not None:
         with suppress(ProcessLookupError):
@@ -155,7 +156,7 @@ def _kill_fork_server() -> None:
 
 
 def _begin() -> None:
-    """In a new worker: ends it with whoever started it, even one that is killed, and imports what points need."""
+    """Set up a new worker: it ends when its parent does, even if that is killed, and imports what points need."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker has a parent"
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

@@ -1,6 +1,6 @@
-"""Silences a worker that cannot begin because its sweep is over. Only the process that forks workers imports this.
+"""Silences a worker that cannot start because its sweep has ended. Only the process that forks workers imports this.
 
-A Ctrl-C kills that process. A worker that it had just forked finds nothing of what its sweep had made for it.
+A Ctrl-C kills that process. A worker just forked then finds nothing of what its sweep had set up for it.
 """
 
 from __future__ import annotations

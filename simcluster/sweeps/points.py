@@ -1,4 +1,4 @@
-"""The points of a sweep: an experiment with one combination of values and one seed each, all of them valid."""
+"""The points of a sweep: an experiment with one combination of values and one seed each, all valid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ MOST_PROBLEMS = 20
 
 @dataclass(frozen=True)
 class Point:
-    """Point number *index*: what is swept has *values*; *digest* names its run, *document* is all of it."""
+    """Point number *index*: *values* are those of the swept keys; *digest* names its run, *document* is the whole
+    experiment.
+    """
 
     index: int
     values: dict[str, Any]
@@ -37,10 +39,10 @@ def read_points(
     seed: int | None = None,
     **options: Any,
 ) -> list[Point]:
-    """Every combination with *seeds* seeds from the experiment's own (or *seed*) on; seeds change fastest.
+    """Return every combination with *seeds* seeds, counted from *seed* or the experiment's; seeds change fastest.
 
-    All points have the same seeds, and random streams are keyed by names: points of one seed meet the same stragglers,
-    batches and faults, so their differences are differences. Raises UsageError with what is wrong with any of them.
+    All points have the same seeds, and random streams are keyed by names: points with one seed meet the same
+    stragglers, batches and faults, so they can be compared. Raises UsageError with the problems of all points.
     """
     combined = combinations(axes)
     if seeds < 1 or seeds * len(combined) > MOST_POINTS:

@@ -1,7 +1,7 @@
-"""Runs what has not run yet of a sweep, and makes its table.
+"""Runs the missing points of a sweep, and makes its table.
 
-Points are kept by what they depend on (their digest), so a finished run is never run twice, whoever asks for it: an
-interrupted sweep goes on, and a larger one has the smaller one's runs already.
+Points are kept under a digest of what they depend on, so a finished run is never repeated: an interrupted sweep
+resumes, and a larger sweep reuses the runs of a smaller one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Progress = Callable[[int, int, int], None]
 
 
 class PlannedSweep(Sweep):
-    """A sweep whose *points* are known before they have run; its table need not have been written."""
+    """A sweep whose *points* are known before they run; its table may not be written yet."""
 
     def __init__(self, folder: Path, points: Sequence[Point], target: Mapping[str, float] | None = None) -> None:
         super().__init__(folder, points[0].document["name"], list(points[0].values))
@@ -75,14 +75,14 @@ def sweep(
     progress: Progress | None = None,
     **replaced: Any,
 ) -> PlannedSweep:
-    """Runs *experiment* at every combination of *values*: `sweep("quickstart", {"algorithm.pull_interval": [1, 4]})`.
+    """Run *experiment* at every combination of *values*: `sweep("quickstart", {"algorithm.pull_interval": [1, 4]})`.
 
-    *values* map dotted keys to lists; *sets* and *pairs* are texts as the command line has them. *seeds*: so many at
-    each combination. *jobs* processes run at once, by default one a core. *out*, by default below `runs/`, keeps every
-    run that was ever made there. *target*, such as {"accuracy": 0.9}, adds the time it took to the table. *report*
-    may be left out. *replaced* are topology, algorithm and backend, as `run` has them; *options* are the backend's.
+    *values* map dotted keys to lists; *sets* and *pairs* are texts as on the command line. *seeds*: runs per
+    combination. *jobs* processes run at once, by default one per core. *out*, by default below `runs/`, keeps every run
+    ever made there. *target*, such as {"accuracy": 0.9}, adds the time to reach it to the table. *report* may be turned
+    off. *replaced* are topology, algorithm and backend, as for `run`; *options* are the backend's.
 
-    Raises UsageError, before anything is written, with what is wrong at any point. A run that fails is a row.
+    Raises UsageError with the problems of all points, before anything is written. A run that fails is a row.
     """
     refuse_while_loading()
     heed_portable(options or {})
@@ -105,7 +105,7 @@ def sweep(
 def run_missing(
     done: PlannedSweep, jobs: int, engine_name: str, options: dict[str, Any], progress: Progress | None
 ) -> None:
-    """Runs every point whose folder is not complete."""
+    """Run every point whose folder is not complete."""
     wanted = dict(zip([point.digest for point in done.points], done.points, strict=True))
     folders = {digest: done.folder / POINTS / digest for digest in wanted}
     missing = [digest for digest in wanted if not is_complete(folders[digest])]
@@ -155,7 +155,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _write_head(folder: Path, axes: Sequence[Axis], fixed: Mapping[str, Any], points: Sequence[Point]) -> None:
-    """Writes what is swept: enough to read the table by."""
+    """Write what is swept: enough to read the table by."""
     head = {
         "experiment": points[0].document["name"],
         "axes": [{key: [values[i] for values in axis.values] for i, key in enumerate(axis.keys)} for axis in axes],

@@ -1,4 +1,4 @@
-"""One tidy table of a sweep: a row per point, what was swept first, then what came of it."""
+"""One tidy table of a sweep: a row per point, with the swept values first, then the results."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ if TYPE_CHECKING:
 NOTE_BYTES = 10 << 20
 
 NUMBERS = ("elapsed_s", "steps", "loss", "accuracy", "messages_sent", "bytes_sent", "joules", "price_usd")
-"""Taken from summary.json as they are."""
+"""Copied from summary.json."""
 
 
 def table(points: Sequence[Point], folders: Sequence[Path], target: Mapping[str, float] | None = None) -> pd.DataFrame:
-    """Columns: point, seed, each swept key, status, the numbers of the run, its hashes, error, run (its folder's name).
+    """Return the columns point, seed, each swept key, status, the run's numbers and hashes, error, run (its folder's
+    name).
 
-    With a *target* such as {"accuracy": 0.9}, also `time_to_target_s`: when the evaluated value first got there, else
-    nothing.
+    With a *target* such as {"accuracy": 0.9}, also `time_to_target_s`: the time at which it was first reached, else
+    empty.
     """
     import pandas as pd
 
     rows = [_row(point, folder, target) for point, folder in zip(points, folders, strict=True)]
     frame = pd.DataFrame(rows)
     for key in points[0].values:
-        # A column of both numbers and words is one of words; lists and mappings are written as they would be typed.
+        # A column of numbers and texts becomes one of texts; lists and mappings are written as one would type them.
         if not _one_kind(frame[key]):
             frame[key] = [_typed(value) for value in frame[key]]
     return frame
 
 
 def write_table(frame: pd.DataFrame, folder: Path) -> None:
-    """As CSV and as Parquet, each replaced as a whole."""
+    """Write the table as CSV and as Parquet, replacing each atomically."""
     for name, write in ((TABLE_CSV, frame.to_csv), (TABLE_PARQUET, frame.to_parquet)):
         write_whole(folder, name, content=partial(write, index=False))
 
@@ -80,7 +81,7 @@ def _error(folder: Path, summary: Mapping[str, Any]) -> str | None:
 
 
 def _reached_s(folder: Path, target: Mapping[str, float]) -> float | None:
-    """When rank 0's evaluation first was at least as good as every value of *target*; losses are to fall."""
+    """Return when rank 0's evaluation first reached every value of *target*; losses must fall, other values rise."""
     metrics = read_table(folder, METRICS, METRIC_COLUMNS)
     reached: list[float] = []
     for name, wanted in target.items():
