@@ -1,5 +1,5 @@
-"""What a real run notes about the order in which things happened, and the simulator made to repeat it.
+"""Records of the order of events in a real run, and their replay in the simulator.
 
-order: the record, packed and read; notes: how it is kept while a run goes on; replay: the command; whatif: the same
-work on another cluster.
+order: the record, packed and read; notes: recording during a run; run: the replay; whatif: the same work on another
+cluster.
 """

@@ -1,6 +1,6 @@
-"""Keeps a node's order while it runs, and hands it over in chunks.
+"""Records a node's order while it runs, and hands it over in chunks.
 
-All but `take` is called in the node's own thread.
+Call everything except `take` in the node's own thread.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ from typing import Any
 from simcluster.replays.order import CHUNK_EVENTS, CHUNK_S, Answers, Events, Kind, pack
 
 NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
-"""Whose callbacks a loop counts: set in the context of the program, which its tasks, timers and callbacks inherit."""
+"""The recorder whose callbacks a loop counts: set in the program's context, which its tasks, timers and callbacks
+inherit.
+"""
 
 
 class Notes:
-    """One node's. *now* tells the time of the run. Events are noted between callbacks, answers within them."""
+    """One node's recorder. *now* returns the time of the run. Events are recorded between callbacks, answers within
+    them.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.executed = 0
@@ -31,23 +35,23 @@ class Notes:
         self._begin_chunk()
 
     def begin(self) -> None:
-        """The program's first callback, in which this is called, counts as one."""
+        """Start recording. Call it in the program's first callback, which counts as one."""
         self.executed = 1
         NOTES.set(self)
 
     def end(self) -> None:
-        """The program is over: nothing that still comes is noted."""
+        """Stop recording: the program has ended."""
         if not self._over:
             self._over = True
             self._full.append((self._events, self.answers, self.executed))
 
     def run(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """A callback of the node's own."""
+        """Run one of the node's callbacks."""
         self.executed += 1
         callback(*args)
 
     def note(self, kind: Kind, number: int) -> None:
-        """An event, which takes effect now."""
+        """Record an event that takes effect now."""
         if self._over:
             return
         self._kinds.append(kind)
@@ -65,23 +69,23 @@ class Notes:
             self.note(Kind.MESSAGE, source)
 
     def gone(self, kind: Kind, number: int, reason: str) -> None:
-        """LOST or FAILED."""
+        """Record a LOST or FAILED event."""
         if not self._over:
             self.answers.reasons.append(reason)
             self.note(kind, number)
 
     def read(self, time_s: float) -> float:
-        """The node's code is told the time."""
+        """Record the time that the node's code reads, and return it."""
         self.answers.reads.append(time_s)
         return time_s
 
     def fire(self, number: int, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """A timer of the node's own is due."""
+        """Run *callback* of the node's timer *number*, which is due."""
         self.note(Kind.TIMER, number)
         callback(*args)
 
     def take(self) -> list[bytes]:
-        """The chunks that are full, packed; may be called in another thread."""
+        """Return the full chunks, packed; may be called in another thread."""
         found = []
         while self._full:
             found.append(pack(*self._full.popleft()))
@@ -89,6 +93,6 @@ class Notes:
 
     def _begin_chunk(self) -> None:
         self._events, self.answers = Events(), Answers()
-        # Five names rather than ten look-ups an event.
+        # Local names instead of ten attribute look-ups per event.
         self._kinds, self._counts = self._events.kinds, self._events.counts
         self._numbers, self._times_s, self._digests = self._events.numbers, self._events.times_s, self._events.digests

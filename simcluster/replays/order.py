@@ -1,10 +1,10 @@
-"""In which order the world reached one node: the record of it, packed small, and read back.
+"""The order in which events reached a node: the record of it, packed, and read back.
 
-What a node's code does is decided by what reaches it from outside, in which order, and after how many of its own
-callbacks. Callbacks wait in one queue, first in, first out, on every loop; so that count says where an event stood
-among them. An event is one entry in five columns: its kind, the callbacks since the event before it, a number, the
-microseconds since the event before it, and for a message the checksum of what it was. What the code itself asked for
-and was answered at once (a clock, a send that left at once) has no place in the order: it is a list of answers.
+A node's code is determined by the external events that reach it, their order, and the number of its own callbacks
+before each. Callbacks wait in one FIFO queue on every loop, so this number places an event among them. An event is one
+entry in five columns: its kind, the callbacks since the previous event, a number, the microseconds since the previous
+event, and for a message the checksum of its content. Requests of the code that were answered at once (a clock, a send
+that left at once) have no place in the order: they are a list of answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 
 class Kind(enum.IntEnum):
-    """What reached the node. The number of an event is a rank for the first three, else counts what was asked for."""
+    """The kind of an event. Its number is a rank for the first three kinds, else the number of the request."""
 
     MESSAGE = 0
     ENDED = 1
@@ -50,17 +50,17 @@ WORDS = {
     Kind.TOLD: "it is told to leave",
 }
 COUNTED = (Kind.LEFT, Kind.FAILED, Kind.COMPUTED, Kind.TIMER, Kind.ASIDE)
-"""Those whose numbers mostly rise by one; kept as differences."""
+"""Kinds with numbers that mostly rise by one; stored as differences."""
 
 CHUNK_EVENTS = 32_768
-"""A chunk is packed and handed over when it has so many,"""
+"""A chunk is packed and handed over at this number of events,"""
 CHUNK_S = 2.0
-"""or when its first event is so long ago: what a node that dies has not handed over is not known."""
+"""or this long after its first event: a node that dies loses what it has not handed over."""
 
 
 @dataclass
 class Events:
-    """The columns, as they are while a node runs."""
+    """The columns while a node runs."""
 
     kinds: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
@@ -71,11 +71,11 @@ class Events:
 
 @dataclass
 class Answers:
-    """What the node's code was told at once, or about what it called off; numbers count sends or pieces of work from 1.
+    """Immediate answers to the node's code, and withdrawn requests; numbers count sends or pieces of work from 1.
 
-    *reads* are readings of the clock. Of sends: *waited* did not leave at once, *withdrawn* were called off before they
-    began to leave, *refused* failed at once, and why. Of work: *names* and *took_s* of what ran, in order; *never_ran*
-    was called off before. *reasons* are those of events LOST and FAILED, in order.
+    *reads* are readings of the clock. Sends: *waited* did not leave at once, *withdrawn* were cancelled before they
+    began to leave, *refused* failed at once, with the reason. Work: *names* and *took_s* of the pieces that ran, in
+    order; *never_ran* was cancelled before. *reasons* are those of LOST and FAILED events, in order.
     """
 
     reads: list[float] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Answers:
 
 @dataclass
 class Order:
-    """All of one node's: *callbacks* is how many it ran in all, None if it never said its last words."""
+    """One node's whole order: *callbacks* is the number that it ran, None if the node never reported it."""
 
     events: Events = field(default_factory=Events)
     answers: Answers = field(default_factory=Answers)
@@ -102,14 +102,14 @@ class Order:
 
 
 class Column(msgspec.Struct, array_like=True, frozen=True):
-    """Whole numbers in as few bytes each as the largest needs."""
+    """Integers in as few bytes each as the largest one needs."""
 
     kind: str
     content: bytes
 
 
 class Chunk(msgspec.Struct, array_like=True, frozen=True):
-    """A part of an order as it is kept. The first event's differences are from *first_count* and *first_s*."""
+    """A stored part of an order. The first event's differences are from *first_count* and *first_s*."""
 
     first_count: int
     first_s: float
@@ -131,7 +131,7 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Damaged(ValueError):
-    """Bytes that are no order."""
+    """Bytes that are not a valid order."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -139,7 +139,7 @@ _decoder = msgspec.msgpack.Decoder(Chunk)
 
 
 def pack(events: Events, answers: Answers, callbacks: int | None = None) -> bytes:
-    """A chunk, compressed."""
+    """Return a compressed chunk."""
     counts = np.array(events.counts, np.int64)
     since_s = np.array(events.times_s) - (events.times_s[0] if events.times_s else 0.0)
     times_us: Ints = np.round(since_s * 1e6).astype(np.int64)
@@ -168,7 +168,7 @@ def pack(events: Events, answers: Answers, callbacks: int | None = None) -> byte
 
 
 def unpack(chunks: Iterable[bytes]) -> Order:
-    """The order that *chunks*, in their order, make. Raises Damaged."""
+    """Return the order that *chunks*, in sequence, form. Raises Damaged."""
     order = Order()
     try:
         for packed in chunks:
@@ -187,7 +187,7 @@ def _add(order: Order, chunk: Chunk) -> None:
     if [*map(len, columns), len(digests)] != expected:
         raise Damaged(f"columns of {[*map(len, columns), len(digests)]} entries, expected {expected}")
     if not chunk.first_s >= 0 or columns[2].min(initial=0) < 0:
-        raise Damaged("times that begin before 0, or go back")
+        raise Damaged("times that start before 0, or decrease")
     if kinds:
         events.counts += (chunk.first_count + np.cumsum(np.concatenate([[0], columns[0]]))).tolist()
         events.times_s += (chunk.first_s + np.cumsum(np.concatenate([[0], columns[2]])) / 1e6).tolist()
@@ -211,7 +211,7 @@ def _diff(numbers: Ints) -> Ints:
 
 
 def _differences(kinds: Sequence[int], numbers: Sequence[int]) -> Ints:
-    """*numbers*, those of kinds that count as differences from the one before of the same kind."""
+    """Return *numbers*; for the COUNTED kinds, as differences from the previous number of the same kind."""
     found, of = np.array(numbers, np.int64), np.array(kinds, np.int64)
     for kind in COUNTED:
         mask = of == kind

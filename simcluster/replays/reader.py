@@ -1,4 +1,4 @@
-"""The orders of a run, from its folder: all of them there and whole, or why it cannot be replayed."""
+"""The orders of a run, from its folder: all of them complete, or the reason why it cannot be replayed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from simcluster.runs.folder import ORDER, RunFolder
 
 
 def read_orders(run: RunFolder) -> list[Order]:
-    """One for each node, by rank; that of a node that was lost may not be whole.
+    """Return one order per node, by rank; that of a lost node may be incomplete.
 
-    Raises NotReplayable, or UsageError for a file that is damaged.
+    Raises NotReplayable, or UsageError for a damaged file.
     """
     path = run.folder / ORDER
     if run.summary.get("resumed"):
-        raise NotReplayable("a run that was resumed, whose checkpoint may be gone", "one from its first step on")
+        raise NotReplayable("a run that was resumed, whose checkpoint may be gone", "one that did not resume")
     if not path.is_file():
         why = "the simulator's own order is its seed" if run.summary["backend"] == "sim" else "order=false, or older"
-        raise NotReplayable(f"no {ORDER} in {run.folder} ({why})", "a run on sockets that noted its order")
+        raise NotReplayable(f"no {ORDER} in {run.folder} ({why})", "a run on sockets that recorded its order")
     try:
         packed = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, list[bytes]])
         orders = {name: unpack(chunks) for name, chunks in packed.items()}
@@ -31,9 +31,9 @@ def read_orders(run: RunFolder) -> list[Order]:
     late += [name for name, reason in lost.items() if reason in (NEVER_JOINED, too_late(ABSENT))]
     if late:
         raise NotReplayable(
-            f"{', '.join(late)}, which came late or came back", "a run that all its nodes begin, each of them once"
+            f"{', '.join(late)}, which joined late or rejoined", "a run that every node starts, once"
         )
     for name in run.summary["nodes"]:
         if name not in orders or not (orders[name].whole or name in lost):
-            raise NotReplayable(f"half of the order of {name}", "a run whose nodes handed theirs in, or were lost")
+            raise NotReplayable(f"an incomplete order of {name}", "a run whose nodes handed in their orders, or were lost")
     return [orders[name] for name in run.summary["nodes"]]

@@ -1,6 +1,6 @@
-"""Replays a real run: the same code again, in the order that was recorded, and whether it comes to the same weights.
+"""Replays a real run: runs the same code in the recorded order, and compares the weights.
 
-It imports no backend: the one that plays is found by name at run time.
+It imports no backend: the one that replays is imported by name at run time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ METRICS_OF_LOOKING = "eval_"
 
 @dataclass(frozen=True)
 class Replayed:
-    """*run* is the replay's own folder; *weights* has of each node the hash that both ended with."""
+    """*run* is the replay's run; *weights* has, by node, the hash that both runs ended with."""
 
     run: Run
     events: int
@@ -55,11 +55,10 @@ class Replayed:
 
 
 def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool = True) -> Replayed:
-    """Runs *run*, made on sockets, once more in the simulator, in its recorded order; writes that into *out*.
+    """Repeat *run*, made on sockets, in the simulator in its recorded order; write the replay to *out*.
 
-    By default *out* is the folder's name and "-replay". The times of the replay are those recorded. Raises
-    NotReplayable or UsageError before anything is written; ReplayDiverged, which says where, if the code does not do
-    the same again.
+    By default *out* is the folder's name and "-replay". The replay has the recorded times. Raises NotReplayable or
+    UsageError before anything is written; ReplayDiverged, with the place, if the code does not do the same again.
     """
     recorded = run if isinstance(run, Run) else load_run(run)
     orders = read_orders(recorded)
@@ -88,7 +87,7 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
 
 
 def check_same(recorded: Run, record: RunRecord) -> dict[str, str]:
-    """Each node's hash of its weights, if that is what was recorded; raises ReplayDiverged."""
+    """Return each node's hash of its weights if it matches the record; else raise ReplayDiverged."""
     weights: dict[str, str] = {}
     for node in record.nodes:
         expected = recorded.summary["nodes"][node.name]["weights_sha256"]
@@ -97,14 +96,14 @@ def check_same(recorded: Run, record: RunRecord) -> dict[str, str]:
         if node.weights_sha256 != expected:
             place = first_difference(recorded, record) or "its end"
             raise ReplayDiverged(
-                node.rank, node.name, place, f"its weights are {node.weights_sha256}, recorded are {expected}"
+                node.rank, node.name, place, f"its weights are {node.weights_sha256}, but {expected} in the record"
             )
         weights[node.name] = expected
     return weights
 
 
 def first_difference(recorded: Run, record: RunRecord) -> str | None:
-    """The first number noted, by the recorded time, that is another one now, in words."""
+    """Describe the first recorded metric, by recorded time, that differs now."""
     found: list[tuple[float, str]] = []
     for node in record.nodes:
         now = [(m.step, m.name, m.value) for m in node.metrics if not m.name.startswith(METRICS_OF_LOOKING)]

@@ -1,7 +1,7 @@
-"""The work of a real run on another cluster: as long as recorded, over links that are changed.
+"""The work of a real run on another cluster: work takes as long as recorded, links are changed.
 
-It imports no backend: the one that simulates is found by name at run time. Order is free here: who comes first is what
-the changed cluster makes of it.
+It imports no backend: the one that simulates is imported by name at run time. The recorded order does not apply: the
+changed cluster decides which message comes first.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CHANGEABLE = "topology."
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Seconds until the end of the run: *recorded*, *unchanged* as predicted for the cluster of its topology file, and
-    *changed* for the same with *changes*. The busiest device worked for *busiest_s* in the recorded run.
+    """Seconds to the end of the run: *recorded*; *unchanged*, predicted for its topology file; and *changed*, predicted
+    with *changes*. *busiest_s* is the recorded work of the busiest device.
     """
 
     recorded_s: float
@@ -60,13 +60,13 @@ class WhatIf:
 
 
 def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> WhatIf:
-    """How long *run*, made on sockets, would have taken with *changes* of its topology, its work as long as recorded.
+    """Predict the time of *run*, made on sockets, with *changes* to its topology; work takes as long as recorded.
 
     Raises NotReplayable or UsageError; RunError if the run does not end on that cluster.
     """
     recorded = run if isinstance(run, Run) else load_run(run)
     problems = [
-        Problem(f"--what-if {key}", repr(value), f"a key of the cluster, {CHANGEABLE}...: the work is as recorded")
+        Problem(f"--what-if {key}", repr(value), f"a key of the cluster, {CHANGEABLE}...: the work stays as recorded")
         for key, value in changes.items()
         if not key.startswith(CHANGEABLE)
     ]
@@ -95,7 +95,7 @@ def _check_same_devices(before: Experiment, after: Experiment) -> None:
     ]
     if changed:
         found = f"another device at {', '.join(changed)}"
-        raise UsageError(Problem("--what-if", found, "changes of links: work takes as long as it was recorded to take"))
+        raise UsageError(Problem("--what-if", found, "changes of links: work takes the recorded time"))
 
 
 def _predicted_s(plan: Experiment, orders: Sequence[Order]) -> float:
