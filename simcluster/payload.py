@@ -1,4 +1,4 @@
-"""What a message carries, and how many bytes that is. Both backends count with `sizes_of`, so their counts agree.
+"""The content of a message, and its size in bytes. Both backends count with `sizes_of`, so their counts agree.
 
 A message on the wire is a fixed preamble, a MessagePack header (tag, values, dtype and shape of every tensor) and the
 tensors' raw bytes, one after another. Preamble plus header is the *header*, the tensors are the *body*.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 Scalar: TypeAlias = bool | int | float | str | None
-"""What a message may carry beside tensors."""
+"""The values that a message may carry besides tensors."""
 
 PREAMBLE_BYTES = 40
 """Magic, version, kind, lengths, sequence number and two checksums: see simcluster_backends.sockets.wire.reader."""
@@ -47,19 +47,18 @@ class Payload:
 
 
 class Lent(Payload):
-    """A payload whose tensors the sender leaves alone until `send` has returned or raised: see `lend`."""
+    """A payload whose tensors the sender does not change until `send` has returned or raised: see `lend`."""
 
     __slots__ = ()
 
 
 Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar] | Scalar
-"""What `send` takes: anything else than a Payload is the short form of one."""
+"""Content that `send` accepts; anything other than a Payload is short for one."""
 
 
 @dataclass(slots=True)
 class Message:
-    """A payload that arrived: *source* is the sender's rank, *incarnation* which of its lives sent it. The mailbox
-    numbers messages by *arrival*.
+    """A payload that arrived from rank *source* in its life *incarnation*. *arrival* is the mailbox's running number.
     """
 
     source: int
@@ -75,7 +74,7 @@ class Message:
 
     @property
     def tensor(self) -> Tensor:
-        """The only tensor of a message that has one."""
+        """The only tensor of a message with exactly one."""
         if len(self.payload.tensors) != 1:
             raise ValueError(
                 f"message {self.tag!r} from rank {self.source} has {len(self.payload.tensors)} tensors, "
@@ -94,17 +93,17 @@ class Message:
 
 
 def pack(*tensors: Tensor, **values: Scalar) -> Payload:
-    """`pack(weights, version=3)`: the usual way to write a message."""
+    """Make a payload: `pack(weights, version=3)`."""
     return Payload(tensors, values)
 
 
 def lend(*tensors: Tensor, **values: Scalar) -> Payload:
-    """Like `pack`, and says that nobody changes *tensors* until `send` has returned or raised: they need no copy."""
+    """Like `pack`, but promise not to change *tensors* until `send` has returned or raised: they need no copy."""
     return Lent(tensors, values)
 
 
 def as_payload(content: Sendable) -> Payload:
-    """The Payload that *content* is short for. Raises TypeError on what a message cannot carry."""
+    """Return the Payload that *content* is short for. Raises TypeError on unsupported content."""
     if isinstance(content, Payload):
         return content
     if isinstance(content, Tensor):
@@ -121,7 +120,7 @@ def as_payload(content: Sendable) -> Payload:
 
 
 class TensorHeader(msgspec.Struct, array_like=True):
-    """dtype by name from DTYPES, and shape."""
+    """A tensor's dtype, by its name in DTYPES, and shape."""
 
     dtype: str
     shape: list[int]
@@ -136,7 +135,7 @@ class MessageHeader(msgspec.Struct, array_like=True):
 
 
 def _plain(value: object) -> Scalar:
-    """Numbers and strings of one's own class, such as numpy's float64, travel as Python's."""
+    """Convert subclasses of numbers and strings, such as numpy's float64, to Python's own types."""
     if isinstance(value, float):
         return float(value)
     return int.__int__(value) if isinstance(value, int) else str.__str__(value)
@@ -147,12 +146,12 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 @lru_cache(maxsize=4096)
 def _tensor_header(dtype: str, shape: torch.Size) -> TensorHeader:
-    """Models send the same shapes again and again."""
+    """Return the cached header: models send the same shapes again and again."""
     return TensorHeader(dtype, list(shape))
 
 
 def encode_header(tag: str, content: Payload) -> bytes:
-    """The MessagePack header of *content*. Raises TypeError or ValueError on what cannot travel."""
+    """Return the MessagePack header of *content*. Raises TypeError or ValueError on unsupported content."""
     if not isinstance(tag, str):
         raise TypeError(f"a tag is text, not the {type(tag).__name__} {tag!r}")
     headers = []
@@ -176,12 +175,12 @@ def encode_header(tag: str, content: Payload) -> bytes:
 
 
 def body_bytes(content: Payload) -> int:
-    """Bytes of all tensors together."""
+    """Return the bytes of all tensors together."""
     return sum([tensor.nbytes for tensor in content.tensors])
 
 
 def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
-    """(header bytes, body bytes) that *content* takes on a wire. Raises what `encode_header` raises.
+    """Return (header bytes, body bytes) of *content* on the wire. Raises what `encode_header` raises.
 
     The header is only measured: MessagePack's sizes are simple, and a simulator needs no bytes.
     """
@@ -199,7 +198,7 @@ def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
         else:
             header_B += 1
     except (AttributeError, KeyError, TypeError, ValueError):
-        encode_header(tag, content)  # knows how to say what is wrong
+        encode_header(tag, content)  # raises the detailed error
         raise
     return header_B, body_B
 
@@ -212,7 +211,7 @@ def _tensor_header_bytes(dtype: torch.dtype, layout: torch.layout, shape: torch.
 
 
 def freeze(content: Payload) -> Payload:
-    """A copy that later changes of the sender's tensors cannot reach."""
+    """Return a copy that is independent of the sender's tensors."""
     return Payload(tuple([_copy(tensor) for tensor in content.tensors]), dict(content.values))
 
 

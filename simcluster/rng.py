@@ -1,4 +1,4 @@
-"""Streams of randomness keyed by seed and names, so that a new node, metric or plot changes nobody else's draws."""
+"""Random streams keyed by seed and names, so that a new node, metric or plot does not change the draws of others."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ import torch
 
 
 def seed_sequence(seed: int, *names: str) -> np.random.SeedSequence:
-    """The seed sequence of the stream called *names* under *seed*: the same in every process and on every machine."""
+    """Return the seed sequence of the stream called *names* under *seed*: the same in every process, on every machine.
+    """
     digest = hashlib.sha256("\x00".join(names).encode()).digest()
     words = [int.from_bytes(digest[i : i + 4], "little") for i in range(0, 32, 4)]
     return np.random.SeedSequence([seed, *words])
 
 
 def numpy_stream(seed: int, *names: str) -> np.random.Generator:
-    """A numpy generator of its own for the stream called *names*."""
+    """Return a new numpy generator for the stream called *names*."""
     return np.random.Generator(np.random.PCG64(seed_sequence(seed, *names)))
 
 
 def torch_stream(seed: int, *names: str) -> torch.Generator:
-    """A CPU torch generator of its own for the stream called *names*."""
+    """Return a new torch CPU generator for the stream called *names*."""
     state = seed_sequence(seed, *names, "torch").generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]) & (2**63 - 1))
 
 
 @dataclass(frozen=True)
 class NodeRandom:
-    """One node's generators, made when first asked for; `shared` makes one that all nodes of the run have alike."""
+    """One node's generators, made on first use; `shared` makes generators that are the same on all nodes of the run."""
 
     seed: int
     node: str
@@ -45,11 +46,13 @@ class NodeRandom:
         return torch_stream(self.seed, "node", self.node)
 
     def shared(self, *names: str) -> np.random.Generator:
-        """A new generator for the stream called *names*, the same on every node: for what all must draw alike."""
+        """Return a new generator for the stream called *names*, the same on every node: for draws that all must agree
+        on.
+        """
         return numpy_stream(self.seed, "shared", *names)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """How far the generators are that were asked."""
+        """Return the states of the generators used so far."""
         made = self.__dict__
         return {
             "numpy": self.numpy.bit_generator.state if "numpy" in made else None,
@@ -57,7 +60,7 @@ class NodeRandom:
         }
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """They go on from there."""
+        """Continue the generators from *state*."""
         if state["numpy"] is not None:
             self.numpy.bit_generator.state = state["numpy"]
         if state["torch"] is not None:

@@ -1,11 +1,11 @@
-"""The interface between an algorithm and whatever it runs on. Mostly promises; both backends are held to them.
+"""The interface between an algorithm and its backend. Mostly promises; every backend is held to them.
 
-Time is asyncio's, space is the transport's, work is the device's. An algorithm waits with `asyncio.sleep`,
+Time is asyncio's, communication is the transport's, work is the device's. An algorithm waits with `asyncio.sleep`,
 `asyncio.timeout`, `asyncio.TaskGroup`, `asyncio.Event`; it moves tensors with `send` and `recv`; it computes with
-`compute`. There is no `now()` and no `sleep()` here: a second clock would be a second truth.
+`compute`. There is no `now()` or `sleep()` here: there must be only one clock.
 
-This file must not know a backend. `simcluster.testing.check_transport` runs every promise below as a test; whoever
-writes another backend can run it too.
+This file must not know any backend. `simcluster.testing.check_transport` tests every promise below, for other backends
+too.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Any_:
 ANY: Final = Any_()
 
 OWN_TAGS: Final = "simcluster:"
-"""What tags of the library's own words begin with, for which it listens while an algorithm does something else."""
+"""Prefix of the library's own tags, which it listens for while the algorithm runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a piece of work asks of a device: floating-point operations, and bytes moved to and from its memory.
+    """The demands of a piece of work on a device: floating-point operations, and bytes moved to and from its memory.
 
-    *operators* is how many kernels a framework starts for it, each of which takes a device some time to set going.
-    *kind* names the work, as in "mnist_mlp/gradient": a device may have been measured at it.
+    *operators* is the number of kernels that a framework launches, each with a launch overhead. *kind* names the work,
+    as in "mnist_mlp/gradient": a device may have a measured time for it.
     """
 
     flops: float
@@ -58,7 +58,7 @@ class Cost:
             raise ValueError(f"a cost is never negative: {self}")
 
     def __add__(self, other: Cost) -> Cost:
-        """Both as one piece of work: of their kind, if they are of one kind or one of them is free."""
+        """Return the cost of both as one piece of work; it has a kind if their kinds agree or one of them is free."""
         kinds = {cost.kind for cost in (self, other) if cost != FREE}
         return Cost(
             self.flops + other.flops,
@@ -69,18 +69,18 @@ class Cost:
 
 
 FREE: Final = Cost(0.0, 0.0)
-"""For work that is to take no virtual time. Said aloud, because time that costs nothing is usually a mistake."""
+"""For work that takes no virtual time. Explicit, because free work is usually a mistake."""
 
 
 class Transport(Protocol):
     """One node's view of its cluster.
 
-    An algorithm sees its own clock, its own randomness and its own messages, never another node's finish time.
-    A node that died may come back, and one may join late, each as a new incarnation that begins from the beginning: it
-    is in `peers` once the loss of the one before, if there was one, has been raised here. Nothing that was sent to one
-    incarnation reaches another, nor is anything of one received as another's.
-    Whatever it raises, SystemExit and other BaseExceptions included, ends its own node alone, which is then dead to its
-    peers. An exception in a task of its own is its own once it awaits that task, or has it in a TaskGroup.
+    An algorithm sees its own clock, its own randomness and its own messages, never another node's finish time. A node
+    that died may rejoin, and a node may join late, each as a new incarnation that starts from the beginning. It is in
+    `peers` once the loss of the previous incarnation, if any, has been raised here. Messages to one incarnation never
+    reach another, and messages from one are never received as another's. An exception that the algorithm raises, even
+    SystemExit or another BaseException, ends only its own node, which is then dead to its peers. An exception in a task
+    belongs to the algorithm once it awaits the task or has it in a TaskGroup.
     """
 
     @property
@@ -97,65 +97,65 @@ class Transport(Protocol):
 
     @property
     def rng(self) -> NodeRandom:
-        """This node's own generators: `rng.numpy` and `rng.torch`, keyed by seed and node name.
+        """This node's generators: `rng.numpy` and `rng.torch`, keyed by seed and node name.
 
-        Nobody else draws from them, so another node, metric or plot changes no draw. `rng.shared("name")` is a new
-        generator that is the same on every node, for what all must draw alike without a message.
+        Other nodes, metrics and plots never draw from them. `rng.shared("name")` is a new generator that is the same on
+        every node, for draws that all nodes must agree on without a message.
         """
 
     @property
     def peers(self) -> Sequence[int]:
-        """Ranks other than this one that are alive, in order, as far as this node can know."""
+        """The ranks, in order, of all other nodes that are alive as far as this node knows."""
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
-        """Sends *content* to rank *to* under *tag*; returns when it has left this node.
+        """Send *content* to rank *to* under *tag*; return when it has left this node.
 
-        - The tensors are copied or frozen before the first wait: changing them afterwards changes nothing that arrives.
-          Those of simcluster.payload.lend may be sent from where they are, until this returns or raises.
-        - It returns when the last byte is injected, so a slow link or a receiver that does not receive pushes back.
-          It does not wait for the receiver to ask.
-        - Messages to one rank share one ordered stream, as one TCP connection has: a large tensor delays the small
-          message behind it. Messages with one tag arrive in the order of their `send` calls, each at most once.
-        - Cancelled, it delivers all or nothing; what was still to be sent gives its share of the links back at once.
+        - Tensors are copied or frozen before the first wait: changing them afterwards does not change what arrives.
+          Tensors from simcluster.payload.lend may be sent from where they are, until this returns or raises.
+        - It returns when the last byte is injected, so a slow link or a receiver that does not receive causes
+          backpressure. It does not wait for the receiver to ask.
+        - Messages to one rank share one ordered stream, as in one TCP connection: a large tensor delays the small
+          message after it. Messages with one tag arrive in the order of their `send` calls, each at most once.
+        - If cancelled, it delivers all or nothing, and frees its share of the links at once.
         - It always yields to other tasks at least once.
-        - To a peer that has ended its algorithm it returns as to any other: that node takes what still comes and
-          drops it, with all that it had not received. So nothing depends on which of the two came first.
+        - To a peer that has ended its algorithm it returns as usual: that node accepts and drops what still arrives,
+          along with everything it had not received. So nothing depends on which of the two came first.
 
         Raises PeerLost if *to* has died, as far as this node knows, or dies while this waits; ValueError for a rank
-        that does not exist or is this node's own; TypeError for what is no rank, no tag, or what a message cannot carry
-        (see simcluster.payload).
+        that does not exist or is this node's own; TypeError for an invalid rank, tag or content (see
+        simcluster.payload).
         """
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
-        """The next message from *source* under *tag*; ANY matches all.
+        """Return the next message from *source* under *tag*; ANY matches all.
 
-        - First come, first served: of the messages that match, the one that arrived first; of the receivers that
-          match a message, the one that called first.
-        - Cancelled (also by `asyncio.timeout`), it loses no message: a later recv gets it.
+        - First come, first served: of the matching messages the first to arrive, of the matching receivers the first to
+          call.
+        - If cancelled (also by `asyncio.timeout`), it loses no message: a later recv gets it.
         - It always yields to other tasks at least once.
 
-        Raises PeerLost if *source* is gone, dead or done, and nothing from it is left to match; the reason of one that
-        ended its algorithm is simcluster.errors.ENDED. With source=ANY, the death of each peer is raised once, at one
-        waiting or later recv(ANY), and the end of a peer only when nobody is left; `peers` tells from then on. Raises
+        Raises PeerLost if *source* is gone, dead or done, and no message from it is left to match; the reason of a peer
+        that ended its algorithm is simcluster.errors.ENDED. With source=ANY, each peer's death is raised once, by one
+        pending or later recv(ANY), and the end of peers only when none is left; `peers` shows them from then on. Raises
         ValueError for a rank that does not exist or is this node's own.
         """
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
-        """Runs *work(\\*args)* on this node's device and returns its result.
+        """Run *work(\\*args)* on this node's device and return its result.
 
-        - The node's other tasks go on meanwhile: messages are received, and may be answered.
-        - A device does one piece of work at a time, in the order asked for.
-        - *work* must leave alone what other tasks of this node may change before it ends.
-        - On sockets it takes the time it takes. In the simulator *cost* and the device model say how long it takes.
-        - Cancelled while it waits, it never runs. Cancelled while it runs, its result is dropped and the device is
-          free for the next piece at once in the simulator, and as soon as *work* returns on sockets.
-        - Whatever *work* raises is raised here.
+        - The node's other tasks continue meanwhile: messages are received, and may be answered.
+        - A device runs one piece of work at a time, in the order of the calls.
+        - *work* must not touch what other tasks of this node may change before it ends.
+        - On sockets it takes real time. In the simulator *cost* and the device model determine the time.
+        - If cancelled while pending, it never runs. If cancelled while running, its result is dropped, and the device
+          is free for the next piece at once in the simulator, and as soon as *work* returns on sockets.
+        - Exceptions of *work* are raised here.
 
-        Raises TypeError if *work* is no plain function, or *cost* no Cost.
+        Raises TypeError if *work* is not a plain function, or *cost* not a Cost.
         """
 
     def record(self, *, step: int, **metrics: float) -> None:
-        """Notes numbers for the run folder (loss=..., staleness=...) under the node's name and time. Costs nothing.
+        """Record metrics for the run folder (loss=..., staleness=...) under the node's name and time. Takes no time.
 
         Rank 0's call also marks the moments at which the experiment may evaluate its replica, off the clock.
         """

@@ -1,6 +1,6 @@
-"""Quantities with units, read exactly: "1 Gbps" is 125e6 bytes a second, "0.1 us" the float nearest to 1e-7.
+"""Quantities with units, parsed exactly: "1 Gbps" is 125e6 bytes per second, "0.1 us" the float nearest to 1e-7.
 
-A unit is never assumed: b and B differ by 8, M and Mi by 5 %, and a bare 1000 by whatever its author was thinking of.
+A unit is never assumed: b and B differ by a factor of 8, M and Mi by 5 %, and a bare 1000 could mean anything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Units: TypeAlias = Mapping[str, Fraction]
 
 
 class UnitError(ValueError):
-    """A quantity that cannot be read: *found* is what stood there, *expected* what would do."""
+    """A quantity that cannot be parsed: *found* is the text, *expected* is the valid form."""
 
     def __init__(self, found: str, expected: str) -> None:
         self.found, self.expected = found, expected
@@ -27,7 +27,7 @@ class UnitError(ValueError):
 
 
 def _scaled(base: Fraction, names: str, step: int = 1000) -> dict[str, Fraction]:
-    """Each of *names* is *step* times the one before it; the first is *base*."""
+    """Return the unit *names*: the first is *base*, each next one *step* times the one before."""
     return {name: base * step**power for power, name in enumerate(names.split())}
 
 
@@ -50,7 +50,7 @@ PRICES: Units = {"USD/h": Fraction(1)}
 
 
 def _scale(units: Units) -> Mapping[str, float]:
-    """Return *units* as floats, to write numbers in."""
+    """Return *units* as floats, for formatting."""
     return {name: float(unit) for name, unit in units.items()}
 
 
@@ -58,7 +58,7 @@ _IN_BITS, _IN_BYTES, _IN_FLOPS, _IN_WATTS = _scale(_BITS), _scale(_BYTES), _scal
 _IN_BYTES_PER_S = {f"{name}/s": size for name, size in _IN_BYTES.items()}
 _IN_SECONDS = _scale({name: TIMES[name] for name in ("ns", "us", "ms", "s")})
 
-# Spellings that people use and that mean one thing; case alone is handled apart.
+# Common spellings with one meaning; other case is handled separately.
 _MEANT = {
     **{f"{p}{bit}": f"{p}bps" for p in ("", "k", "M", "G", "T") for bit in ("bit/s", "b/s", "bits/s", "bit", "b")},
     **{f"{p}Bps": f"{p}B/s" for p in ("k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti")},
@@ -69,12 +69,12 @@ _MEANT = {
 }
 
 _QUANTITY = re.compile(r"\s*([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,4}))?\s*(\S*)\s*", re.ASCII)
-# No quantity of this world has a longer exponent, and 1e999999999 would be computed digit by digit.
+# No real quantity has a longer exponent, and 1e999999999 would be computed digit by digit.
 _MAX_EXPONENT = 400
 _MAX_LENGTH = 100
 
 REMEMBERED = 4096
-"""Texts of quantities that are read once: a large cluster has few different ones."""
+"""Number of parsed texts to cache: a large cluster has few different ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,22 +96,22 @@ _PRICE = _Kind("a price", PRICES, "0.5 USD/h", may_be_zero=True)
 
 
 def parse_bandwidth(text: object) -> float:
-    """Bytes per second, above zero: "1 Gbps" is 125e6. Raises UnitError (a ValueError)."""
+    """Parse bytes per second, above zero: "1 Gbps" is 125e6. Raises UnitError (a ValueError)."""
     return _parse_float(text, _BANDWIDTH)
 
 
 def parse_bandwidth_or_zero(text: object) -> float:
-    """As `parse_bandwidth`, but nothing at all is a bandwidth, too. Raises UnitError (a ValueError)."""
+    """Like `parse_bandwidth`, but zero is valid. Raises UnitError (a ValueError)."""
     return _parse_float(text, _BANDWIDTH_OR_ZERO)
 
 
 def parse_latency(text: object) -> float:
-    """Seconds, zero or more: "150 us". Raises UnitError (a ValueError)."""
+    """Parse seconds, zero or more: "150 us". Raises UnitError (a ValueError)."""
     return _parse_float(text, _LATENCY)
 
 
 def parse_size(text: object) -> int:
-    """Whole bytes, zero or more: "64 KiB" is 65536. Raises UnitError (a ValueError)."""
+    """Parse whole bytes, zero or more: "64 KiB" is 65536. Raises UnitError (a ValueError)."""
     size = _parse(text, _SIZE)
     if size.denominator != 1:
         raise UnitError(f"{text!r}, which is {float(size)!r} bytes", "a whole number of bytes")
@@ -119,77 +119,77 @@ def parse_size(text: object) -> int:
 
 
 def parse_rate(text: object) -> float:
-    """FLOPs per second, above zero: "100 GFLOP/s" is 1e11. Raises UnitError (a ValueError)."""
+    """Parse FLOPs per second, above zero: "100 GFLOP/s" is 1e11. Raises UnitError (a ValueError)."""
     return _parse_float(text, _RATE)
 
 
 def parse_amount(text: object) -> float:
-    """FLOPs, above zero: "13 MFLOP" is 13e6. Raises UnitError (a ValueError)."""
+    """Parse FLOPs, above zero: "13 MFLOP" is 13e6. Raises UnitError (a ValueError)."""
     return _parse_float(text, _AMOUNT)
 
 
 def parse_power(text: object) -> float:
-    """Watts, zero or more: "6.5 W". Raises UnitError (a ValueError)."""
+    """Parse watts, zero or more: "6.5 W". Raises UnitError (a ValueError)."""
     return _parse_float(text, _POWER)
 
 
 def parse_price(text: object) -> float:
-    """US dollars per hour, zero or more: "0.5 USD/h". Raises UnitError (a ValueError)."""
+    """Parse US dollars per hour, zero or more: "0.5 USD/h". Raises UnitError (a ValueError)."""
     return _parse_float(text, _PRICE)
 
 
 def format_bandwidth(bandwidth_Bps: float) -> str:
-    """For people, four digits: decimal bits, as links are sold. "1 Gbps"."""
+    """Format for people, four digits: decimal bits, as links are sold. "1 Gbps"."""
     return _format(bandwidth_Bps, _IN_BITS)
 
 
 def format_latency(latency_s: float) -> str:
-    """For people, four digits: "150 us"."""
+    """Format for people, four digits: "150 us"."""
     return _format(latency_s, _IN_SECONDS)
 
 
 def format_size(size_bytes: float) -> str:
-    """For people, four digits: decimal bytes. "1.5 MB"."""
+    """Format for people, four digits: decimal bytes. "1.5 MB"."""
     return _format(size_bytes, _IN_BYTES)
 
 
 def format_rate(flops_per_s: float) -> str:
-    """For people, four digits: "2.9 TFLOP/s"."""
+    """Format for people, four digits: "2.9 TFLOP/s"."""
     return _format(flops_per_s, _IN_FLOPS)
 
 
 def format_memory_bandwidth(bandwidth_Bps: float) -> str:
-    """For people, four digits: decimal bytes, as memory is sold. "120 GB/s"."""
+    """Format for people, four digits: decimal bytes, as memory is sold. "120 GB/s"."""
     return _format(bandwidth_Bps, _IN_BYTES_PER_S)
 
 
 def format_power(power_W: float) -> str:
-    """For people, four digits: "6.5 W"."""
+    """Format for people, four digits: "6.5 W"."""
     return _format(power_W, _IN_WATTS) if power_W else "0 W"
 
 
 def write_bandwidth(bandwidth_Bps: float) -> str:
-    """The shortest text that `parse_bandwidth` reads back to exactly this float."""
+    """Return the shortest text that `parse_bandwidth` parses to exactly this float."""
     return _write(bandwidth_Bps, _BITS | {"B/s": Fraction(1)}, parse_bandwidth)
 
 
 def write_latency(latency_s: float) -> str:
-    """The shortest text that `parse_latency` reads back to exactly this float."""
+    """Return the shortest text that `parse_latency` parses to exactly this float."""
     return _write(latency_s, {name: TIMES[name] for name in ("ns", "us", "ms", "s")}, parse_latency)
 
 
 def write_rate(flops_per_s: float) -> str:
-    """The shortest text that `parse_rate` reads back to exactly this float."""
+    """Return the shortest text that `parse_rate` parses to exactly this float."""
     return _write(flops_per_s, RATES, parse_rate)
 
 
 def write_amount(flops: int) -> str:
-    """The shortest text of a whole number that `parse_amount` reads back to exactly this one."""
+    """Return the shortest text of a whole number that `parse_amount` parses to exactly this one."""
     return min((f"{flops // unit} {name}" for name, unit in AMOUNTS.items() if flops % unit == 0), key=len)
 
 
 def write_size(size_bytes: int) -> str:
-    """The shortest text that `parse_size` reads back to exactly this number."""
+    """Return the shortest text that `parse_size` parses to exactly this number."""
     fitting = [f"{size_bytes // unit} {name}" for name, unit in SIZES.items() if size_bytes % unit == 0]
     return min(fitting, key=len) if size_bytes else "0 B"
 
@@ -234,7 +234,7 @@ def _exact(text: str, kind: _Kind) -> Fraction:
         raise UnitError(f"{text!r} without a unit", expected)
     if unit not in kind.units:
         raise UnitError(
-            f"{text!r}", f"{expected}; {unit!r} is no unit of {kind.what.partition(' ')[2]}: {_nearest(unit, kind)}"
+            f"{text!r}", f"{expected}; {unit!r} is not a unit of {kind.what.partition(' ')[2]}: {_nearest(unit, kind)}"
         )
     if exponent and abs(int(exponent)) > _MAX_EXPONENT:
         raise UnitError(repr(text), f"an exponent of at most {_MAX_EXPONENT}")
@@ -247,7 +247,7 @@ def _exact(text: str, kind: _Kind) -> Fraction:
 
 
 def _nearest(unit: str, kind: _Kind) -> str:
-    """What the author of *unit* probably meant."""
+    """Return a hint for the unit that was probably meant."""
     if _MEANT.get(unit) in kind.units:
         return f"did you mean {_MEANT[unit]!r}?"
     if unit in ("KB", "KB/s", "kb", "kb/s") and kind is not _LATENCY:
@@ -268,7 +268,7 @@ def _format(value: float, scale: Mapping[str, float]) -> str:
     if not value:
         name = "s" if "s" in scale else name
     number = f"{value / scale[name]:.4g}"
-    # 999.96 rounds to 1000, and above the largest unit there is no other way than many digits.
+    # 999.96 rounds to 1000; above the largest unit, many digits are needed.
     return f"{float(number):.15g} {name}" if "e" in number else f"{number} {name}"
 
 

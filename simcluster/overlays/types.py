@@ -1,6 +1,6 @@
-"""The types of an algorithm's setting `overlay`: checked with the experiment, before anything moves.
+"""Types for an algorithm's setting `overlay`, which is validated with the experiment, before anything is written.
 
-Without a world, only names and types are checked; the algorithm meets the rest at its first line.
+Without a world, only names and types are checked; the algorithm checks the rest at its first line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simcluster.overlays.shapes import Misfit
 
 @dataclass(frozen=True)
 class World:
-    """What a setting may be checked against, as pydantic's validation context: {"world": World(...)}."""
+    """The world that a setting is validated against, as pydantic's validation context: {"world": World(...)}."""
 
     folder: Path
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class World:
 
 
 def overlay_for(setting: Any, size: int, seed: int, refuse: Callable[[Overlay], str] = lambda overlay: "") -> Overlay:
-    """See `overlay_of`; also raises UsageError if *refuse* has something against it."""
+    """Return `overlay_of`'s overlay. Also raises UsageError if *refuse* returns an objection."""
     overlay = overlay_of(setting, size, seed)
     if against := refuse(overlay):
         raise UsageError(f"overlay {setting!r}: expected {against}")
@@ -37,19 +37,19 @@ def overlay_for(setting: Any, size: int, seed: int, refuse: Callable[[Overlay], 
 
 
 def unbalanced(overlay: Overlay) -> str:
-    """Against an overlay without doubly stochastic weights."""
+    """Return an objection to an overlay without doubly stochastic weights."""
     return (
         "" if overlay.balanced else "undirected edges, or one number of edges in and out everywhere; sgp takes others"
     )
 
 
 def moving(overlay: Overlay) -> str:
-    """Against an overlay that changes."""
+    """Return an objection to an overlay that changes."""
     return "a graph that does not change" if overlay.changing else ""
 
 
 def unfixed(overlay: Overlay) -> str:
-    """Against an overlay that changes, or has no doubly stochastic weights."""
+    """Return an objection to an overlay that changes, or has no doubly stochastic weights."""
     return moving(overlay) or unbalanced(overlay)
 
 
@@ -72,10 +72,10 @@ def _checked(refuse: Callable[[Overlay], str]) -> Callable[[Setting, ValidationI
 
 
 AnyOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(lambda overlay: ""))]
-"""Any overlay that connects everybody."""
+"""Any connected overlay."""
 BalancedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(unbalanced))]
-"""One whose weights are doubly stochastic."""
+"""An overlay with doubly stochastic weights."""
 StaticOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(moving))]
-"""One that does not change."""
+"""An overlay that does not change."""
 FixedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(unfixed))]
-"""One that does not change, and whose weights are doubly stochastic."""
+"""An overlay that does not change, with doubly stochastic weights."""
