@@ -1,4 +1,4 @@
-"""What holds an experiment up, and what to buy: the advisor behind `simcluster whatif`."""
+"""The advisor behind `simcluster whatif`: what limits an experiment, and what to buy."""
 
 from simcluster.what_if.outcome import WhatIf
 from simcluster.what_if.run import whatif

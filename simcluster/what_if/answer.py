@@ -1,4 +1,4 @@
-"""The answer in plain sentences: how much it is, what holds it up, where the time went, what to set, what to buy."""
+"""The answer in plain sentences: the goal's value, the bottleneck, where the time went, what to set or buy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simcluster.what_if.goal import Goal
 from simcluster.what_if.perturb import Kind
 
 LEAST_SHARE, MOST_PARTS = 0.02, 4
-"""Parts of the path that are told: of at least this share, and so many."""
+"""Limits on the parts of the critical path that are listed: least share, number."""
 
 MOST_LISTED = 4
 
@@ -31,9 +31,9 @@ NAMES: Mapping[Kind, str] = {
 
 
 def bottleneck(effects: Sequence[Effect], goal: Goal) -> Effect | None:
-    """The change that gains most, of those on which all seeds agree if there are any; None if none gains a percent.
+    """Return the change that gains most, preferably one on which all seeds agree; None if none gains a percent.
 
-    Where nothing is learnt, a setting that saves time may cost more steps, so only the cluster counts.
+    For a goal that needs learning, only changes of the cluster count: a setting that saves time may cost more steps.
     """
     gaining = by_gain([e for e in effects if goal.learns or e.change.kind != "setting"])
     return next(iter(sorted(gaining, key=lambda found: not found.is_certain)), None)
@@ -50,7 +50,7 @@ def sentences(
     *,
     exact: bool = False,
 ) -> list[str]:
-    """The answer; its first sentence after the value of the goal names the bottleneck. *exact*: as in `WhatIf`."""
+    """Return the answer; the sentence after the goal's value names the bottleneck. *exact*: as in `WhatIf`."""
     found = [_now(goal, base, exact)]
     best = bottleneck(effects, goal)
     found.append(_named(best, goal, staleness, None if exact else len(base)) if best else _nothing(effects, goal))
@@ -90,7 +90,7 @@ def _now(goal: Goal, base: Mapping[int, float], exact: bool) -> str:
 
 
 def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None) -> str:
-    """*seeds* is None where they do not matter."""
+    """Name the bottleneck. *seeds* is None if they do not matter."""
     name = NAMES[best.change.kind].format(best.change.part)
     text = f"The bottleneck is {name}: with {_what(best)} {goal.phrase} is {goal.value(best.value)}, {_less(best)}"
     text += f"{_spread(best, seeds) if seeds is not None else ''}."
@@ -103,7 +103,7 @@ def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None)
 
 
 def _what(effect: Effect) -> str:
-    """'twice the bandwidth'."""
+    """Describe the change: 'twice the bandwidth'."""
     _, _, what = effect.change.label.partition(": ")
     return {"straggler": "a device as fast as its numbers say"}.get(effect.change.kind, what)
 
@@ -140,7 +140,7 @@ def _path(path: CriticalPath, topology: Topology) -> Iterator[str]:
 
 
 def in_words(part: Part, topology: Topology) -> str:
-    """'into waiting for messages between pi4 and mini1 to pass pi4-mini3 (941 Mbps)'."""
+    """Describe *part*: 'into waiting for messages between pi4 and mini1 to pass pi4-mini3 (941 Mbps)'."""
     between = f"messages between {' and '.join(sorted(part.between))}" if part.between else "messages"
     if part.kind == "compute":
         device = topology.nodes[part.where].device
@@ -165,11 +165,11 @@ def _of_settings(effects: Sequence[Effect], best: Effect | None, goal: Goal) -> 
 
 
 def _purchase(purchases: Sequence[Effect], goal: Goal, seeds: int | None) -> str:
-    """Only of what all seeds say the same: nobody should pay for an accident."""
+    """Recommend only purchases on which all seeds agree: money should not be spent on noise."""
     worth = by_price([e for e in purchases if e.gain >= LEAST and e.is_certain])
     if not worth:
         if not purchases:
-            return "The list of parts has nothing faster for what holds it up."
+            return "The list of parts has nothing faster for the bottleneck."
         return (
             f"No purchase surely gains a percent; {words.plural(len(purchases), 'part')} of the list would be faster."
         )

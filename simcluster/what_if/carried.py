@@ -1,6 +1,6 @@
-"""How busy everything on the way was while a message travelled: links, the air they share, and nodes' own bandwidth.
+"""The load of everything that a message passes in flight: links, shared media, and nodes' bandwidth.
 
-What was sent is taken to have flowed evenly while it was under way, which is what a trace can tell.
+Messages are assumed to flow evenly from start to end, which is all that a trace can tell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 class Sent(NamedTuple):
-    """*size_bytes* travelled from node *source* to *target* between these times."""
+    """*size_bytes* sent from node *source* to *target* between these times."""
 
     source: str
     target: str
@@ -27,7 +27,7 @@ class Sent(NamedTuple):
 
 
 class Carrier(NamedTuple):
-    """What carries: *kind* is "link" or "nic", *name* the link's or the node's; *lane* tells what shares its rate."""
+    """A link or a node's "nic" (*kind*), with the *name* of the link or node; carriers of one *lane* share its rate."""
 
     kind: str
     name: str
@@ -36,7 +36,7 @@ class Carrier(NamedTuple):
 
 
 def carriers(topology: Topology, source: str, target: str) -> list[Carrier]:
-    """All that a message from *source* to *target* goes through, in order."""
+    """Return everything that a message from *source* to *target* passes, in order."""
     nics = [
         Carrier("nic", name, name, topology.nodes[name].host_bandwidth_Bps)
         for name in (source, target)
@@ -52,7 +52,7 @@ def carriers(topology: Topology, source: str, target: str) -> list[Carrier]:
 
 
 class Carried:
-    """What every carrier had carried by any time."""
+    """The bytes that each carrier had carried by any time."""
 
     def __init__(self, topology: Topology, messages: Iterable[Sent]) -> None:
         self._topology = topology
@@ -71,10 +71,10 @@ class Carried:
         return self._ways[key]
 
     def busiest(self, source: str, target: str, start_s: float, end_s: float) -> Carrier | None:
-        """Which carrier between two nodes had most to do for its bandwidth in that time; the first of several."""
+        """Return the carrier between two nodes with the highest load per bandwidth in that time; the first of several."""
         way = self.way(source, target)
         loads = [self._bytes(carrier, start_s, end_s) / carrier.bandwidth_Bps for carrier in way]
-        # Links that carry the same at the same bandwidth are as busy as each other, but for the last bits of a sum.
+        # Links with equal load and bandwidth are equally busy, up to rounding.
         return next((way[i] for i, load in enumerate(loads) if load >= max(loads) * (1 - 1e-9)), None)
 
     def _bytes(self, carrier: Carrier, start_s: float, end_s: float) -> float:
@@ -87,7 +87,7 @@ class Carried:
 
 
 def _curve(flows: Sequence[tuple[float, float, int]]) -> tuple[Floats, Floats]:
-    """(times, bytes carried by then) of *flows* as (start, end, bytes), straight between times."""
+    """Return (times, bytes carried by then) of *flows*, given as (start, end, bytes); linear between times."""
     starts, ends, sizes = (np.array(part, dtype=np.float64) for part in zip(*flows, strict=True))
     rates = sizes / (ends - starts)
     times = np.concatenate([starts, ends])

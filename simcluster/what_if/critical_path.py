@@ -1,8 +1,8 @@
-"""Where the time of a run went: backwards from its end, each moment to what was waited for.
+"""The critical path: walks back from the end of a run, and assigns each moment to what was waited for.
 
-Whatever a node does begins when something else of it ended: work of its own, a message that came, one that left. A
-message that somebody waited for leads to its sender at the time when that began to send. So the way back never
-branches, and its legs fill the time from the end to the start without a gap.
+Anything that a node does starts when something else on it ended: its own work, a message that arrived or left. A
+message that was waited for leads to its sender, at the time when it began to send. So the walk back never branches, and
+its legs cover the time from end to start without a gap.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from simcluster.what_if.carried import Carried, Sent
 LegKind = Literal["compute", "link", "nic", "latency", "idle"]
 
 GRAIN_S = 1.5e-9
-"""Traces are to the nanosecond; times that are nearer are the same."""
+"""Traces have a resolution of a nanosecond; closer times are equal."""
 
 _ORDER = {"compute": 2, "recv": 1, "send": 0}
-"""Of what ended at one moment, which is taken to be what was waited for."""
+"""Among events that end at one moment, the highest is taken as the one waited for."""
 
 
 class Leg(NamedTuple):
     """From *start_s* to *end_s* the run waited for *where*: a device at work, a link's or a node's bandwidth, a link's
-    latency, or nothing that a trace knows (a timer). *between* is the message's way, if there was one: (from, to).
+    latency, or something that the trace does not show (a timer). *between* is the message's (source, target), if there
+    was one.
     """
 
     kind: LegKind
@@ -40,7 +41,7 @@ class Leg(NamedTuple):
 
 
 class Part(NamedTuple):
-    """All legs of one *kind* and *where* together: *share* of the path. *between*: whose messages they mostly were."""
+    """All legs of one *kind* and *where*: *share* of the path. *between*: the pair with most of these messages."""
 
     kind: LegKind
     where: str
@@ -51,7 +52,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The *legs*, in order of time, from the start to *end_s*. *cut_short*: the trace tells only so much of the run."""
+    """The *legs*, in order of time, from the start to *end_s*. *cut_short*: the trace covers only part of the run."""
 
     legs: tuple[Leg, ...]
     end_s: float
@@ -59,7 +60,7 @@ class CriticalPath:
 
     @cached_property
     def parts(self) -> list[Part]:
-        """What took how long of the path, the longest first."""
+        """Return the parts of the path, the longest first."""
         seconds: dict[tuple[LegKind, str], float] = {}
         ways: dict[tuple[LegKind, str], Counter[tuple[str, str]]] = {}
         for leg in self.legs:
@@ -83,7 +84,7 @@ def critical_path(
     end_rank: int | None = None,
     cut_short: bool = False,
 ) -> CriticalPath:
-    """The path to *end_s* of *end_rank*; by default to the last thing that any node did."""
+    """Return the path to *end_s* on *end_rank*; by default to the last event on any node."""
     walk = _Walk(spans, topology)
     if end_rank is None:
         end_rank = max(walk.events, key=lambda rank: (walk.ends[rank][-1], -rank), default=0)
@@ -107,7 +108,7 @@ class _Walk:
                 key = (span.peer, rank, span.tag)
                 self._number[rank, span] = received[key]
                 received[key] += 1
-            if span.end_s - span.start_s > 2 * GRAIN_S:  # what took no time has held nobody up
+            if span.end_s - span.start_s > 2 * GRAIN_S:  # an event without duration delays nothing
                 self.events.setdefault(rank, []).append(span)
         self.ends = {rank: [span.end_s for span in found] for rank, found in self.events.items()}
         for found in self._sends.values():
@@ -122,7 +123,7 @@ class _Walk:
         )
 
     def back(self, rank: int, time_s: float) -> Iterator[Leg]:
-        """The legs, the last first, from *rank* at *time_s* to the start."""
+        """Yield the legs, the last first, from *rank* at *time_s* back to the start."""
         while time_s > GRAIN_S:
             span = self._waited_for(rank, time_s)
             until_s = span.end_s if span is not None else 0.0
@@ -141,7 +142,7 @@ class _Walk:
             rank, time_s = source, start_s
 
     def _waited_for(self, rank: int, time_s: float) -> Span | None:
-        """What ended last on *rank* by *time_s*."""
+        """Return the span that ended last on *rank* by *time_s*."""
         ends = self.ends.get(rank, [])
         last = bisect_right(ends, time_s + GRAIN_S) - 1
         if last < 0:
@@ -155,24 +156,24 @@ class _Walk:
         return found
 
     def _sender(self, rank: int, span: Span) -> tuple[int, float]:
-        """(who sent what *span* received, when it began to); the receiver itself if the trace does not tell."""
+        """Return (sender, start of the send) of *span*'s message; the receiver itself if the trace lacks it."""
         sends = self._sends.get((span.peer, rank, span.tag), [])
         number = self._number[rank, span]
-        # Of one tag messages arrive in the order of sending; one of which no end was noted shifts them.
+        # Messages of one tag arrive in the order of sending; a send without a recorded end shifts them.
         for send in (sends[number : number + 1], [send for send in reversed(sends) if send.end_s <= span.end_s][:1]):
             if send and send[0].start_s < span.end_s - GRAIN_S:
                 return span.peer, send[0].start_s
         return rank, span.start_s
 
     def _travel(self, source: int, target: int, start_s: float, end_s: float, *, arrived: bool) -> Iterator[Leg]:
-        """Of a message under way: the latency of each link, if it *arrived*; the rest to the busiest carrier."""
+        """Yield the legs of a message: each link's latency if it *arrived*, the rest at the busiest carrier."""
         a, b = self._names[source], self._names[target]
         if source == target:
             yield Leg("idle", a, start_s, end_s)
             return
         hops = self._topology.route(a, b) if arrived else ()
         whole_s = sum(hop.link.latency_s for hop in hops)
-        # Of a message that was written down as received before it could have come there is only latency.
+        # A message recorded as received before it could have arrived has only latency.
         scale = min(1.0, (end_s - start_s) / whole_s) if whole_s else 0.0
         time_s = end_s
         for hop in reversed(hops):

@@ -1,7 +1,7 @@
-"""What each change came to: the goal with it against the goal without, seed by seed.
+"""The effect of each change: the goal with it against the goal without, seed by seed.
 
-Both are of the same seed, so they meet the same stragglers and batches; what differs between seeds is the uncertainty.
-On a calibrated topology there is a second one, that of its numbers: both ran on the same replicas, and an effect has an
+Both runs have the same seed, so they meet the same stragglers and batches; differences between seeds are the
+uncertainty. A calibrated topology adds that of its numbers: both run on the same replicas, which gives an effect an
 interval.
 """
 
@@ -15,15 +15,15 @@ from simcluster.experiment.interval import interval
 from simcluster.what_if.perturb import Change
 
 LEAST = 0.01
-"""A smaller share of the goal is no effect that anybody would buy something for."""
+"""A smaller share of the goal is not worth a purchase."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """*change* made the goal *value*, on average over seeds. *relative* is the change as a share, negative if less,
-    *lowest* and *highest* those of single seeds. All None if it was never had: *error* says why, or nothing if the run
-    only did not get there. *staleness* is the mean. On a calibrated topology, the change as a share lies from *low* to
-    *high*, as far as the calibration can tell; both None elsewhere.
+    """The goal's *value* with *change*, averaged over seeds. *relative* is the change as a share, negative if the goal
+    falls; *lowest* and *highest* are those of single seeds. All are None if the goal was not reached: *error* is the
+    reason, empty if the run just did not get there. *staleness* is the mean. On a calibrated topology, the relative
+    change lies between *low* and *high*, as far as the calibration can tell; both are None elsewhere.
     """
 
     change: Change
@@ -38,29 +38,29 @@ class Effect:
 
     @property
     def gain(self) -> float:
-        """The share by which the goal is less; below zero if it is more, or never had."""
+        """The share by which the goal falls; negative if it rises or was not reached."""
         return -self.relative if self.relative is not None else -1.0
 
     @property
     def is_certain(self) -> bool:
-        """Whether every seed says the same, less or more, and the calibration is sure of it."""
+        """Whether all seeds agree on the sign, and the calibration confirms it."""
         agreed = self.lowest is not None and self.highest is not None and self.lowest * self.highest > 0
         return agreed and not self.is_within
 
     @property
     def is_within(self) -> bool:
-        """Whether the effect is within the uncertainty of the calibration: it may as well be none."""
+        """Whether the effect is within the uncertainty of the calibration: it may be zero."""
         return self.low is not None and self.high is not None and self.low <= 0.0 <= self.high
 
     def overlaps(self, other: Effect) -> bool:
-        """Whether the calibration cannot tell which of two effects is the greater one."""
+        """Whether the calibration cannot tell which of two effects is greater."""
         if self.low is None or self.high is None or other.low is None or other.high is None:
             return False
         return self.low <= other.high and other.low <= self.high
 
     @property
     def per_usd(self) -> float | None:
-        """Of a purchase, the gain as a share for each dollar."""
+        """The gain per dollar, as a share; None unless this is a purchase."""
         return self.gain / self.change.price_usd if self.change.price_usd else None
 
 
@@ -72,9 +72,10 @@ def effect(
     error: str | None,
     replicas: Sequence[tuple[float, float]] = (),
 ) -> Effect:
-    """That of *change*: *base* and *changed* have the goal by seed. A seed that no longer gets there spoils it.
+    """Return the effect of *change*; *base* and *changed* map seeds to the goal. If one seed misses the goal, there is
+    no value.
 
-    *replicas* are the times without and with it on each replica of a calibrated topology.
+    *replicas* are the times without and with the change on each replica of a calibrated topology.
     """
     pairs = [(base[seed], changed.get(seed)) for seed in base]
     values = [after for _, after in pairs if after is not None]
@@ -86,7 +87,7 @@ def effect(
 
 
 def _interval(replicas: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:
-    """Between which shares the change lies: of each replica against itself, so what both have in common cancels."""
+    """Return the interval of the relative change. Each replica is compared with itself, so common errors cancel."""
     shares = [after / before - 1 for before, after in replicas if before]
     if len(shares) < 2:
         return None, None
@@ -95,7 +96,7 @@ def _interval(replicas: Sequence[tuple[float, float]]) -> tuple[float | None, fl
 
 
 def ranked(effects: Sequence[Effect]) -> list[Effect]:
-    """The greatest effect first, whichever way; then those within the uncertainty; those that were never had last."""
+    """Sort by size of the effect, of either sign; then effects within the uncertainty; unreached goals last."""
 
     def place(found: Effect) -> tuple[bool, bool, float, str]:
         return found.relative is None, found.is_within, -abs(found.relative or 0.0), found.change.label
@@ -104,12 +105,12 @@ def ranked(effects: Sequence[Effect]) -> list[Effect]:
 
 
 def by_gain(effects: Sequence[Effect]) -> list[Effect]:
-    """Those that gain anything worth it, the most first; none that is within the uncertainty of the calibration."""
+    """Return the worthwhile gains, the largest first, without those within the uncertainty of the calibration."""
     return sorted(
         (e for e in effects if e.gain >= LEAST and not e.is_within), key=lambda found: (-found.gain, found.change.label)
     )
 
 
 def by_price(effects: Sequence[Effect]) -> list[Effect]:
-    """Purchases, most gain for a dollar first."""
+    """Return purchases by gain per dollar, the best first."""
     return sorted(effects, key=lambda found: (-(found.per_usd or 0.0), found.change.price_usd or 0.0))

@@ -1,4 +1,4 @@
-"""An answered what-if as its folder tells it: enough to draw its figures again."""
+"""A stored answer of a what-if, with enough data to draw its figures again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANSWER_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class ToldPath:
-    """The critical path's *parts*; it is as long as they are together."""
+    """The critical path's *parts*, and the sum of their lengths."""
 
     parts: Sequence[Part]
 
@@ -36,7 +36,7 @@ class ToldPath:
 
 @dataclass(frozen=True)
 class ToldWhatIf:
-    """What figures need of an answer: the *goal*, its value by seed as things are, *effects* and the *path*."""
+    """An answer's data for figures: the *goal*, its baseline value by seed, *effects* and the *path*."""
 
     goal: Goal
     base: Mapping[int, float]
@@ -45,19 +45,19 @@ class ToldWhatIf:
 
     @cached_property
     def plot(self) -> WhatIfPlots:
-        """Plotly figures: tornado, path."""
+        """Return the Plotly figures: tornado, path."""
         from simcluster.what_if.plots import WhatIfPlots
 
         return WhatIfPlots(self.goal, self.base, self.effects, self.path.parts, self.path.end_s)
 
 
 def is_whatif(folder: Path) -> bool:
-    """Whether *folder* is one of an answered what-if."""
+    """Whether *folder* has the answer of a what-if."""
     return (folder / ANSWER).is_file()
 
 
 def load_whatif(folder: Path) -> ToldWhatIf:
-    """The answer in *folder*. Raises UsageError for a file that no what-if wrote."""
+    """Return the answer in *folder*. Raises UsageError for a file that no what-if wrote."""
     from simcluster.what_if.critical_path import Part
     from simcluster.what_if.goal import Goal
 
@@ -71,7 +71,7 @@ def load_whatif(folder: Path) -> ToldWhatIf:
             ToldPath(parts),
         )
     except (OSError, msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        expected = f"what a what-if writes there ({error})"
+        expected = f"the answer of a what-if ({error})"
         raise UsageError(Problem(ANSWER, f"something else in {folder}", expected)) from error
 
 
@@ -81,5 +81,5 @@ def _effect(row: Mapping[str, Any]) -> Effect:
 
     change = Change(row["kind"], row["part"], row["change"], {}, row["price_usd"])
     numbers = (row[name] for name in ("value", "relative", "lowest", "highest", "staleness", "error"))
-    # Answers written before there were intervals lack them.
+    # Answers from before intervals existed lack them.
     return replace(Effect(change, *numbers), low=row.get("interval_low"), high=row.get("interval_high"))

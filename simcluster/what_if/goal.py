@@ -1,4 +1,4 @@
-"""What is to become less: a time, an energy or a price, as a goal that can be read off a sweep's table."""
+"""The goals to minimise: a time, an energy or a price, read off a sweep's table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TARGETS = {"time-to-accuracy": "accuracy", "time-to-loss": "loss"}
-"""Goals with a value to be reached -> what is evaluated."""
+"""Goals with a target value -> the evaluated metric."""
 
 COLUMNS = {"step-time": "elapsed_s", "run-time": "elapsed_s", "energy": "joules", "cost": "price_usd"}
 SPELLINGS = "time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost"
@@ -21,24 +21,24 @@ SPELLINGS = "time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy
 
 @dataclass(frozen=True)
 class Goal:
-    """*name*, and for a time to something the *target*."""
+    """*name*, and the *target* if the goal is the time to reach one."""
 
     name: str
     target: float | None = None
 
     @property
     def learns(self) -> bool:
-        """Whether it can be told only by computing: timing alone reaches no accuracy."""
+        """Whether the goal needs real numerics: a timing-only run reaches no accuracy."""
         return self.name in TARGETS
 
     @property
     def is_time_of_run(self) -> bool:
-        """Whether it is the time of a run, or of its steps, which is the same except for a factor."""
+        """Whether the goal is the time of a run or of its steps, which differ only by a factor."""
         return self.name in ("step-time", "run-time")
 
     @property
     def targets(self) -> Mapping[str, float] | None:
-        """As a sweep's table takes it."""
+        """The target as a sweep's table takes it."""
         return {TARGETS[self.name]: self.target} if self.target is not None else None
 
     @property
@@ -54,7 +54,7 @@ class Goal:
         }[self.name]
 
     def measured(self, table: pd.DataFrame, steps: int) -> list[float | None]:
-        """Of each row of a sweep's *table*; None for a run that failed or did not get there. *steps* of a rank."""
+        """Return the goal for each row of *table*; None for a run that failed or missed it. *steps*: per rank."""
         column = "time_to_target_s" if self.learns else COLUMNS[self.name]
         each = steps if self.name == "step-time" else 1
         done = table["status"] == "done"
@@ -64,13 +64,13 @@ class Goal:
         ]
 
     def value(self, number: float | None) -> str:
-        """A measured value for people."""
+        """Format a measured value for people."""
         if self.name == "energy":
             return words.energy(number)
         return words.price(number) if self.name == "cost" else words.seconds(number)
 
     def missing(self) -> str:
-        """Why a run as it is may not have it, and what would help."""
+        """Explain why a run may lack the goal, and what would help."""
         if self.name == "energy":
             return "every device's power_idle and power_busy in the topology (`simcluster list devices` has some)"
         if self.name == "cost":
@@ -79,7 +79,7 @@ class Goal:
 
 
 def read_goal(text: str) -> Goal:
-    """The goal that *text* means. Raises UsageError."""
+    """Parse a goal. Raises UsageError."""
     name, separator, value = text.partition("=")
     name = name.strip()
     if name not in TARGETS and name not in COLUMNS:
@@ -87,7 +87,7 @@ def read_goal(text: str) -> Goal:
         raise UsageError(Problem("--goal", repr(text), f"{SPELLINGS}: {known}"))
     if name in COLUMNS:
         if separator:
-            raise UsageError(Problem("--goal", repr(text), f"{name} alone, it has no value to reach"))
+            raise UsageError(Problem("--goal", repr(text), f"{name} without a value: it has no target"))
         return Goal(name)
     try:
         target = float(value)

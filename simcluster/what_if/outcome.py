@@ -1,4 +1,4 @@
-"""What came of asking what-if: the answer, its tables, the critical path, figures."""
+"""The outcome of a what-if: the answer, its tables, the critical path, figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWER, TABLE, REPORT = "whatif.json", "whatif.csv", "report.html"
 
 
 class WhatIf:
-    """A question that has been answered: `print(found.answer)`, `found.table`, `found.path`, `found.plot.tornado()`."""
+    """An answered question: `print(found.answer)`, `found.table`, `found.path`, `found.plot.tornado()`."""
 
     def __init__(
         self,
@@ -38,9 +38,7 @@ class WhatIf:
         *,
         exact: bool = False,
     ) -> None:
-        """*base* is the goal of the experiment as it is, by seed, and *staleness* its mean there. *exact*: several were
-        tried and do not differ in anything.
-        """
+        """*base* is the baseline goal by seed, *staleness* its mean. *exact*: several seeds gave identical results."""
         self.folder, self.plan, self.goal, self.base, self.path = folder, plan, goal, dict(base), path
         self.effects, self.purchases = ranked(effects), by_price(purchases)
         self.exact = exact
@@ -48,7 +46,7 @@ class WhatIf:
 
     @property
     def answer(self) -> str:
-        """All of it in plain sentences, one a line."""
+        """The whole answer in plain sentences, one per line."""
         return "\n".join(self.sentences)
 
     @property
@@ -58,25 +56,25 @@ class WhatIf:
 
     @property
     def value(self) -> float:
-        """The goal as things are: in seconds, joules or US dollars, the mean over seeds."""
+        """The baseline goal, in seconds, joules or US dollars, averaged over seeds."""
         return fmean(self.base.values())
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """A row for each change and purchase, the greatest effect first."""
+        """One row per change and purchase, the greatest effect first."""
         import pandas as pd
 
         return pd.DataFrame([_row(found) for found in [*self.effects, *self.purchases]], columns=list(_COLUMNS))
 
     @cached_property
     def plot(self) -> WhatIfPlots:
-        """Plotly figures: tornado, path."""
+        """The Plotly figures: tornado, path."""
         from simcluster.what_if.plots import WhatIfPlots
 
         return WhatIfPlots(self.goal, self.base, self.effects, self.path.parts, self.path.end_s)
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the answer as plain data, for machines."""
         best = self.bottleneck
         return {
             "experiment": self.plan.name,

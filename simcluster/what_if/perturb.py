@@ -1,6 +1,6 @@
-"""What could be otherwise: every link, device and setting of an experiment, one at a time, twice as good or half.
+"""The changes to try: every link, device and setting of an experiment, one at a time, doubled or halved.
 
-Many parts that are alike are changed together.
+Where there are many similar parts, they change together.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from simcluster.units import write_bandwidth, write_latency, write_rate
 Kind = Literal["bandwidth", "latency", "loss", "nic", "overhead", "device", "straggler", "setting", "purchase"]
 
 MOST_PARTS = 24
-"""So many links, or devices, are each changed alone; of more, those that are alike together."""
+"""Up to this number, links and devices are changed one by one; beyond it, similar ones together."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is otherwise: *overrides* by dotted key make it so. *part* is a link's, a node's or a setting's
-    name; *label* says all of it; *price_usd* and *instead* are of a purchase: what it costs and what it is.
+    """One change: *overrides*, by dotted key, make it. *part* is the name of a link, node or setting; *label* describes
+    the change; a purchase also has *price_usd* and *instead*, the part bought.
     """
 
     kind: Kind
@@ -36,7 +36,7 @@ class Change:
 
 
 def changes(plan: Experiment, staleness: float | None = None) -> list[Change]:
-    """All that could be otherwise in *plan*; *staleness* is the mean of a run of it, if it had one."""
+    """Return all changes to try for *plan*; *staleness* is the mean of its run, if known."""
     return [*_of_links(plan.topology), *_of_nodes(plan.topology), *_of_settings(plan, staleness)]
 
 
@@ -90,7 +90,7 @@ def _of_nodes(topology: Topology) -> Iterator[Change]:
 
 
 def twice_as_fast(device: Device) -> dict[str, Any]:
-    """The keys of a node whose *device* takes half the time for any work."""
+    """Return a node's keys that make *device* twice as fast at any work."""
     keys: dict[str, Any] = {"flops": write_rate(2 * device.flops_per_s)}
     if math.isfinite(device.memory_bandwidth_Bps):
         keys["memory_bandwidth"] = write_bandwidth(2 * device.memory_bandwidth_Bps)
@@ -121,7 +121,7 @@ def _of_settings(plan: Experiment, staleness: float | None) -> Iterator[Change]:
 
 
 def _numbers(block: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, int | float]]:
-    """(dotted key, value) of every number above zero, those inside a setting too."""
+    """Yield (dotted key, value) of every number above zero, including those inside settings."""
     for key, value in block.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, (*path, str(key)))
@@ -134,7 +134,7 @@ def _halved(value: int | float) -> int | float | None:
 
 
 def _groups(parts: Iterable[Any], numbers: Any) -> list[list[Any]]:
-    """Each of *parts* alone if there are few, else those with the same *numbers* together."""
+    """Return each of *parts* alone if there are few, else those with equal *numbers* together."""
     found = list(parts)
     if len(found) <= MOST_PARTS:
         return [[part] for part in found]

@@ -36,14 +36,13 @@ class WhatIfPlots:
     def __init__(
         self, goal: Goal, base: Mapping[int, float], effects: Sequence[Effect], parts: Sequence[Part], end_s: float
     ) -> None:
-        """*base* is the goal as things are, by seed; *parts* are those of the critical path, which is *end_s* long."""
+        """*base* is the baseline goal by seed; *parts* are those of the critical path, which is *end_s* long."""
         self._goal, self._base, self._effects, self._parts, self._end_s = goal, base, effects, parts, end_s
 
     def tornado(self) -> go.Figure:
-        """A bar for each change, the greatest effect on top: how much less or more of the goal it makes.
+        """A bar for each change, the greatest effect on top: how much it raises or lowers the goal.
 
-        Whiskers are from the least to the greatest of the seeds. Changes of no effect, and beyond the first 15, are
-        left out.
+        Whiskers span the seeds. Changes without effect, and those beyond the first 15, are left out.
         """
         shown = [found for found in self._effects if found.relative][:MOST_BARS][::-1]
         low = [100 * ((found.relative or 0.0) - (found.lowest or 0.0)) for found in shown]
@@ -106,6 +105,6 @@ class WhatIfPlots:
 
 
 def _on_two_lines(found: Effect) -> str:
-    """A label that leaves room for its bar on a phone: the part above what is otherwise."""
+    """Split a label in two lines, to leave room for its bar on a phone: the part, then the change."""
     part, _, what = found.change.label.partition(": ")
     return f"<b>{escape(part)}</b><br>{escape(what)}"

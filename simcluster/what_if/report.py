@@ -1,4 +1,4 @@
-"""Writes the report.html of an answered what-if: the answer, the tornado, the critical path, what to buy, every number.
+"""Write the report.html of an answered what-if: the answer, the tornado, the critical path, purchases, all numbers.
 
 Every text that comes from the experiment passes through `escape`.
 """
@@ -19,7 +19,7 @@ FIGURE = '<div class="figure" data-figure="{}"></div>'
 
 
 def render(found: WhatIf) -> str:
-    """The whole page."""
+    """Return the whole page."""
     seeds = "any seed" if found.exact else words.plural(len(found.base), "seed")
     tornado = f"The effect on {found.goal.phrase} of one thing at a time; all else stays. Green is better." + (
         f" Whiskers: from the least to the greatest of {seeds}." if len(found.base) > 1 else ""

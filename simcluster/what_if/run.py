@@ -1,7 +1,7 @@
-"""Asks what-if of an experiment: runs it as it is, then with every change, through a sweep's machinery, and answers.
+"""Asks what-if about an experiment: runs it as it is and with every change, through a sweep's machinery, and answers.
 
-Like a sweep's, its runs are kept by what they depend on: asked again, or for another goal, what has run is not run
-again.
+Like a sweep's, its runs are kept under a digest of what they depend on: a repeated question, or another goal, reuses
+them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from simcluster.what_if.perturb import Change, changes
 from simcluster.what_if.upgrades import Parts, purchases, read_parts
 
 Progress = Callable[[int, int, int], None]
-"""Called with (runs done, runs in all as far as they are known, runs that had been made before)."""
+"""Called with (runs done, runs known so far, runs that had been made before)."""
 
 MOST_SEEDS = 1000
 
 MOST_UPGRADED, LEAST_OF_PATH = 4, 0.1
-"""Purchases are tried for so many parts that gain most, and for those with such a share of the critical path."""
+"""Purchases are tried for this number of best parts, and for parts with at least this share of the critical path."""
 
 NEEDS_VALUES = "NeedsValues"
 
@@ -61,13 +61,14 @@ def whatif(
     report: bool = True,
     progress: Progress | None = None,
 ) -> WhatIf:
-    """Which part or setting of *experiment* holds its *goal* up, and what to buy: `whatif("quickstart", "step-time")`.
+    """Find the part or setting of *experiment* that limits its *goal*, and what to buy: `whatif("quickstart",
+    "step-time")`.
 
-    *goal*: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost. *sets* are texts as the command
-    line has them, *overrides* the same as a mapping. *seeds*: so many runs of each change, whose spread is the
-    uncertainty. *parts* is a list of what can be bought. *out*, by default below `runs/`, keeps every run.
+    *goal*: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost. *sets* are texts as on the
+    command line, *overrides* the same as a mapping. *seeds*: runs per change; their spread is the uncertainty. *parts*
+    is a list of parts on sale. *out*, by default below `runs/`, keeps every run.
 
-    Raises UsageError before anything is run; RunError if the experiment as it is has no such goal.
+    Raises UsageError before anything runs; RunError if the unchanged experiment does not have the goal.
     """
     refuse_while_loading()
     wanted = read_goal(goal)
@@ -91,7 +92,7 @@ def whatif(
 
 
 def _read_first(read: Callable[[Mapping[str, Any]], Experiment], fixed: dict[str, Any]) -> Experiment:
-    """The experiment as it is; one that cannot be read without values, with them: *fixed* then says so."""
+    """Read the unchanged experiment. If it cannot be read without values, read it with them, and note that in *fixed*."""
     if fixed["numerics"] == "none":
         try:
             return read(fixed)
@@ -102,7 +103,7 @@ def _read_first(read: Callable[[Mapping[str, Any]], Experiment], fixed: dict[str
 
 @dataclass
 class _Asked:
-    """One question, while it is worked on."""
+    """One question being answered."""
 
     read: Callable[..., Experiment]
     fixed: dict[str, Any]
@@ -115,9 +116,9 @@ class _Asked:
     progress: Progress | None
     done: int = 0
     exact: bool = False
-    """Nothing in a run depends on the seed, so one is enough."""
+    """Whether no run depends on the seed, so that one seed suffices."""
     replicas: Mapping[int, list[float]] = field(default_factory=dict)
-    """On a calibrated topology, by seed: the run's time on each replica, as things are."""
+    """The baseline run's time on each replica of a calibrated topology, by seed."""
 
     def answer(self, for_sale: Parts) -> WhatIf:
         base, staleness, first = self._baseline()
@@ -128,7 +129,7 @@ class _Asked:
         return WhatIf(self.folder, self.plan, self.goal, base, staleness, effects, bought, path, exact=self.exact)
 
     def _baseline(self) -> tuple[dict[int, float], float | None, Path]:
-        """(the goal by seed, the mean staleness, the folder of the first seed's run) of the experiment as it is."""
+        """Return (goal by seed, mean staleness, folder of the first seed's run) of the unchanged experiment."""
         swept = self._run(self._points([Change("setting", "", "as it is", {})]))
         errors = swept.table["error"].dropna()
         if len(errors) and str(errors.iloc[0]).startswith(NEEDS_VALUES) and self.fixed["numerics"] == "none":
@@ -137,7 +138,7 @@ class _Asked:
             swept = self._run(self._points([Change("setting", "", "as it is", {})]))
             errors = swept.table["error"].dropna()
         if len(errors):
-            raise RunError(f"the experiment as it is fails: {errors.iloc[0]}")
+            raise RunError(f"the unchanged experiment fails: {errors.iloc[0]}")
         values = self.goal.measured(swept.table, self.plan.steps)
         missing = [value is None for value in values]
         if any(missing):
@@ -165,7 +166,7 @@ class _Asked:
         for change in tried:
             rows = [index for index, point in enumerate(swept.points) if point.values["change"] == change.label]
             if not rows:
-                continue  # not a valid experiment, so there is nothing to tell
+                continue  # not a valid experiment: no result
             stale = table["staleness_mean"].iloc[rows].dropna()
             errors = table["error"].iloc[rows].dropna()
             by_seed = {swept.points[row].seed: values[row] for row in rows}
@@ -180,7 +181,7 @@ class _Asked:
         return found
 
     def _points(self, tried: Sequence[Change]) -> list[Point]:
-        """Every change with every seed, of those that are valid."""
+        """Return every valid change with every seed."""
         points: list[Point] = []
         for change in tried:
             for number in range(self.seeds):
@@ -205,8 +206,8 @@ class _Asked:
         self.progress(self.done + done, self.done + total, before)
 
     def _path(self, run: RunFolder, base: Mapping[int, float]) -> CriticalPath:
-        """Of the first seed's run: to the target, if that is what is waited for, else to the end."""
-        if run.rests:  # only the first spans of every node are told
+        """Return the critical path of the first seed's run: to the target, if the goal has one, else to the end."""
+        if run.rests:  # only the first spans of every node are stored
             told_s = dict.fromkeys(run.rests, 0.0)
             for rank, span in run.spans:
                 if rank in told_s:
@@ -220,7 +221,7 @@ class _Asked:
 
 
 def _replicas(swept: PlannedSweep, *, by_row: bool = False) -> dict[int, list[float]]:
-    """The times of each run on the replicas of its topology, by seed or by row; runs without any are left out."""
+    """Return each run's times on the replicas of its topology, by seed or by row; runs without replicas are left out."""
     found = {}
     for row, (point, run) in enumerate(zip(swept.points, swept.runs, strict=True)):
         told = run.summary.get("elapsed_interval_s") if run is not None else None
@@ -230,7 +231,7 @@ def _replicas(swept: PlannedSweep, *, by_row: bool = False) -> dict[int, list[fl
 
 
 def _worth(effects: Sequence[Effect], path: CriticalPath) -> set[str]:
-    """Names of links and nodes for which something may be bought."""
+    """Return the links and nodes for which a purchase may help."""
     gaining: list[str] = []
     for found in by_gain(effects):
         if found.change.kind != "setting" and found.change.part not in gaining:
@@ -239,7 +240,7 @@ def _worth(effects: Sequence[Effect], path: CriticalPath) -> set[str]:
 
 
 def _check_goal(goal: Goal, plan: Experiment) -> None:
-    """Raises UsageError for what no run of *plan* can tell."""
+    """Raise UsageError for a goal that no run of *plan* can measure."""
     devices = {name: plan.topology.nodes[name].device for name in plan.topology.workers}
     lacking = [
         name
@@ -256,7 +257,7 @@ def _check_goal(goal: Goal, plan: Experiment) -> None:
 
 
 def _nearest(goal: Goal, swept: PlannedSweep) -> str:
-    """How near a run came to a target that it did not reach."""
+    """Describe how near a run came to a target that it missed."""
     if not goal.learns:
         return ""
     name = goal.name.removeprefix("time-to-")
@@ -282,7 +283,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _write(found: WhatIf, *, report: bool) -> None:
-    """The answer for machines, the table, the page; each replaced as a whole."""
+    """Write the answer for machines, the table and the page, each replaced atomically."""
     texts = {
         TABLE: found.table.to_csv(index=False),
         ANSWER: json.dumps(found.to_dict(), indent=2) + "\n",

@@ -1,6 +1,6 @@
-"""What could be bought: of a list of parts with prices, those that are faster than what a cluster has in their place.
+"""Purchases: the parts on a price list that are faster than what a cluster has in their place.
 
-The list is a YAML file, checked as all of ours are: every error at once, with its line.
+The list is a YAML file, checked like all our files: every problem at once, with its line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PRICE = re.compile(r"([0-9]+(?:\.[0-9]+)?) USD")
 _LINK_KEYS = ("price", "fits")
 _KEPT_OF_LINKS = ("between",)
 _KEPT_OF_NODES = ("price_per_hour",)
-"""What a new device is taken to cost an hour as well, as nobody says otherwise."""
+"""Keys of a node that a new device keeps: its price per hour is assumed to stay."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Offer:
 
 @dataclass(frozen=True)
 class Parts:
-    """What there is to buy."""
+    """The parts on sale."""
 
     links: tuple[Offer, ...] = ()
     devices: tuple[Offer, ...] = ()
 
 
 def read_parts(source: str | Path | None = None) -> Parts:
-    """The list in the file *source*, by default the shipped one. Raises UsageError with everything wrong in it."""
+    """Return the price list in the file *source*, by default the shipped one. Raises UsageError with all problems."""
     path = Path(source) if source is not None else parts_path()
     if not path.is_file():
         raise UsageError(Problem("--parts", str(path), "a file with prices of links and devices"))
@@ -97,7 +97,7 @@ def _offers(
 
 
 def purchases(topology: Topology, parts: Parts, wanted: set[str]) -> list[Change]:
-    """Every single purchase for a link or node of *wanted* that is faster than what is there."""
+    """Return every single purchase for the links and nodes in *wanted* that is faster than the present part."""
     return [*_new_links(topology, parts, wanted), *_new_devices(topology, parts, wanted)]
 
 
