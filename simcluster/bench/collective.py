@@ -1,4 +1,4 @@
-"""The time of one collective operation on a topology, and the bytes that it sends: simulated, without values."""
+"""The time of one collective operation on a topology, and the bytes it sends: simulated, without values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDERS = ("ranks", "near-first", "far-first")
 
 @dataclass(frozen=True)
 class Settings:
-    """What `--set` may say: see docs/collectives.md."""
+    """The settings for `--set`: see docs/collectives.md."""
 
     order: Sequence[int]
     root: int
@@ -36,11 +36,11 @@ class Settings:
 def bench_collective(
     op: str, schedule: str, topology: Topology, size_bytes: int, given: Mapping[str, Any], seed: int = 0
 ) -> dict[str, Any]:
-    """Simulates *op* by *schedule* among all workers of *topology*, who all enter at time 0.
+    """Simulate *op* by *schedule* among all workers of *topology*, which all enter at time 0.
 
-    *size_bytes* is M of the formulas: the vector that is broadcast or reduced; what all ranks have together, to be
-    gathered or scattered; what each rank has for all, in an all-to-all. Returns elapsed_s, messages, bytes_sent (of
-    tensors, by all ranks together) and header_bytes beside what was asked for.
+    *size_bytes* is M of the formulas: the vector to broadcast or reduce; the data of all ranks together to gather or
+    scatter; each rank's data for all in an all-to-all. Returns elapsed_s, messages, bytes_sent (of tensors, by all
+    ranks together) and header_bytes, along with the request.
     """
     op, schedule, run = find(op, schedule)
     limit = "at least 0" if size_bytes < 0 else f"at most {MOST_BYTES}" if size_bytes > MOST_BYTES else ""
@@ -77,7 +77,7 @@ def bench_collective(
 
 
 def _work(op: str, schedule: str, size_bytes: int, settings: Settings) -> Callable[[Transport], Awaitable[object]]:
-    """What every rank does; single bytes, so that the parts are as equal as they can be."""
+    """Return the body of every rank; single bytes, so that parts are as equal as possible."""
     root, options = settings.root, {"schedule": schedule, **settings.schedule}
     function = getattr(operations, op)
 
@@ -103,7 +103,7 @@ def _work(op: str, schedule: str, size_bytes: int, settings: Settings) -> Callab
 def _settings(
     run: Callable[..., Any], topology: Topology, size_bytes: int, given: Mapping[str, Any], problems: list[Problem]
 ) -> Settings | None:
-    """*given*, checked and completed from the *topology*; what is wrong is added to *problems*."""
+    """Return *given*, validated and completed from the *topology*; append to *problems*."""
     taken = inspect.signature(run).parameters
     known = ["order", *(name for name in ("root", "first", "pieces") if name in taken)]
     problems += [
@@ -133,7 +133,7 @@ def _settings(
 def _order(
     order: Any, has_distances: bool, topology: Topology, size_bytes: int, problems: list[Problem]
 ) -> tuple[list[int] | None, str]:
-    """(the ranks in the order of neighbours, which partners come first where a schedule has partners at distances)."""
+    """Return (the ranks in the order of neighbours, "near" or "far" partners first for schedules with distances)."""
     workers = topology.workers
     word = order.replace("_", "-") if isinstance(order, str) else ""
     if word == "ranks":

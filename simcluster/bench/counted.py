@@ -1,4 +1,4 @@
-"""A node that counts the bytes of tensors it sends, without headers."""
+"""A node that counts the tensor bytes it sends, without headers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.transport import ANY, Any_, Transport
 
 
 class Counted:
-    """Everything is *node*'s own; *payload_B* is what has been sent through this."""
+    """Forwards to *node*; *payload_B* counts the tensor bytes sent."""
 
     def __init__(self, node: Transport) -> None:
         self._node = node
@@ -32,12 +32,12 @@ class Counted:
         return await self._node.recv(source, tag)
 
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
-        """See simcluster.collectives.exchange."""
+        """Exchange and count: see simcluster.collectives.exchange."""
         self.payload_B += body_bytes(as_payload(content))
         return await exchange(self._node, to, source, tag, content)
 
     async def ring_ahead(self, vector: Tensor, lengths: Sequence[int], tag_of: Callable[[int], str]) -> int:
-        """See simcluster.collectives.ring: rounds that the transport does by itself count, too."""
+        """Count the rounds that the transport does by itself, too: see simcluster.collectives.ring."""
         ahead = getattr(self._node, "ring_ahead", None)
         rounds: int = 0 if ahead is None else await ahead(vector, lengths, tag_of)
         elements = sum(lengths[(self._node.rank - number) % len(lengths)] for number in range(rounds))

@@ -1,4 +1,4 @@
-"""Reads plain flows: who sends how many bytes to whom, from when on, with no algorithm behind it."""
+"""Plain flows from a file: source, target, bytes and start time, with no algorithm involved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODELS = get_args(NetworkKind)
 
 @dataclass(frozen=True)
 class PlainFlow:
-    """*size_bytes* from node *source* to node *target*, from *start_s* on."""
+    """*size_bytes* from node *source* to node *target*, starting at *start_s*."""
 
     source: str
     target: str
@@ -30,9 +30,9 @@ class PlainFlow:
 
 
 def read_flows(path: str | Path, topology: Topology) -> list[PlainFlow]:
-    """The flows of a JSON (or YAML) file: a list of {src, dst, bytes, start}; start is in seconds, by default 0.
+    """Return the flows of a JSON (or YAML) file: a list of {src, dst, bytes, start}; start is in seconds, by default 0.
 
-    Raises UsageError with everything that is wrong, each with its line.
+    Raises UsageError with all problems, each with its line.
     """
     document = load(path)
     problems: list[Problem] = []
@@ -74,7 +74,7 @@ def _node(fields: Fields, key: str, topology: Topology) -> str | None:
 
 
 def _number(fields: Fields, key: str, default: float | None) -> float | None:
-    """A number that is finite and not negative, in bytes or seconds."""
+    """Return a finite, non-negative number of bytes or seconds."""
     if not fields.has(key) and default is not None:
         return default
     value = fields.get(key)
@@ -89,9 +89,9 @@ def _number(fields: Fields, key: str, default: float | None) -> float | None:
 def finish_times(
     topology: Topology, flows: Sequence[PlainFlow], model: str | None = None, seed: int = 0
 ) -> list[float]:
-    """When each of *flows* is there, in seconds, inf for never: see simcluster_backends.sim.plain_flows.
+    """Return the arrival time of each of *flows* in seconds, inf for never: see simcluster_backends.sim.plain_flows.
 
-    *model* is the topology's if it is None, *seed* that of what is drawn. Raises UsageError for an unknown *model*.
+    *model* defaults to the topology's; *seed* is that of random numbers. Raises UsageError for an unknown *model*.
     """
     if model is not None and model not in MODELS:
         raise UsageError(Problem("model", repr(model), nearest(model, MODELS)))

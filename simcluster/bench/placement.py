@@ -1,6 +1,6 @@
-"""What a schedule should know of a network: who is near whom, who stands together, whose links are slow.
+"""Knowledge of a network for schedules: near ranks, sites, slow links.
 
-An algorithm cannot see the topology, so orders, sites and shares are worked out here and handed to it.
+An algorithm cannot see the topology, so orders, sites and shares are computed here and passed to it.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from simcluster.topology import Hop, Topology
 
 Lane: TypeAlias = tuple[str, bool]
 Distance: TypeAlias = tuple[float, int]
-"""Seconds of a message, hops."""
+"""Seconds for a message, hops."""
 
 
 def near_order(topology: Topology, size_bytes: int) -> list[int]:
-    """All ranks, each followed by the nearest that is left: first rank 0; of equally near ones the lowest."""
+    """Return all ranks from rank 0 on, each followed by the nearest remaining one; ties go to the lowest."""
     return _walk(topology, size_bytes, min)
 
 
 def far_order(topology: Topology, size_bytes: int) -> list[int]:
-    """All ranks, each followed by the farthest that is left."""
+    """Return all ranks from rank 0 on, each followed by the farthest remaining one."""
     return _walk(topology, size_bytes, max)
 
 
 def sites_of(topology: Topology, size_bytes: int) -> list[list[int]]:
-    """The ranks at each site, as the workers' `site` says; unless all have one, clusters of the nearest.
+    """Return the ranks of each site by the workers' `site`; unless all have one, clusters of nearest ranks.
 
-    Whoever is as near to a rank as any other is in its cluster, and so on from there. Near is in what time a message of
-    *size_bytes* would be there, then over how few links.
+    A rank's nearest ranks are in its cluster, and so are theirs. Nearness is the time of a message of *size_bytes*,
+    then the number of links.
     """
     named = [topology.nodes[name].site for name in topology.workers]
     if all(named):
         return [[rank for rank, its in enumerate(named) if its == site] for site in dict.fromkeys(named)]
     ranks = range(len(named))
-    cluster = list(ranks)  # the lowest rank that is known to be in it
+    cluster = list(ranks)  # the lowest rank known to be in its cluster
     for rank in ranks:
         distances = {other: distance(topology, rank, other, size_bytes) for other in ranks if other != rank}
         least = min(distances.values(), default=None)
@@ -51,11 +51,11 @@ def sites_of(topology: Topology, size_bytes: int) -> list[list[int]]:
 
 
 def weights_of(topology: Topology, size_bytes: int, order: Sequence[int]) -> list[float]:
-    """The shares for a bandwidth-aware all-reduce, by rank; equal ones where others would not help.
+    """Return the shares for a bandwidth-aware all-reduce, by rank; equal ones if others would not help.
 
     They are those of a star whose links have the bandwidths with which each rank can send to all others at once. They
-    are equal ones if a ring in this *order* would be through earlier on the network as it is, by the bytes that each
-    link would have to carry: then the network is slow where no share can help, such as between two sites.
+    are equal if a ring in this *order* would finish earlier on the real network, by the bytes that each link has to
+    carry: then the network is slow where no share can help, such as between two sites.
     """
     names = [topology.workers[rank] for rank in order]
     size = len(names)
@@ -69,7 +69,7 @@ def weights_of(topology: Topology, size_bytes: int, order: Sequence[int]) -> lis
 
 
 def distance(topology: Topology, rank: int, other: int, size_bytes: int) -> Distance:
-    """How far *other* is from *rank*."""
+    """Return the distance from *rank* to *other*."""
     hops = topology.route(topology.workers[rank], topology.workers[other])
     slowest_Bps = min(hop.link.bandwidth_Bps for hop in hops)
     return math.fsum(hop.link.latency_s for hop in hops) + size_bytes / slowest_Bps, len(hops)
@@ -86,14 +86,14 @@ def _walk(topology: Topology, size_bytes: int, choose: Callable[..., Distance]) 
 
 
 def _sending_Bps(topology: Topology, name: str) -> float:
-    """With which *name* can send the same to each of the others at once, over its own links."""
+    """Return the bandwidth at which *name* can send to each of the others at once, over its own links."""
     others = [other for other in topology.workers if other != name]
     load = _load([(topology.route(name, other)[:1], 1.0) for other in others])
     return len(others) / max(load.values(), default=1.0)
 
 
 def _sharing_s(topology: Topology, weights: Sequence[float], size_bytes: int) -> float:
-    """How long the busiest link takes, if i sends j the part that j sums, and the sum of its own."""
+    """Return the time of the busiest link if i sends j the part that j sums, and the sum that i made."""
     names = topology.workers
     flows = [
         (topology.route(a, b), (weights[i] + weights[j]) * size_bytes)
@@ -106,7 +106,7 @@ def _sharing_s(topology: Topology, weights: Sequence[float], size_bytes: int) ->
 
 
 def _ring_s(topology: Topology, names: Sequence[str], size_bytes: int) -> float:
-    """How long a ring takes in which every message always shares its links with those of all the others."""
+    """Return the time of a ring in which each message shares its links with those of all other ranks."""
     flows = [(topology.route(a, b), size_bytes / len(names)) for a, b in pairwise([*names, names[0]])]
     load = _load(flows)
     latencies_s = np.array([_latency_s(hops) for hops, _ in flows])
@@ -123,7 +123,7 @@ def _latency_s(hops: Sequence[Hop]) -> float:
 
 
 def _load(flows: Sequence[tuple[Sequence[Hop], float]]) -> dict[Lane, float]:
-    """Seconds that each direction of a link takes for all *flows* of so many bytes."""
+    """Return the seconds that all *flows*, with their bytes, take on each direction of a link."""
     load: dict[Lane, float] = {}
     for hops, size_bytes in flows:
         for hop in hops:
@@ -133,6 +133,6 @@ def _load(flows: Sequence[tuple[Sequence[Hop], float]]) -> dict[Lane, float]:
 
 
 def _lane(hop: Hop) -> Lane:
-    """What flows share: one direction of a link, all of it if it is half duplex, or the medium that it is on."""
+    """Return what flows share: one direction of a link, a whole half-duplex link, or the link's medium."""
     medium = hop.link.medium
     return f"the medium {medium}" if medium else hop.link.name, hop.forward or hop.link.duplex == "half"

@@ -1,4 +1,4 @@
-"""The cost of the simulator itself, on a case that is easy to repeat: one all-reduce on a star."""
+"""The cost of the simulator itself, on a simple case: one all-reduce on a star."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ LATENCY_S = 25e-6
 
 
 def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
-    """Simulates a ring all-reduce of *size_bytes* on a star of *nodes*, 125 MB/s and 25 us each link, full duplex.
+    """Simulate a ring all-reduce of *size_bytes* on a star of *nodes*, with full-duplex links of 125 MB/s and 25 us.
 
-    Returns elapsed_s (virtual: 2 (n-1) (2 x 25 us + M/(n x 125 MB/s)) where n divides M, else with the largest part),
-    wall_s (of the simulation, set-up included), messages, and peak_rss_mb of the whole process.
+    Returns elapsed_s (virtual: 2 (n-1) (2 x 25 us + M/(n x 125 MB/s)) if n divides M, else with the largest part),
+    wall_s (of the simulation with its set-up), messages, and peak_rss_mb of the whole process.
     """
     problems = [
         Problem(key, str(value), f"at least {least}" if value < least else f"at most {most}")
@@ -44,7 +44,7 @@ def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
 
     cluster = star(nodes, bandwidth=BANDWIDTH_BPS, latency=LATENCY_S)
     run_bodies = importlib.import_module("simcluster_backends.sim").run_bodies
-    began_s = time.perf_counter()  # measured and printed: nothing is decided by it
+    began_s = time.perf_counter()  # only printed: no decision depends on it
     ends = run_bodies([body] * nodes, cluster)
     wall_s = time.perf_counter() - began_s
     for end in ends:
@@ -61,14 +61,14 @@ def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
 
 
 async def _all_reduce(node: Transport, size_bytes: int) -> None:
-    # Single bytes, so that the parts are as equal as they can be; without values, since only time is asked for.
+    # Single bytes, so that parts are as equal as possible; without values, since only time counts.
     await ring_all_reduce(node, torch.empty(size_bytes, dtype=torch.uint8, device="meta"), "bench")
 
 
 def peak_rss_mb() -> float:
-    """The most memory that this process ever had, in MiB.
+    """Return the peak memory of this process, in MiB.
 
-    Linux is asked for the peak of this program: there `getrusage` begins with the memory of whoever started it.
+    On Linux it is read from this program's status, since `getrusage` would include the memory of the parent process.
     """
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""The gloo rank that a node talks to: a process, lines of JSON in and out."""
+"""The gloo rank next to a node: a process that reads and writes lines of JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAM = "simcluster.bench.transport.gloo"
 
 
 class Companion:
-    """Ends with the `with` that it is used in, and with the process that has started it: then its input ends."""
+    """A process that ends with its `with` block, or with its parent process, when its input ends."""
 
     def __init__(self, rank: int, size: int) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - this Python, and two numbers
@@ -27,7 +27,7 @@ class Companion:
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Its answer, for which this waits. Raises RunError if it has ended instead."""
+        """Return its answer, blocking. Raises RunError if it has ended instead."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

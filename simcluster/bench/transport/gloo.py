@@ -1,10 +1,10 @@
-"""`python -m simcluster.bench.transport.gloo RANK SIZE`: one rank of a gloo group, told what to do by lines of JSON.
+"""`python -m simcluster.bench.transport.gloo RANK SIZE`: one rank of a gloo group, controlled by lines of JSON.
 
 Lines in, each answered by one line:
-    {"port": null or N}                 join; rank 0, whose port is null, answers {"port": N} and then joins, too
+    {"port": null or N}                 join; rank 0, whose port is null, answers {"port": N} and then joins too
     {"do": NAME, "count": N}            one operation on N floats; {"took_s": S, "cpu_s": S,
                                         "right": whether the sum is right}
-It ends with its input.
+It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SERVER = 0
 
 
 def main(rank: int, size: int) -> None:
-    """Reads and answers until there is nothing more to read."""
-    use_one_thread()  # a process per core or more, as the nodes that it is compared with
+    """Answer requests until the input ends."""
+    use_one_thread()  # one process per core or more, like the nodes that it is compared with
     _join(rank, size)
     group = _Group(rank, size)
     for line in sys.stdin:
@@ -55,7 +55,7 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 class _Group:
-    """One rank's operations, and the memory that they take."""
+    """One rank's operations, and their buffers."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -63,7 +63,7 @@ class _Group:
         self._others: list[Tensor] = []
 
     def do(self, name: str, count: int) -> dict[str, Any]:
-        """Times operation *name* from a moment at which all ranks are ready."""
+        """Time operation *name*, starting when all ranks are ready."""
         if len(self._mine) != count:
             self._mine = torch.empty(count)
             self._others = [torch.empty(count) for _ in range(self.size - 1 if self.rank == SERVER else 0)]

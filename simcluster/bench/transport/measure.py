@@ -1,7 +1,7 @@
-"""The measuring program: every node runs it, in place of an algorithm, with a gloo rank beside it.
+"""The measuring program: every node runs it in place of an algorithm, next to a gloo rank.
 
-Operation by operation it is this transport's turn and then gloo's, so that both meet the same load of the machine; the
-other waits. An operation starts when all ranks have said that they are ready.
+Each operation is timed on this transport and then on gloo, so that both meet the same load of the machine; the other
+one waits. An operation starts when all ranks are ready.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from simcluster.transport import FREE, Transport
 
 OURS, GLOO = "ours", "gloo"
 CPU = "_cpu"
-"""Behind one of these names: of the time of processors, which other work on the machine lengthens far less."""
+"""Suffix of metrics in processor time, which other work on the machine lengthens far less."""
 SERVER = 0
 WARM_UP = 2
-"""Repetitions that are not noted: caches fill, TCP finds its window."""
+"""Unrecorded repetitions: caches fill, TCP finds its window."""
 
 
 async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Measures as *config_json* says: {"sizes": bytes of the vector, "repeats": how often each}."""
+    """Measure as *config_json* says: {"sizes": bytes of the vector, "repeats": repetitions of each}."""
     config = json.loads(config_json)
     with Companion(node.rank, node.size) as gloo:
         await _introduce(node, gloo)
@@ -50,7 +50,7 @@ async def measure(node: Transport, recorder: Recorder, config_json: str) -> Node
 
 
 async def _introduce(node: Transport, gloo: Companion) -> None:
-    """Rank 0's gloo opens a port, and the others' come to it; rank 0's next answer is not before they are all there."""
+    """Connect the gloo ranks: rank 0's opens a port and the others join it; its next answer waits for all of them."""
     port = None
     if node.rank == 0:
         port = (await node.compute(gloo.ask, port=None, cost=FREE))["port"]
@@ -64,7 +64,7 @@ async def _introduce(node: Transport, gloo: Companion) -> None:
 async def _timed(
     node: Transport, recorder: Recorder, operation: Callable[[Transport, Tensor], Awaitable[Tensor]], mine: Tensor
 ) -> tuple[float, float]:
-    """How long it took, and how much of processors in all threads."""
+    """Return (elapsed time, processor time of all threads) of *operation*."""
     await ring_barrier(node, "ready")
     began_s, cpu_began_s = recorder.now(), time.process_time()
     total = await operation(node, mine)
@@ -75,7 +75,7 @@ async def _timed(
 
 def _check(is_right: bool, what: str, size_bytes: int) -> None:
     if not is_right:
-        raise RunError(f"{what} of {size_bytes} bytes came out wrong")
+        raise RunError(f"{what} of {size_bytes} bytes has a wrong result")
 
 
 async def _all_reduce(node: Transport, mine: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ async def _all_reduce(node: Transport, mine: Tensor) -> Tensor:
 
 
 async def _push_pull(node: Transport, mine: Tensor) -> Tensor:
-    """Every worker's vector to the server, and the sum, by rank, to every worker."""
+    """Send every worker's vector to the server, and the sum, in rank order, to every worker."""
     if node.rank != SERVER:
         await node.send(SERVER, "push", lend(mine))
         return (await node.recv(SERVER, "pull")).tensor
@@ -101,4 +101,4 @@ OPERATIONS: dict[str, Callable[[Transport, Tensor], Awaitable[Tensor]]] = {
     "all_reduce": _all_reduce,
     "push_pull": _push_pull,
 }
-"""By the names that the gloo program knows, too."""
+"""The operations, by the names that the gloo program uses too."""

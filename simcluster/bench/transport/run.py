@@ -1,6 +1,6 @@
-"""Asks a backend for the measuring program's times, and sums them up: medians, and their ratios.
+"""Runs the measuring program on a backend, and returns medians and their ratios.
 
-It imports no backend: the one line that turns a name into a module does so at run time, as for experiments.
+It imports no backend: as for experiments, a backend is imported by name at run time.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MOST_BYTES, MOST_NODES, MOST_REPEATS = 10**9, 16, 1000
 
 
 def bench_transport(nodes: str, sizes: str, repeats: int = 9) -> list[dict[str, Any]]:
-    """Times all-reduce and push/pull among as many processes as *nodes* says ("2,4"), of *sizes* ("10kB,1MB").
+    """Time all-reduce and push/pull among *nodes* processes ("2,4"), with vectors of *sizes* ("10kB,1MB").
 
-    One row per number of nodes, size and operation: *ours_s* and *gloo_s* are medians over *repeats*, each as long as
-    the slowest rank took, and *ratio* is theirs; *ours_cpu_s*, *gloo_cpu_s* and *cpu_ratio* are those of the time of
-    processors, of all ranks together. Raises UsageError, with all that is wrong, before anything starts.
+    One row per number of nodes, size and operation: *ours_s* and *gloo_s* are medians over *repeats*, each of the
+    slowest rank, and *ratio* is theirs; *ours_cpu_s*, *gloo_cpu_s* and *cpu_ratio* are the same for the processor time
+    of all ranks together. Raises UsageError with all problems before anything starts.
     """
     import torch.distributed as dist
 
@@ -45,7 +45,7 @@ def bench_transport(nodes: str, sizes: str, repeats: int = 9) -> list[dict[str, 
 
 
 def rows_of(count: int, records: Iterable[NodeRecord]) -> list[dict[str, Any]]:
-    """What *records* of *count* nodes say, in the order of the sizes that were measured."""
+    """Return the rows for *records* of *count* nodes, in the order of the measured sizes."""
     found_s: dict[tuple[int, str, str], dict[int, float]] = defaultdict(dict)
     for record in records:
         for metric in record.metrics:
