@@ -1,1 +1,1 @@
-"""Fault plans: their kinds, how they are read, and the log of what happened."""
+"""Fault plans: the kinds of faults, how they are read, and the log of what happened."""

@@ -1,6 +1,6 @@
-"""The faults that a run may have, as plain values: what is hit, how, and from when to when.
+"""The faults of a run as plain values: the target, the effect, and the spells of time.
 
-The same spells hold on both backends, in virtual seconds or in measured ones.
+Both backends apply the same spells, in virtual or real seconds.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ if TYPE_CHECKING:
     from simcluster.topology import Hop, Topology
 
 DEAD_S = 5.0
-"""A node that has not been heard of for so long is dead, and so is one that cannot be reached, to whoever cannot."""
+"""A node that is silent or unreachable for this long is dead to the nodes that cannot reach it."""
 
 LIMITS_S = (1e-6, 1e9)
-"""Limits of options in seconds. A node that is dead after no time is never lost, since no spell is shorter."""
+"""Limits of options in seconds. With a zero timeout no node would ever be lost, since no spell is shorter."""
 
 CRASHED = "crashed by the fault plan"
 NEVER_JOINED = "never joined"
 UNTRAINED = "it came back, and the time was up before it had trained"
 NOTICE_S = 30.0
-"""How long a node that is told to leave may take to come to the end of its step."""
+"""Grace period of a node that is asked to leave, to reach the end of its step."""
 
 
 def too_late(reason: str) -> str:
-    """Why a node is lost that came, or came back, when the others had ended; it was not there before for *reason*."""
+    """Return why a node is lost that joined or rejoined after the others had ended; it was absent for *reason*."""
     return "joined too late" if reason == ABSENT else f"{reason}, and came back too late"
 
 
 def overdue(notice_s: float) -> str:
-    """Why a node is lost that was told to leave, and did not within *notice_s*."""
+    """Return the reason for the loss of a node that was asked to leave, but did not within *notice_s*."""
     return f"killed: told to leave, and not at the end of its step within {notice_s:g} s"
 
 
 def hung(dead_s: float) -> str:
-    """Why a node is lost that hung for as long as *dead_s*."""
+    """Return the reason for the loss of a node that hung for *dead_s*."""
     return f"silent for {dead_s:g} s: hung by the fault plan"
 
 
 _OUT_OF_REACH = "out of reach"
 GIVEN_UP = f"{_OUT_OF_REACH}: it has given this node up"
-"""Why a node loses a peer that hears nothing from it, after a cut of one direction."""
+"""The reason for the loss of a peer that no longer hears this node, after a cut of one direction."""
 
 
 def cut_off(dead_s: float) -> str:
-    """Why two nodes lose each other after a cut of *dead_s*."""
+    """Return the reason for which two nodes lose each other after a cut of *dead_s*."""
     return f"{_OUT_OF_REACH} for {dead_s:g} s: cut off by the fault plan"
 
 
 def is_cut(reason: str) -> bool:
-    """Whether a peer that was lost for *reason* may live on, out of reach."""
+    """Whether a peer lost for *reason* may still be alive, but unreachable."""
     return reason.startswith(_OUT_OF_REACH)
 
 
 Spell: TypeAlias = tuple[float, float]
-"""(from, to) in seconds after the start of the run; to is infinite for what never ends."""
+"""(from, to) in seconds after the start of the run; to is infinite if it never ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Something that holds during each of *spells*, which follow each other. *spec* is the plan's own words for it."""
+    """A fault that holds during each of *spells*, which do not overlap. *spec* is its text in the plan."""
 
     spells: tuple[Spell, ...]
     spec: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -75,7 +75,7 @@ class Fault:
 
     @property
     def target(self) -> str:
-        """What is hit, in the plan's own words."""
+        """The target, in the plan's words."""
         if "groups" in self.spec:
             return " | ".join(", ".join(map(str, group)) for group in self.spec["groups"])
         towards = f" towards {self.spec['towards']}" if "towards" in self.spec else ""
@@ -91,61 +91,61 @@ class NodeFault(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Crash(NodeFault):
-    """Its process dies without a goodbye."""
+    """The process dies without a goodbye."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Restart(NodeFault):
-    """Its process dies, and at the end of the spell another one takes its place and begins from the beginning."""
+    """The process dies, and at the end of the spell a new one replaces it and starts from the beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Join(NodeFault):
-    """It is not there during the spell, from the start of the run on, and begins from the beginning at its end."""
+    """The node is absent from the start of the run to the end of the spell, and then starts from the beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leave(NodeFault):
-    """It is told to leave, and does so at the end of its step; if that is not within the spell, it is killed."""
+    """The node is asked to leave, and does so at the end of its step; it is killed if that is not within the spell."""
 
     @property
     def notice_s(self) -> float:
-        """How long it may take."""
+        """The time it has to leave."""
         return self.spells[0][1] - self.spells[0][0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hang(NodeFault):
-    """It does nothing at all, while its links stay up."""
+    """The node does nothing, while its links stay up."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slow(NodeFault):
-    """Its work takes *factor* times as long."""
+    """The node's work takes *factor* times as long."""
 
     factor: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkFault(Fault):
-    """A fault of the *link* of this name: of both directions, or of that *towards* one of its ends alone."""
+    """A fault of the *link* of this name: in both directions, or only *towards* one of its ends."""
 
     link: str
     towards: str | None = None
 
     def hits(self, hop: Hop) -> bool:
-        """Whether *hop* crosses this link in a direction that the fault is in."""
+        """Whether *hop* crosses this link in an affected direction."""
         return hop.link.name == self.link and self.towards in (None, hop.target)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut(LinkFault):
-    """Nothing gets through."""
+    """No message passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flap(Cut):
-    """A cut again and again: as many spells."""
+    """A repeated cut, with one spell per period."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,14 +157,14 @@ class Latency(LinkFault):
 
 @dataclass(frozen=True, kw_only=True)
 class Bandwidth(LinkFault):
-    """The link carries *factor* of what it did."""
+    """The link has *factor* of its bandwidth."""
 
     factor: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loss(LinkFault):
-    """This share of packets is lost, which TCP makes good at the cost of time."""
+    """This share of packets is dropped; TCP resends them, which takes time."""
 
     probability: float
 
@@ -177,16 +177,16 @@ class Partition(Fault):
 
 
 def may_lose(fault: Fault) -> bool:
-    """Whether *fault* may take a node, or a way between two, away from those who wait for it."""
+    """Whether *fault* may make a node, or the path between two nodes, unavailable to nodes that wait for it."""
     return not isinstance(fault, (Slow, Latency, Bandwidth, Loss))
 
 
 Pairs: TypeAlias = Callable[[int, int], bool]
-"""Whether what rank *a* sends to rank *b* is concerned."""
+"""Whether messages from rank *a* to rank *b* are affected."""
 
 
 def severed(fault: Cut | Partition, topology: Topology) -> Pairs:
-    """Which ways *fault* cuts. Routes are fixed: there is no other way round a link that is cut."""
+    """Return the pairs that *fault* cuts off. Routes are fixed: there is no way around a cut link."""
     if isinstance(fault, Partition):
         group_of = {rank: number for number, group in enumerate(fault.groups) for rank in group}
         return lambda a, b: a in group_of and b in group_of and group_of[a] != group_of[b]
@@ -195,7 +195,7 @@ def severed(fault: Cut | Partition, topology: Topology) -> Pairs:
 
 
 def united(spells: Sequence[Spell]) -> tuple[Spell, ...]:
-    """*spells* in order, those that overlap or touch as one."""
+    """Return *spells* in order, with overlapping or adjacent ones merged."""
     found: list[Spell] = []
     for start_s, end_s in sorted(spells):
         if found and start_s <= found[-1][1]:
@@ -206,11 +206,11 @@ def united(spells: Sequence[Spell]) -> tuple[Spell, ...]:
 
 
 Factors: TypeAlias = Sequence[tuple[Spell, float]]
-"""Each factor holds during its spell; those that hold at once multiply. An infinite one lets nothing be done."""
+"""Each factor holds during its spell; simultaneous factors multiply. An infinite one stops all work."""
 
 
 def stretched(factors: Factors, from_s: float, work_s: float) -> float:
-    """How long work takes that starts at *from_s* and would take *work_s*: for ever, if it never ends."""
+    """Return the duration of work that starts at *from_s* and normally takes *work_s*; inf if it never ends."""
     if not factors:
         return work_s
     at_s, left_s = from_s, work_s
@@ -225,7 +225,7 @@ def stretched(factors: Factors, from_s: float, work_s: float) -> float:
 
 
 def _factor_at(factors: Factors, time_s: float) -> tuple[float, float]:
-    """(the product of what holds at *time_s*, when that changes next)."""
+    """Return (the product of the factors at *time_s*, the time of its next change)."""
     product, change_s = 1.0, inf
     for (start_s, end_s), factor in factors:
         if start_s <= time_s < end_s:

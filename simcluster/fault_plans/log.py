@@ -20,23 +20,23 @@ class _Entry:
 
 
 class FaultLog:
-    """*now* is the run's clock, virtual or measured; *sees_bytes* says whether `drops` is called at all."""
+    """*now* is the run's clock, virtual or real; *sees_bytes* says whether `drops` is called at all."""
 
     def __init__(self, now: Callable[[], float], *, sees_bytes: bool) -> None:
         self._now, self._sees_bytes = now, sees_bytes
-        self._entries: list[_Entry] = []  # in the order in which they first happened
+        self._entries: list[_Entry] = []  # in the order of their first spells
 
     def begins(self, fault: Fault) -> None:
         self._entry(fault).spells.append([self._now(), None])
 
     def ends(self, fault: Fault) -> None:
-        """The spell that began last is over. A fault that never began does not end."""
+        """End the last spell of *fault*. A fault that never began does not end."""
         for entry in self._entries:
             if entry.fault is fault and entry.spells[-1][1] is None:
                 entry.spells[-1][1] = self._now()
 
     def drops(self, fault: Fault, size_bytes: int) -> None:
-        """A message of *size_bytes* that had left its sender does not arrive, because of *fault*."""
+        """Count a message of *size_bytes* that left its sender but was dropped because of *fault*."""
         self._entry(fault).dropped_bytes += size_bytes
 
     @property
@@ -44,7 +44,7 @@ class FaultLog:
         return sum(entry.dropped_bytes for entry in self._entries)
 
     def rows(self) -> list[dict[str, Any]]:
-        """For summary.json: in order, what happened from when to when; null if it had no end before the run's."""
+        """Return the faults for summary.json, in order, with their spells; an end of null means the end of the run."""
         return [
             {
                 "kind": entry.fault.kind,

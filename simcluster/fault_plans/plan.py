@@ -1,6 +1,6 @@
-"""Faults planned from Python: every run made inside `with simcluster.faults() as plan:` has those of the plan.
+"""Faults planned from Python: every run inside `with simcluster.faults() as plan:` has the plan's faults.
 
-What is wrong with a plan is found when a run reads it.
+A plan is validated when a run reads it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 
 class FaultPlan:
-    """A list of *faults*, as an experiment file has them. Each method adds one.
+    """A list of *faults*, as in an experiment file. Each method adds one.
 
-    *at_s* is when it begins and *for_s* how long it lasts, in seconds of the run; without *for_s* it never ends.
-    *towards* names the one end of a link that is hit; without it both directions are.
+    *at_s* is its start and *for_s* its duration, in seconds of the run; without *for_s* it never ends. *towards* names
+    the one end of a link that is affected; without it both directions are.
     """
 
     def __init__(self) -> None:
@@ -26,15 +26,15 @@ class FaultPlan:
         self._add("crash", node=node, at_s=at_s)
 
     def restart(self, node: str, *, at_s: float, after_s: float) -> None:
-        """*node* dies, and begins from the beginning *after_s* later."""
+        """*node* dies, and starts from the beginning *after_s* later."""
         self._add("restart", node=node, at_s=at_s, after_s=after_s)
 
     def join(self, node: str, *, at_s: float) -> None:
-        """*node* is not there before, and begins from the beginning then."""
+        """*node* is absent until *at_s*, and then starts from the beginning."""
         self._add("join", node=node, at_s=at_s)
 
     def leave(self, node: str, *, at_s: float, notice_s: float | None = None) -> None:
-        """*node* is told to go; it does at the end of its step, and is killed if that is not within *notice_s*."""
+        """*node* is asked to leave; it does at the end of its step, or is killed after *notice_s*."""
         self._add("leave", node=node, at_s=at_s, notice_s=notice_s)
 
     def hang(self, node: str, *, at_s: float, for_s: float | None = None) -> None:
@@ -46,7 +46,7 @@ class FaultPlan:
         self._add("slow", node=node, factor=factor, at_s=at_s, for_s=for_s)
 
     def cut(self, link: str, *, at_s: float, for_s: float | None = None, towards: str | None = None) -> None:
-        """Nothing gets through *link*."""
+        """No message passes *link*."""
         self._add("cut", link=link, towards=towards, at_s=at_s, for_s=for_s)
 
     def flap(
@@ -68,13 +68,13 @@ class FaultPlan:
     def bandwidth(
         self, link: str, *, factor: float, at_s: float, for_s: float | None = None, towards: str | None = None
     ) -> None:
-        """*link* carries *factor*, below 1, of what it did."""
+        """*link* has *factor*, below 1, of its bandwidth."""
         self._add("bandwidth", link=link, towards=towards, factor=factor, at_s=at_s, for_s=for_s)
 
     def loss(
         self, link: str, *, probability: float, at_s: float, for_s: float | None = None, towards: str | None = None
     ) -> None:
-        """A share of *link*'s packets is lost."""
+        """A share of *link*'s packets is dropped."""
         self._add("loss", link=link, towards=towards, probability=probability, at_s=at_s, for_s=for_s)
 
     def _add(self, kind: str, **settings: Any) -> None:
@@ -83,7 +83,7 @@ class FaultPlan:
 
 
 def _as_in_a_file(name: str, value: Any) -> tuple[str, Any]:
-    """at_s=0.1 is `at: 0.1 s`. repr says every bit of a float."""
+    """Write at_s=0.1 as `at: 0.1 s`. repr keeps every bit of a float."""
     return (name.removesuffix("_s"), f"{value!r} s") if name.endswith("_s") else (name, value)
 
 
@@ -92,7 +92,7 @@ _plans: ContextVar[tuple[FaultPlan, ...]] = ContextVar("plans of faults that hol
 
 @contextmanager
 def faults() -> Iterator[FaultPlan]:
-    """A plan of faults for the runs made inside the block, on top of those of their experiments."""
+    """Yield a plan of faults for the runs made inside the block, in addition to those of their experiments."""
     plan = FaultPlan()
     token = _plans.set((*_plans.get(), plan))
     try:
@@ -102,5 +102,5 @@ def faults() -> Iterator[FaultPlan]:
 
 
 def planned() -> list[dict[str, Any]]:
-    """The faults of all blocks that hold here, the outermost first."""
+    """Return the faults of all enclosing blocks, the outermost first."""
     return [fault for plan in _plans.get() for fault in plan.faults]

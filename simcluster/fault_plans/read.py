@@ -199,9 +199,9 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Kind:
-    """*make* takes what *read* finds, and the spells, of which *spells* makes those of one beginning.
+    """*make* takes what *read* returns, and the spells, which *spells* makes from one start.
 
-    *required* are the keys of time, beside `at`, that must be there.
+    *required* are the mandatory keys of time besides `at`.
     """
 
     make: Callable[..., Fault]
@@ -274,4 +274,4 @@ KINDS = {
     "bandwidth": _Kind(kinds.Bandwidth, _bandwidth, (*_LINK, "factor")),
     "loss": _Kind(kinds.Loss, _loss, (*_LINK, "probability")),
 }
-"""By name: the keys that each has beside `kind` and `at`."""
+"""By name: the keys of each besides `kind` and `at`."""

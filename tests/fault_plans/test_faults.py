@@ -144,7 +144,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None
         (10, "faults[4].link", "a link: did you mean"),
         (10, "faults[4].for", "a time above zero"),
         (11, "faults[5].towards", "an end of that link: mini1 or mini2"),
-        (11, "faults[5].for", "how long each of them lasts"),
+        (11, "faults[5].for", "the duration of each of them"),
         (11, "faults[5].times", "a whole number from 1"),
         (12, "faults[6].groups[1][0]", "every node in one group at most"),
         (12, "faults[6].groups[1][1]", "a worker: did you mean"),
