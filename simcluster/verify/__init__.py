@@ -1,9 +1,9 @@
-"""The proof kit: holds an algorithm, ours or a user's own, to what is claimed of it.
+"""The proof kit: verifies an algorithm, ours or a user's, against its claims.
 
     simcluster.verify("edp").ok
     print(simcluster.verify("my_algo.py:my_algorithm", quick=True).table())
 
-The package itself can be called, since `simcluster.verify` is its name, too. What it takes is imported when it is.
+The package itself is callable, since `simcluster.verify` is its name too. It imports its modules when called.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def verify(
     claim: Claim | None = None,
     only: Sequence[str] | None = None,
 ) -> Verification:
-    """Holds *algorithm*, a name or `file.py:function`, to what is claimed of it, and to what all must keep.
+    """Verify *algorithm*, a name or `file.py:function`, against its claims and the laws that all algorithms must keep.
 
-    *workload* is a name, a `file.py:function` or what an experiment has under this key; *settings* come on top of those
-    that are claimed; *nodes* are the world sizes; *backend* is sim, sockets or both. *quick* leaves out what takes
-    long. *claim* is what is claimed, else that of the algorithm's own. *only* names the checks to make, else all.
-    Raises UsageError for a wrong request.
+    *workload* is a name, a `file.py:function` or an experiment's value for this key; *settings* are added to those that
+    are claimed; *nodes* are the world sizes; *backend* is sim, sockets or both. *quick* skips slow checks. *claim*
+    replaces the algorithm's own claim. *only* names the checks to run, by default all. Raises UsageError for an invalid
+    request.
     """
     from simcluster.verify.suite import run_checks
 

@@ -1,4 +1,4 @@
-"""Runs the experiment on standard input once more, in the simulator, and prints its digests: for determinism."""
+"""Run the experiment on standard input in the simulator, and print its digests: for determinism."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""What is claimed of an algorithm, as data: `simcluster verify` runs the algorithm and holds it to this.
+"""The claims about an algorithm, as data: `simcluster verify` runs the algorithm and checks them.
 
-A user's own algorithm may have a `CLAIM` in its module; without one it is held to what every algorithm promises.
+A user's algorithm may have a `CLAIM` in its module; without one, the laws for every algorithm are checked.
 
-What is checked runs on a star of equal devices that take 1 ms for any piece of work, and whose links have 1 Gbps and
-50 us each; on an uneven one the last node takes 4 ms. The workload, if none is claimed, is `quadratic` of 84 float64
-features; it is trained for 8 steps.
+Checks run on a star of equal devices that take 1 ms for any piece of work, with links of 1 Gbps and 50 us; on an uneven
+star the last node takes 4 ms. The default workload is `quadratic` of 84 float64 features, trained for 8 steps.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ Reference = Callable[[Workload, int, int, int, Settings], Sequence[Sequence[Tens
 """(workload, world size, seed, steps, settings) -> the final weights of rank 0, 1, ... as one process computes them.
 
 The naive version of the algorithm: no messages, no overlap, the simplest loop that gives the same numbers. It may
-return fewer ranks than there are, when nothing is claimed of the others.
+return fewer ranks than there are, if nothing is claimed of the others.
 """
 
 Outcome = Literal["ends well", "goes on", "fails"]
-"""Everybody ends well; the run is done without whoever was hit; whoever waits fails with a PeerLost."""
+"""All ranks finish; the others finish without the rank that was hit; ranks that wait for it fail with a PeerLost."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """With *settings* the algorithm does what *other* does with *other_settings*: the same final weights on rank 0.
+    """With *settings* the algorithm does what *other* does with *other_settings*: equal final weights on rank 0.
 
-    *other* is the name of an algorithm, or "one process" for training alone on the joined batches. *exact*: to the
-    bit, else to rounding. *why* is the sentence that the table shows. *sizes*: only for these world sizes.
+    *other* is the name of an algorithm, or "one process" for training alone on the joined batches. *exact*: to the bit,
+    else up to rounding. *why* is the sentence in the table. *sizes*: only for these world sizes.
     """
 
     settings: Settings
@@ -51,8 +50,9 @@ class Identity:
 
 @dataclass(frozen=True)
 class Variant:
-    """Another *value* of a setting, that matters when the other settings are *given* and, if *uneven*, when one node is
-    four times as slow as the others."""
+    """Another *value* of a setting, which has an effect if the other settings are *given* and, if *uneven*, one node is
+    four times as slow as the others.
+    """
 
     value: Any
     given: Settings = field(default_factory=dict)
@@ -71,28 +71,28 @@ class Contributions:
 
 @dataclass(frozen=True)
 class Claim:
-    """What holds of an algorithm. What is left out is not checked, and the table says that nothing is claimed.
+    """The claims about an algorithm. Omitted claims are not checked, and the table says so.
 
     - *paper*: author and year, section.
-    - *settings*: those that all checks start from, where the defaults will not do.
-    - *order_free*: the result does not depend on which message arrives first. Then simulator and sockets must give the
-      same weights to the bit; else both must keep the same invariants.
-    - *reference*: N ranks against one process, to rounding (float64); with the claimed settings, and with those of
-      *reference_for* on top.
-    - *variants*: setting -> another value, or a `Variant`, with which the trace of events or the final weights must
-      differ. A setting without an entry fails the check.
+    - *settings*: the base settings of all checks, if the defaults do not fit.
+    - *order_free*: the result does not depend on the order of arrival. Then simulator and sockets must give bitwise
+      equal weights; else both must keep the same invariants.
+    - *reference*: N ranks against one process, up to rounding (float64); with the claimed settings, and with those of
+      *reference_for* added.
+    - *variants*: setting -> another value, or a `Variant`, which must change the trace of events or the final weights.
+      A setting without an entry fails the check.
     - *identities*: pairs of settings that must agree.
-    - *payload_bytes*: (world size, bytes of one model's gradients, steps, settings) -> bytes of all tensors that all
-      ranks send in a run, exactly; of a run whose parameters have as many elements as the world size divides.
+    - *payload_bytes*: (world size, bytes of one model's gradients, steps, settings) -> tensor bytes that all ranks send
+      in a run, exactly; the world size must divide the number of elements.
     - *contributions*: (metrics of each rank, name -> list of (step, value) in the order recorded) -> where they went.
-    - *staleness_bound*: (world size, settings) -> on equal nodes nothing is recorded to be staler than this, with the
-      claimed settings and with those of *staleness_for* on top; and the first contribution is fresh.
-    - *mixing*: (world size, round, settings) -> the matrix that averaging multiplies by, row i is what rank i takes.
+    - *staleness_bound*: (world size, settings) -> on equal nodes no recorded staleness is larger, with the claimed
+      settings and with those of *staleness_for* added; and the first contribution is fresh.
+    - *mixing*: (world size, round, settings) -> the matrix of the averaging; row i has the weights that rank i uses.
       Doubly stochastic, unless *column_stochastic*.
-    - *replicas_agree*: at the end every rank has the same weights, to the bit.
-    - *outcomes*: fault -> outcome; the faults are those of `simcluster.verify.faults`.
-    - *sizes*: the world sizes that it can run on; None for any.
-    - *workload*: the workload that it needs, if not any will do.
+    - *replicas_agree*: at the end every rank has bitwise equal weights.
+    - *outcomes*: fault -> outcome, for the faults of `simcluster.verify.faults`.
+    - *sizes*: the world sizes that it supports; None for any.
+    - *workload*: the workload that it requires, if any.
     """
 
     paper: str

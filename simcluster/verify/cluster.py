@@ -1,4 +1,4 @@
-"""The clusters that checks run on: equal devices, a piece of work takes each of them 1 ms; or the last one 4 ms."""
+"""The clusters for checks: equal devices that take 1 ms for any piece of work; if uneven, the last one takes 4 ms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHAPES: Final[tuple[Shape, ...]] = get_args(Shape)
 
 WORK: Final = "1 ms"
 SLOWER: Final = 4.0
-"""How many times as long the last node of an uneven cluster takes."""
+"""Slow-down of the last node of an uneven cluster."""
 
 _DEVICE: Final = {"flops": "1 PFLOP/s", "work_overhead": WORK}
 BANDWIDTH: Final = "1 Gbps"
@@ -20,7 +20,7 @@ LATENCY: Final = "50 us"
 
 
 def cluster(shape: Shape, size: int, *, uneven: bool = False) -> dict[str, Any]:
-    """A topology as an experiment has it: workers n0, n1, ... A ring of one or two is a line."""
+    """Return a topology as in an experiment: workers n0, n1, ... A ring of one or two is a line."""
     make = {"star": star, "line": chain, "ring": ring if size > 2 else chain, "complete": complete}[shape]
     made = make(size, device=_DEVICE, bandwidth=BANDWIDTH, latency=LATENCY)
     document = copy.deepcopy(dict(made.document))
@@ -30,7 +30,7 @@ def cluster(shape: Shape, size: int, *, uneven: bool = False) -> dict[str, Any]:
 
 
 def islands(size: int) -> dict[str, Any]:
-    """A line of *size* whose last worker nothing leads to."""
+    """Return a line of *size* without a link to the last worker."""
     document = cluster("line", size)
     document["links"] = document["links"][:-1]
     return document

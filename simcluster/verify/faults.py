@@ -1,6 +1,6 @@
-"""The faults that an algorithm may declare an outcome for, as plans of an experiment have them.
+"""The faults with a declarable outcome, as plans in an experiment.
 
-Three nodes n0, n1 and n2 around a switch. n0 is the server, where there is one; n2 is hit, or its link, or n0 or its
+Three nodes n0, n1 and n2 around a switch. n0 is the server, if there is one. Faults hit n2 or its link, or n0 or its
 link.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 AT_S: Final = {"sim": 0.005, "sockets": 0.3}
-"""When a fault begins."""
+"""Start of a fault."""
 DEAD_S: Final = {"sim": 0.02, "sockets": 2.0}
-"""A node that is silent or out of reach for so long is dead."""
+"""A node that is silent or unreachable for this long is dead."""
 SHORT_S: Final = {"sim": 0.006, "sockets": 0.4}
-"""What a short fault lasts: less than that."""
+"""Duration of a short fault, less than DEAD_S."""
 
 _SHORT: Final = "short"
 
@@ -42,10 +42,10 @@ _PLANS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 NAMES: Final = tuple(_PLANS)
-"""What `Claim.outcomes` may name: the rows of docs/faults.md."""
+"""The fault names for `Claim.outcomes`: the rows of docs/faults.md."""
 
 
 def plan_of(fault: str, backend: str) -> dict[str, Any]:
-    """*fault* as an experiment for *backend* has it."""
+    """Return *fault* as in an experiment for *backend*."""
     given = {key: f"{SHORT_S[backend]} s" if value == _SHORT else value for key, value in _PLANS[fault].items()}
     return {**given, "at": f"{AT_S[backend]} s"}

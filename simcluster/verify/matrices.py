@@ -1,4 +1,4 @@
-"""A matrix times everybody's tensors, in one process: what the references of gossip are made of."""
+"""A matrix times all ranks' tensors, in one process: for the references of gossip algorithms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Models = Sequence[Sequence[Tensor]]
 
 
 def times(matrix: npt.NDArray[np.float64], models: Models) -> list[list[Tensor]]:
-    """Row i of *matrix* times all *models*, for every rank i."""
+    """Return row i of *matrix* times all *models*, for every rank i."""
     weights = torch.from_numpy(matrix)
     columns = [torch.stack(tuple(tensors)) for tensors in zip(*models, strict=True)]
     mixed = [torch.tensordot(weights.to(column.dtype), column, dims=1) for column in columns]
@@ -22,6 +22,6 @@ def times(matrix: npt.NDArray[np.float64], models: Models) -> list[list[Tensor]]
 
 
 def mean_of_all(models: Models) -> list[list[Tensor]]:
-    """The mean of all *models*, for every rank."""
+    """Return the mean of all *models*, for every rank."""
     size = len(models)
     return times(np.full((size, size), 1 / size), models)

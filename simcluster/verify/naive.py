@@ -1,4 +1,4 @@
-"""Parts of naive references: many replicas in one process, their weights as vectors, rounds of steps on their own."""
+"""Parts of naive references: many replicas in one process, their weights as vectors, rounds of local steps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from simcluster.workloads import Batch, Replica, Workload
 
 
 def born(workload: Workload, size: int, seed: int, steps: int) -> list[Replica]:
-    """Every rank's replica, as a run of *size* ranks begins with it."""
+    """Return every rank's replica, as at the start of a run of *size* ranks."""
     return [workload.replica(rank, size, seed, steps) for rank in range(size)]
 
 
 def vector(replica: Replica) -> Tensor:
-    """The weights, end to end."""
+    """Return the weights, concatenated."""
     return torch.cat([parameter.flatten() for parameter in replica.parameters]).clone()
 
 
@@ -30,13 +30,13 @@ def overwrite(replica: Replica, weights: Tensor) -> None:
 
 
 def walk(replica: Replica, batches: Iterator[Batch], count: int) -> None:
-    """*count* steps of its own, fewer if there are no more batches."""
+    """Take *count* local steps, or fewer if the batches end."""
     for batch in islice(batches, count):
         replica.apply(replica.loss_and_gradients(batch)[1])
 
 
 def outer_sgd(start: Tensor, learning_rate: float, momentum: float) -> tuple[torch.nn.Parameter, torch.optim.SGD]:
-    """(a weight that begins at *start*, torch's own Nesterov for it)."""
+    """Return (a weight that starts at *start*, torch's own Nesterov for it)."""
     theta = torch.nn.Parameter(start.clone())
     return theta, torch.optim.SGD([theta], lr=learning_rate, momentum=momentum, nesterov=momentum > 0)
 
@@ -47,22 +47,22 @@ def descend(theta: torch.nn.Parameter, optimizer: torch.optim.SGD, gradient: Ten
 
 
 def ended(replicas: Sequence[Replica]) -> list[list[Tensor]]:
-    """The weights of each, as a reference returns them."""
+    """Return the weights of each replica, as a reference does."""
     return [replica.snapshot() for replica in replicas]
 
 
 def rounds(steps: int, interval: object) -> int:
-    """How many rounds of *interval* steps there are, the last perhaps shorter."""
+    """Return the number of rounds of *interval* steps; the last one may be shorter."""
     return -(-steps // int(str(interval)))
 
 
 def models_sent(size: int, settings: Mapping[str, object]) -> int:
-    """What all ranks send in an all-reduce, in lengths of what is summed, by the schedules of which that is whole."""
+    """Return the vectors that all ranks send in one all-reduce, for schedules with a whole number of them."""
     return {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}[str(settings["schedule"])]
 
 
 def account(metrics: Sequence[Mapping[str, Sequence[tuple[int, float]]]]) -> Contributions:
-    """Where every rank has counted what it *pushed*, and rank 0 what it *applied* and *rejected*: the last counts."""
+    """Read the account: every rank's last *pushed*, and rank 0's last *applied* and *rejected*."""
 
     def last(rank: int, name: str) -> int:
         found = metrics[rank].get(name, ())

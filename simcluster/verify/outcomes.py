@@ -19,17 +19,17 @@ _PASSING: Final = (
     "bandwidth",
     "loss",
 )
-"""Everybody ends well, whatever the algorithm: it takes longer."""
+"""Faults that only delay any algorithm: all ranks finish."""
 
 TOGETHER: Final[Mapping[str, Outcome]] = {name: "ends well" if name in _PASSING else "fails" for name in faults.NAMES}
-"""Everybody needs everybody."""
+"""Algorithms in which every rank needs all others."""
 
 REFORMED: Final[Mapping[str, Outcome]] = {
     **{name: "ends well" if name in _PASSING else "goes on" for name in faults.NAMES},
     "restart of a worker": "ends well",
     "restart of the server": "ends well",
 }
-"""Everybody needs everybody of the group, which is formed anew without whoever is lost, and with who comes back."""
+"""Algorithms with groups that are formed again without lost ranks, and with rejoined ones."""
 
 SERVED: Final[Mapping[str, Outcome]] = {
     **{name: "ends well" if name in _PASSING else "goes on" for name in faults.NAMES},
@@ -38,4 +38,4 @@ SERVED: Final[Mapping[str, Outcome]] = {
     "restart of the server": "fails",
     "long hang of the server": "fails",
 }
-"""Workers need the server, which trains as well and needs nobody."""
+"""Algorithms with workers that need the server, which trains too and needs no worker."""

@@ -1,4 +1,4 @@
-"""A node of a checked run: it does what it does in any run, and counts what passes between it and its algorithm."""
+"""A node of a checked run: runs as usual, and counts the messages between it and its algorithm."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["PROGRAM", "TAKEN", "TENSOR_BYTES", "prepare", "run_counted"]
 PROGRAM: Final = "simcluster.verify.probe:run_counted"
 
 TAKEN: Final = "messages_taken"
-"""The metric that says how many messages the algorithm has received."""
+"""Metric: messages that the algorithm has received."""
 TENSOR_BYTES: Final = "tensor_bytes_sent"
-"""The metric that says how many bytes of tensors it has sent."""
+"""Metric: tensor bytes that it has sent."""
 
 
 class Counting(Forwarding):
-    """A transport that counts, and else is the one that it wraps."""
+    """Wrap a transport and count its traffic."""
 
     def __init__(self, node: Transport) -> None:
         super().__init__(node)
         self.taken = self.tensor_bytes = 0
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
-        size_bytes = body_bytes(as_payload(content))  # now: the caller may change what it sends once this waits
+        size_bytes = body_bytes(as_payload(content))  # measured now: the caller may change it once this waits
         await self._node.send(to, tag, content)
         self.tensor_bytes += size_bytes
 
@@ -40,7 +40,7 @@ class Counting(Forwarding):
 
 
 async def run_counted(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """The experiment in *config_json*; the record has the weights of every rank, and the counts as metrics."""
+    """Run the experiment in *config_json*; the record has every rank's weights, and the counts as metrics."""
     counting = Counting(node)
     try:
         return await run_node(counting, recorder, config_json, keep_weights=True, evaluate=False)

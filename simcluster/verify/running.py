@@ -1,6 +1,6 @@
-"""Runs what is to be checked, each different run once, and never for ever.
+"""Runs what a check needs, each different run once and within a time limit.
 
-It imports no backend: the one line that turns a name into a module does so at run time, as for experiments.
+It imports no backend: as for experiments, a backend is imported by name at run time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simcluster.verify.cluster import Shape, cluster
 from simcluster.verify.probe import PROGRAM, TAKEN, TENSOR_BYTES
 
 LIMIT_S = 60.0
-"""What one run may take of wall time."""
+"""Limit on the wall time of one run."""
 
 SOCKETS_LIMITS = {"stuck_s": 8.0, "limit_s": 40.0}
 
@@ -39,7 +39,7 @@ Block = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """One run. *settings* and *workload* are JSON; an empty workload is the usual one. *again* tells equals apart."""
+    """One run. *settings* and *workload* are JSON; an empty workload is the default. *again* tells equal ones apart."""
 
     size: int
     backend: str = "sim"
@@ -56,7 +56,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a run: *error* if it failed, what every node did, its weights (None if it left none)."""
+    """The result of a run: *error* if it failed, the record of every node, its weights (None if it left none)."""
 
     plan: Experiment = field(repr=False)
     error: BaseException | None
@@ -68,11 +68,11 @@ class Done:
 
     @property
     def failure(self) -> str:
-        """The first line of what it failed of, or nothing."""
+        """The first line of its error, or nothing."""
         return "" if self.error is None else f"{type(self.error).__name__}: {self.error}".splitlines()[0]
 
     def values(self, rank: int) -> dict[str, list[tuple[int, float]]]:
-        """What this rank recorded, name -> (step, value) in order."""
+        """Return what *rank* recorded, name -> (step, value) in order."""
         found: dict[str, list[tuple[int, float]]] = {}
         for metric in self.nodes[rank].metrics:
             if metric.name not in (TAKEN, TENSOR_BYTES):
@@ -80,7 +80,7 @@ class Done:
         return found
 
     def total(self, name: str) -> int:
-        """The sum over ranks of a count of the probe's."""
+        """Return the sum over ranks of one of the probe's counts."""
         return int(sum(metric.value for node in self.nodes for metric in node.metrics if metric.name == name))
 
     @property
@@ -106,11 +106,11 @@ class Done:
 
 
 class TimeIsUp(KeyboardInterrupt):
-    """The wall time of a run is over. Both backends end everything on an interrupt."""
+    """The wall time of a run is over. Both backends stop on an interrupt."""
 
 
 class Runner:
-    """Runs *algorithm* and, by default, *workload*, as an experiment has these blocks."""
+    """Runs *algorithm* and, by default, *workload*, given as an experiment's blocks."""
 
     def __init__(self, algorithm: Block, workload: Block, limit_s: float = LIMIT_S) -> None:
         self._algorithm, self._workload, self._limit_s = dict(algorithm), dict(workload), limit_s
@@ -118,7 +118,7 @@ class Runner:
         self._others: dict[str, Runner] = {}
 
     def document(self, request: Request) -> dict[str, Any]:
-        """The experiment that *request* is."""
+        """Return the experiment for *request*."""
         stop: dict[str, Any] = {"steps": request.steps} | ({"time": request.time} if request.time else {})
         return {
             "name": "verify",
@@ -136,18 +136,18 @@ class Runner:
         return read_experiment(self.document(request), backend=request.backend)
 
     def run(self, request: Request) -> Done:
-        """What came of it. Raises UsageError for settings or a workload that are refused."""
+        """Return the result of *request*, run once. Raises UsageError for invalid settings or an invalid workload."""
         if request not in self._done:
             self._done[request] = self._run(request)
         return self._done[request]
 
     def run_on(self, topology: Block, request: Request) -> Done:
-        """The same on another *topology*: not kept."""
+        """Run *request* on another *topology*; not cached."""
         document = {**self.document(request), "topology": dict(topology)}
         return run_plan(read_experiment(document, backend=request.backend), limit_s=self._limit_s)
 
     def run_other(self, algorithm: Block, request: Request) -> Done:
-        """The same with another *algorithm*."""
+        """Run *request* with another *algorithm*."""
         name = json.dumps(algorithm, sort_keys=True)
         if name not in self._others:
             self._others[name] = Runner(algorithm, self._workload, self._limit_s)
@@ -159,7 +159,7 @@ class Runner:
 
 
 def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIMIT_S) -> Done:
-    """What came of *plan*, with every node counting. Raises UsageError only."""
+    """Run *plan* with counting nodes. Raises UsageError only."""
     options: dict[str, Any] = {"threads": 1} if plan.backend == "sim" else dict(SOCKETS_LIMITS)
     job = ClusterJob(
         names=plan.topology.workers,
@@ -177,7 +177,7 @@ def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIM
             record: RunRecord = importlib.import_module(f"simcluster_backends.{plan.backend}").run_cluster(job)
     except TimeIsUp:
         return _broken(plan, RunError(f"did not end within {limit_s:g} s of wall time"))
-    except AssertionError as error:  # the simulator's own accounts do not agree
+    except AssertionError as error:  # the simulator's own accounts are inconsistent
         return _broken(plan, error)
     weights = [None if node.weights is None else _tensors(node.weights, plan) for node in record.nodes]
     return Done(
@@ -191,13 +191,13 @@ def _broken(plan: Experiment, error: BaseException) -> Done:
 
 
 def _tensors(weights: bytes, plan: Experiment) -> list[Tensor]:
-    """In the order of the model."""
+    """Return the tensors in the order of the model."""
     found = safetensors.torch.load(weights)
     return [found[name] for name in names_of(plan)]
 
 
 def names_of(plan: Experiment) -> list[str]:
-    """The names of the model's parameters."""
+    """Return the names of the model's parameters."""
     return plan.workload.replica(0, 1, plan.seed, 1).names
 
 
@@ -207,9 +207,9 @@ def as_json(settings: Mapping[str, Any]) -> str:
 
 @contextmanager
 def wall_limit(seconds: float) -> Iterator[None]:
-    """Interrupt the block after *seconds*, where a process can: in its main thread, on systems that have alarms.
+    """Interrupt the block after *seconds*, if possible: in the main thread, on systems with alarms.
 
-    A simulator or a node's loop that runs by then is asked to stop, as by a Ctrl-C: an exception in the middle of a
+    A simulator or a node's event loop that is running is asked to stop, as by a Ctrl-C: an exception in the middle of a
     loop would lose a callback.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
@@ -238,7 +238,7 @@ def wall_limit(seconds: float) -> Iterator[None]:
 
 
 def far_apart(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The largest distance of two elements, as a share of the largest element of their tensor."""
+    """Return the largest difference of two elements, relative to the largest element of their tensor."""
     if len(found) != len(expected):
         return float("inf")
     worst = 0.0

@@ -1,4 +1,4 @@
-"""What is verified: an algorithm, what is claimed of it, and what every check needs to know of the request."""
+"""The subject of a verification: an algorithm, its claims, and the request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BACKENDS: Final = ("sim", "sockets")
 USUAL: Final[Mapping[str, Any]] = {
     "name": "quadratic", "features": 84, "dtype": "float64", "batch_size": 8, "learning_rate": 0.02
 }  # fmt: skip
-"""84 elements, which 1, 2, 3, 4 and 7 divide; a rate that 7 ranks can be stale at."""
+"""84 elements, a multiple of 1, 2, 3, 4 and 7; a rate at which 7 stale ranks are stable."""
 SMALL: Final[Mapping[str, Mapping[str, Any]]] = {
     "gpt": {
         "layers": 2,
@@ -42,15 +42,15 @@ SMALL: Final[Mapping[str, Mapping[str, Any]]] = {
     "mnist_mlp": {"hidden": 12, "batch_size": 8},
     "quadratic": {name: value for name, value in USUAL.items() if name != "name"},
 }
-"""The workloads that are named without settings, small."""
+"""Small versions of workloads, for those named without settings."""
 
 ROUNDING: Final = {torch.float64: 1e-9, torch.float32: 2e-4}
-"""How far two ways to compute the same may be apart, as a share of the largest element."""
+"""Tolerance between two ways to compute the same, relative to the largest element."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """*algorithm* as an experiment has it, *settings* beside those that are claimed; *runner* keeps what was run."""
+    """*algorithm* as in an experiment, with *settings* besides those claimed; *runner* caches runs."""
 
     algorithm: Mapping[str, Any]
     workload: Mapping[str, Any]
@@ -71,11 +71,11 @@ class Subject:
 
     @property
     def order_free(self) -> bool:
-        """Whether it is claimed that the result does not depend on who comes first."""
+        """Whether the result is claimed not to depend on the order of arrival."""
         return self.claim is not None and self.claim.order_free
 
     def request(self, size: int | None = None, **fields: Any) -> Request:
-        """The plain run with *size* ranks, 3 if it can; *fields* as of a Request, settings on top of the subject's."""
+        """Return the plain run with *size* ranks, by default 3; *fields* are a Request's, settings are added."""
         settings = {**self.settings, **fields.pop("settings", {})}
         return replace(
             Request(size or self.middle, seed=self.seed, steps=STEPS, settings=as_json(settings)),
@@ -87,7 +87,7 @@ class Subject:
 
     @property
     def middle(self) -> int:
-        """The usual world size: 3, or the nearest there is."""
+        """The usual world size: 3, or the nearest one supported."""
         return min(self.sizes, key=lambda size: (abs(size - 3), size))
 
     @property
@@ -101,12 +101,12 @@ class Subject:
 
     @cached_property
     def rounding(self) -> float:
-        """How far apart two ways to compute the same may be, by what the model computes in."""
+        """The tolerance between two ways to compute the same, for the model's dtypes."""
         kinds = {parameter.dtype for parameter in self.model.replica(0, 1, self.seed, 1).parameters}
         return max(ROUNDING.get(kind, 0.05) for kind in kinds)
 
     def complete_settings(self, **settings: Any) -> dict[str, Any]:
-        """The algorithm's settings, with its defaults."""
+        """Return the algorithm's settings, completed by their defaults."""
         return dict(self.runner.plan(self.request(settings=settings)).algorithm_settings)
 
 
@@ -121,7 +121,7 @@ def subject_of(
     quick: bool = False,
     claim: Claim | None = None,
 ) -> Subject:
-    """What *algorithm*, a name or file.py:function, is verified as. Raises UsageError if it cannot be."""
+    """Return the subject for *algorithm*, a name or file.py:function. Raises UsageError for an invalid request."""
     block, found = _algorithm(algorithm)
     claim = claim or found
     given = {**(claim.settings if claim else {}), **(settings or {})}
@@ -134,12 +134,12 @@ def subject_of(
         assert claim is not None
         raise UsageError(Problem("--nodes", str(list(wanted)), f"some of {list(claim.sizes or ())}, as claimed"))
     subject = Subject(block, workload_block(chosen), claim, given, tuple(can), tuple(backends), seed, quick)
-    subject.runner.plan(subject.request())  # whatever is wrong with the request is told now
+    subject.runner.plan(subject.request())  # reports everything wrong with the request now
     return subject
 
 
 def _algorithm(algorithm: str) -> tuple[dict[str, Any], Claim | None]:
-    """(the block of an experiment, what is claimed)."""
+    """Return (the block of an experiment, the claim)."""
     if ":" not in algorithm and not algorithm.endswith(".py"):
         module = f"simcluster.verify.claims.{algorithm}"
         there = algorithm.isidentifier() and find_spec(module) is not None
@@ -157,7 +157,7 @@ def _claim_of(module: object) -> Claim | None:
 
 
 def workload_block(workload: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    """As an experiment has it, its path from here."""
+    """Return the workload as an experiment's block, with its path relative to the present directory."""
     if workload is None:
         return dict(USUAL)
     if not isinstance(workload, str):

@@ -52,7 +52,7 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
     "clipping": data.clipping,
     "birth": data.birth,
 }
-"""What `only` may name."""
+"""The names for `only`."""
 
 
 @one_thread()
@@ -69,7 +69,7 @@ def run_checks(
     only: Sequence[str] | None,
     on_check: Callable[[Check], None] | None = None,
 ) -> Verification:
-    """See `simcluster.verify.verify`; *on_check* is told of each line as soon as it is known."""
+    """See `simcluster.verify.verify`; *on_check* is called with each line as soon as it is known."""
     _refuse(nodes, backend, seed, only)
     backends = BACKENDS if backend == "both" else (backend,)
     subject = subject_of(

@@ -1,4 +1,4 @@
-"""Lines of the table, in few words."""
+"""Short phrases for lines of the table."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def not_claimed(name: str, reason: str) -> Check:
 
 
 def listed(things: Iterable[object]) -> str:
-    """1, 2 and 4."""
+    """Join words: 1, 2 and 4."""
     words = [str(thing) for thing in things]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def shown(settings: Mapping[str, Any]) -> str:
-    """pull_interval=4, polyak=0.5; or `the defaults`."""
+    """Format settings: pull_interval=4, polyak=0.5; or `the defaults`."""
     return ", ".join(f"{name}={value}" for name, value in settings.items()) or "the defaults"

@@ -1,4 +1,4 @@
-"""What a check found, and all of them as a table."""
+"""The result of a check, and all results as a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Verdict = Literal["holds", "fails", "not claimed"]
 
 @dataclass(frozen=True)
 class Check:
-    """One line: what was checked, what came of it, and why, with numbers."""
+    """One line: the check, its verdict, and the reason, with numbers."""
 
     name: str
     verdict: Verdict
@@ -21,7 +21,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
-    """All that was checked of *algorithm*, in order."""
+    """All checks of *algorithm*, in order."""
 
     algorithm: str
     workload: str
@@ -29,7 +29,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing fails."""
+        """Whether no check failed."""
         return not self.failed
 
     @property
@@ -37,14 +37,14 @@ class Verification:
         return [check for check in self.checks if check.verdict == "fails"]
 
     def __getitem__(self, name: str) -> Check:
-        """The first check of this name."""
+        """Return the first check of this name."""
         for check in self.checks:
             if check.name == name:
                 return check
         raise KeyError(f"no check {name!r}: {', '.join(dict.fromkeys(check.name for check in self.checks))}")
 
     def table(self, width: int = 120) -> str:
-        """One check a line, its reason folded into what *width* leaves."""
+        """Return the table with one check per line, wrapped to *width*."""
         name_width = max([len(check.name) for check in self.checks], default=0)
         lines = [f"{self.algorithm} on {self.workload}"]
         for check in self.checks:

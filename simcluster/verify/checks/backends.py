@@ -1,4 +1,4 @@
-"""One algorithm, two backends: the same bits where the result does not depend on arrival, else the same laws."""
+"""One algorithm on two backends: equal bits if the result does not depend on arrival, else equal laws."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _failure(simulated: Done, real: Done) -> str:
 
 
 def _difference(simulated: Done, real: Done) -> str:
-    """What is not equal that must be."""
+    """Describe a difference between runs that must be equal."""
     for mine, other in zip(simulated.nodes, real.nodes, strict=True):
         if mine.weights_sha256 != other.weights_sha256:
             return f"rank {mine.rank} has other weights on sockets than in the simulator"
@@ -56,7 +56,7 @@ def _difference(simulated: Done, real: Done) -> str:
 
 
 def _broken_law(subject: Subject, real: Done) -> str:
-    """What an asynchronous run on sockets does not keep."""
+    """Describe a law that an asynchronous run on sockets breaks."""
     wrong = balance(subject, real)
     if wrong:
         return wrong

@@ -19,10 +19,10 @@ NAME = "compression"
 SETTING = "compression"
 SENDS = 100
 NEAR = 0.4
-"""Of a stream of one vector, sent so often, the mean that arrives may be this far off, as a share of its length.
+"""Limit on the error of the mean of a repeatedly sent vector, relative to its length.
 
-The least that is sent of 8 numbers is one: drawn at random that is sqrt(7 / 100) = 0.26 off, and the largest one with
-error feedback at most 8 / 100.
+The smallest message sends one of 8 numbers: if random, its error is sqrt(7 / 100) = 0.26; if the largest with error
+feedback, at most 8 / 100.
 """
 
 

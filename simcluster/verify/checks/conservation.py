@@ -1,4 +1,4 @@
-"""Nothing is lost without a name: messages between ranks, and contributions between workers and weights."""
+"""Conservation: every message between ranks and every contribution of a worker is accounted for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MESSAGES, CONTRIBUTIONS = "conservation of messages", "conservation of contribut
 
 
 def messages(subject: Subject) -> Iterator[Check]:
-    """All that is sent arrives; nothing that arrives piles up unread."""
+    """Check that all messages arrive, and that none pile up unread."""
     size = max(subject.sizes)
     short = subject.run(size, uneven=True)
     if short.error is not None:
@@ -37,7 +37,7 @@ def messages(subject: Subject) -> Iterator[Check]:
 
 
 def contributions(subject: Subject) -> Iterator[Check]:
-    """pushed = applied + rejected + in flight, in an even and an uneven run."""
+    """Check pushed = applied + rejected + in flight, in an even and an uneven run."""
     if subject.claim is None or subject.claim.contributions is None:
         yield not_claimed(CONTRIBUTIONS, "no account of contributions is claimed")
         return
@@ -56,7 +56,7 @@ def contributions(subject: Subject) -> Iterator[Check]:
 
 
 def balance(subject: Subject, done: Done) -> str:
-    """What does not add up in a run, if anything."""
+    """Describe what does not add up in a run, if anything."""
     if done.taken > done.sent:
         return f"{done.taken} messages received and {done.sent} sent"
     if subject.claim is None or subject.claim.contributions is None:

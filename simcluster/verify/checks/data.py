@@ -1,4 +1,4 @@
-"""Checks of the ranks' data: shards that are disjoint and complete, batches of one size, as many on every rank."""
+"""Checks of the ranks' data: disjoint and complete shards, equal batch sizes, equal numbers of batches."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from simcluster.workloads import Samples, Workload, quadratic
 from simcluster.workloads.partition import Indices
 
 LOOKED_AT = 1024
-"""Samples that are dealt out to see who gets them."""
+"""Number of samples dealt out to see who gets them."""
 
 SHARDS, CLIPPING, BIRTH = "shards", "clipping", "initial weights"
 
 
 def shards(subject: Subject) -> Iterator[Check]:
-    """Every sample belongs to one rank, and every rank takes as many steps, even if shards are unequal."""
+    """Check that each sample belongs to one rank, and that all ranks take equally many steps, even with unequal shards."""
     samples = subject.model.train_samples
     model = replace(subject.model, train=Samples(samples.inputs[:LOOKED_AT], samples.targets[:LOOKED_AT]))
     for size in subject.several:
@@ -37,7 +37,7 @@ def shards(subject: Subject) -> Iterator[Check]:
 
 
 def _ledger(model: Workload, size: int, seed: int) -> str:
-    """What is wrong with who holds which sample, by what comes out of the batches."""
+    """Describe samples that the batches show at no rank or at several."""
     owners: Counter[bytes] = Counter()
     for rank in range(size):
         replica = model.replica(rank, size, seed, 1)
@@ -63,7 +63,7 @@ def _ledger(model: Workload, size: int, seed: int) -> str:
 
 
 def _uneven_steps(size: int) -> str:
-    """Whether ranks with unequal shards take unequal numbers of steps."""
+    """Describe unequal numbers of steps of ranks with unequal shards."""
 
     def deal(targets: npt.NDArray[np.generic], parts: int, rng: np.random.Generator) -> list[Indices]:
         cuts = [16 * (part + 1) * (part + 2) // 2 for part in range(parts - 1)]  # shards of 16, 32, 48, ...
@@ -75,7 +75,7 @@ def _uneven_steps(size: int) -> str:
 
 
 def clipping(subject: Subject) -> Iterator[Check]:
-    """A step with a gradient that is too long is the step with that gradient cut to the limit."""
+    """Check that a step with too large a gradient equals the step with the clipped gradient."""
     limit = 1e-3
     plain, clipped = (replace(subject.model, clip_norm=norm).replica(0, 1, subject.seed, 1) for norm in (None, limit))
     gradients = [torch.ones_like(parameter) for parameter in plain.parameters]
@@ -95,7 +95,7 @@ def _off(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def birth(subject: Subject) -> Iterator[Check]:
-    """All ranks begin with the same weights."""
+    """Check that all ranks start with the same weights."""
     size = max(subject.sizes)
     replicas = [subject.model.replica(rank, size, subject.seed, 1) for rank in range(size)]
     others = _unlike(replicas[0].parameters, [replica.parameters for replica in replicas])

@@ -1,4 +1,4 @@
-"""The same experiment and seed give the same bits: twice here, and in a process with another PYTHONHASHSEED."""
+"""Determinism: the same experiment and seed give the same bits, twice here and with another PYTHONHASHSEED."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def determinism(subject: Subject) -> Iterator[Check]:
 
 
 def digests(done: Done) -> str:
-    """All that must be equal, as one line."""
+    """Return everything that must be equal, as one line."""
     return json.dumps([done.trace_sha256, [node.weights_sha256 for node in done.nodes]])
 
 
@@ -52,7 +52,7 @@ def _what_differs(first: Done, second: Done) -> str:
 
 
 def _elsewhere(document: str) -> str:
-    """The digests of this experiment in a process of its own."""
+    """Return the digests of the experiment in a separate process."""
     hash_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     try:
         done = subprocess.run(  # this interpreter, with a module of ours

@@ -1,4 +1,4 @@
-"""Pairs of settings, or of algorithms, that must come to the same weights."""
+"""Pairs of settings, or of algorithms, that must give the same weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE_PROCESS = "one process"
 
 
 def identities(subject: Subject) -> Iterator[Check]:
-    """One line for each that is claimed."""
+    """Yield one line per claimed identity."""
     claimed = subject.claim.identities if subject.claim is not None else ()
     if not claimed:
         yield not_claimed(NAME, "no identity is claimed")
@@ -57,7 +57,7 @@ def _check(subject: Subject, identity: Identity) -> Check:
 
 
 def _other(subject: Subject, identity: Identity, size: int) -> list[Tensor] | str:
-    """The weights of rank 0 on the other side, or why there are none."""
+    """Return rank 0's weights on the other side, or why there are none."""
     request = subject.request(size)
     if identity.other == ONE_PROCESS:
         return train_alone(subject.model, size, request.seed, request.steps)

@@ -1,4 +1,4 @@
-"""Every setting changes something: the trace of events, or the weights."""
+"""Every setting has an effect: on the trace of events, or on the weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "every setting changes something"
 
 
 def knobs(subject: Subject) -> Iterator[Check]:
-    """One line for each setting."""
+    """Yield one line per setting."""
     if not subject.several:
         yield not_claimed(NAME, "one rank alone shows nothing")
         return
@@ -67,7 +67,7 @@ def _usual(subject: Subject, setting: Setting, given: dict[str, Any]) -> Any:
 
 
 def other_values(hint: Any, usual: Any) -> list[Any]:
-    """Values that a setting of this type may have, without knowing what it means; some may be refused."""
+    """Return other values of a setting of this type, whatever it means; some may be invalid."""
     origin = get_origin(hint)
     if origin is Annotated:
         return other_values(get_args(hint)[0], usual)

@@ -1,4 +1,4 @@
-"""That it learns at all: the loss falls, every parameter moves somewhere, replicas that should agree do."""
+"""Learning: the loss falls, every parameter is trained on some rank, and replicas that should agree do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEARNS, ARRIVES, AGREE = "learns", "the gradient arrives", "replicas agree"
 LAYERS = '{"name": "mnist_mlp", "hidden": 12, "batch_size": 8, "learning_rate": 0.05}'
 """A model with more than one parameter."""
 JUDGED = 256
-"""Samples that a loss is of."""
+"""Number of samples in a loss."""
 
 
 def learns(subject: Subject) -> Iterator[Check]:
@@ -33,7 +33,7 @@ def learns(subject: Subject) -> Iterator[Check]:
 
 
 def arrives(subject: Subject) -> Iterator[Check]:
-    """Every rank trains something, and every parameter is trained somewhere."""
+    """Check that every rank trains some parameters, and that each parameter is trained somewhere."""
     size = subject.middle
     if subject.claim is not None and subject.claim.workload is not None:
         done = subject.run(size)
@@ -59,7 +59,7 @@ def arrives(subject: Subject) -> Iterator[Check]:
 
 
 def agree(subject: Subject) -> Iterator[Check]:
-    """To the bit, at the end, where it is claimed."""
+    """Check that final replicas agree to the bit, if claimed."""
     if subject.claim is None or not subject.claim.replicas_agree:
         yield not_claimed(AGREE, "it is not claimed that they do")
         return
@@ -76,7 +76,7 @@ def agree(subject: Subject) -> Iterator[Check]:
 
 
 def loss_before_and_after(subject: Subject, done: Done) -> tuple[float, float]:
-    """Of rank 0's weights, on samples held out, or else on those trained on."""
+    """Return rank 0's loss before and after, on held-out samples, or else on training samples."""
     workload, after = done.plan.workload, done.weights[0]
     if after is None:
         return 0.0, float("inf")

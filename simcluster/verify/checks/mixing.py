@@ -1,4 +1,4 @@
-"""Checks that averaging keeps a matrix stochastic, and weights that are equal already."""
+"""Checks that averaging uses a stochastic matrix, and keeps equal weights as they are."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ROUNDS = 8
 EXACT = 1e-12
 
 STILL = '{"name": "quadratic", "features": 84, "dtype": "float64", "batch_size": 8, "learning_rate": 1e-300}'
-"""Nothing is learnt at this rate: whatever moves, moves by averaging."""
+"""Nothing is learnt at this rate: weights move by averaging only."""
 
 
 def matrix(subject: Subject) -> Iterator[Check]:
-    """Doubly stochastic (or by columns, where that is claimed) to 1e-12, in each of the first rounds."""
+    """Check that the matrix is doubly stochastic (or by columns, if claimed) to 1e-12, in each of the first rounds."""
     if subject.claim is None or subject.claim.mixing is None:
         yield not_claimed(MATRIX, "no mixing matrix is claimed")
         return
@@ -49,7 +49,7 @@ def matrix(subject: Subject) -> Iterator[Check]:
 
 
 def fixed_point(subject: Subject) -> Iterator[Check]:
-    """Replicas that are equal and learn nothing stay where they are."""
+    """Check that equal replicas that learn nothing stay as they are."""
     if subject.claim is not None and subject.claim.workload is not None:
         yield not_claimed(FIXED_POINT, f"it is for {subject.claim.workload} only")
         return

@@ -1,4 +1,4 @@
-"""N ranks compute what one process computes: by the claimed reference, or by training alone on the joined batches."""
+"""N ranks compute what one process computes: the claimed reference, or training alone on the joined batches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ALONE, JOINED, TUNED = "N = 1", "N = one process", "N = one process, with moment
 
 MOMENTUM_AND_CLIPPING = {"learning_rate": 0.05, "momentum": 0.9, "clip_norm": 0.5}
 ITS_WORKLOADS = ("mnist_mlp", "gpt")
-"""Those that have these settings, the usual one first."""
+"""The workloads that have these settings, the default first."""
 
 
 def alone(subject: Subject) -> Iterator[Check]:
-    """One rank is ordinary training, or what its reference says that one rank does."""
+    """Check that one rank trains like one process, or like its reference."""
     if 1 not in subject.sizes:
         yield not_claimed(ALONE, f"it is for {listed(subject.sizes)} ranks")
         return
@@ -40,7 +40,7 @@ def alone(subject: Subject) -> Iterator[Check]:
 
 
 def joined(subject: Subject) -> Iterator[Check]:
-    """Every rank that the reference speaks of ends where one process does, whatever N."""
+    """Check that every rank in the reference ends like one process, for every N."""
     if subject.claim is not None and not _has_reference(subject):
         yield not_claimed(JOINED, "no reference is claimed")
         return
@@ -70,7 +70,7 @@ def joined(subject: Subject) -> Iterator[Check]:
 
 
 def tuned(subject: Subject) -> Iterator[Check]:
-    """Optimizers with a state and a limit on the gradient come to the same, too."""
+    """Check the same with stateful optimizers and a limit on the gradient."""
     if subject.claim is None or not _has_reference(subject):
         yield not_claimed(TUNED, "no reference is claimed")
         return
@@ -96,7 +96,7 @@ def _has_reference(subject: Subject) -> bool:
 
 
 def _reference(subject: Subject, done: Done) -> Sequence[Sequence[Tensor]]:
-    """What the weights of rank 0, 1, ... should be."""
+    """Return the expected weights of rank 0, 1, ..."""
     plan, size = done.plan, len(done.nodes)
     if subject.claim is None or subject.claim.reference is None:
         return [train_alone(plan.workload, size, plan.seed, plan.steps)] * size
@@ -104,7 +104,7 @@ def _reference(subject: Subject, done: Done) -> Sequence[Sequence[Tensor]]:
 
 
 def _apart(done: Done, expected: Sequence[Sequence[Tensor]]) -> float:
-    """How far the rank that is farthest is from what is expected of it."""
+    """Return the largest distance of any rank's weights from the expected ones."""
     return max([far_apart(done.weights[rank] or [], weights) for rank, weights in enumerate(expected)], default=0.0)
 
 

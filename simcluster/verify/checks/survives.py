@@ -1,4 +1,4 @@
-"""Faults: what is declared of an algorithm comes to pass, and whatever happens it ends."""
+"""Faults: the declared outcomes occur, and every run ends."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SIZE = 3
 STEPS = {"sim": 24, "sockets": 100_000}
 QUICK = ("crash of a worker", "crash of the server", "short hang", "long hang of a worker", "short cut")
 ON_SOCKETS = ("crash of a worker", "short hang")
-"""What real nodes are put through: it takes seconds."""
+"""Faults to try on real nodes, where each takes seconds."""
 UNTIL = {"ends well": "1.5 s", "goes on": "3.5 s", "fails": "30 s"}
-"""How long a run on real nodes lasts, if it does not end before."""
+"""Time limits of runs on real nodes."""
 
 
 def survives(subject: Subject) -> Iterator[Check]:
-    """One line for each fault that an outcome is declared for; without a declaration, a crash must not hang anybody."""
+    """Yield one line per fault with a declared outcome; without declarations, check that a crash makes no rank hang."""
     if SIZE not in subject.sizes:
         yield not_claimed(NAME, f"faults hit {SIZE} ranks, which are not asked for")
         return
@@ -57,7 +57,7 @@ def survives(subject: Subject) -> Iterator[Check]:
 
 
 def outcome_of(done: Done) -> str:
-    """In the words of `simcluster.verify.claim.Outcome`, or what else happened."""
+    """Return the outcome as a `simcluster.verify.claim.Outcome`, or what else happened."""
     if done.error is None:
         return "goes on" if done.lost else "ends well"
     if isinstance(done.error, PeerLost):

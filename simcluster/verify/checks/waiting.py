@@ -15,7 +15,7 @@ STALENESS, SUMS = "staleness", "sums by step and shard"
 
 
 def staleness(subject: Subject) -> Iterator[Check]:
-    """On equal nodes nothing is staler than claimed."""
+    """Check that on equal nodes nothing is staler than claimed."""
     if subject.claim is None or subject.claim.staleness_bound is None:
         yield not_claimed(STALENESS, "no bound of it is claimed")
         return
@@ -40,7 +40,7 @@ def staleness(subject: Subject) -> Iterator[Check]:
 
 
 def sums(subject: Subject) -> Iterator[Check]:
-    """The accumulator that sums by step and shard: every contribution once, late and double ones refused, none kept."""
+    """Check the accumulator of steps and shards: each contribution once, late and double ones refused, none kept."""
     size, steps, shards = 3, 4, 2
     accumulator, said = Accumulator(size), []
     for step in range(1, steps + 1):

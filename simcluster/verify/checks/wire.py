@@ -1,4 +1,4 @@
-"""Checks that an algorithm sends as many bytes of tensors as its formula says, over any network."""
+"""Checks that an algorithm sends exactly the tensor bytes of its formula, over any network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BYTES, NETWORKS, DISCONNECTED = "bytes = formula", "any network", "a disconnecte
 
 
 def formula(subject: Subject) -> Iterator[Check]:
-    """Bytes of tensors that all ranks send, exactly."""
+    """Check the tensor bytes that all ranks send against the formula."""
     if subject.claim is None or subject.claim.payload_bytes is None:
         yield not_claimed(BYTES, "no formula is claimed")
         return
@@ -47,7 +47,7 @@ def formula(subject: Subject) -> Iterator[Check]:
 
 
 def networks(subject: Subject) -> Iterator[Check]:
-    """On a line, a ring, a star and a complete network: the same weights, or at least a run that learns."""
+    """Check a line, a ring, a star and a complete network: the same weights, or at least a run that learns."""
     size = next((size for size in (4, 3, 2) if size in subject.sizes), max(subject.sizes))
     shapes: tuple[Shape, ...] = get_args(Shape)
     star = subject.run(size)
@@ -73,7 +73,7 @@ def networks(subject: Subject) -> Iterator[Check]:
 
 
 def disconnected(subject: Subject) -> Iterator[Check]:
-    """A node that nothing leads to is named, before anything runs."""
+    """Check that an unreachable node is reported before anything runs."""
     size = max(subject.sizes)
     if size < 2:
         yield not_claimed(DISCONNECTED, "one rank alone is always connected")

@@ -1,1 +1,1 @@
-"""What is claimed of each of our algorithms: one file per algorithm, called like it, with a `CLAIM` in it."""
+"""The claims about our algorithms: one file per algorithm, with its name and a `CLAIM`."""

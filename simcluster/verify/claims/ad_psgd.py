@@ -1,4 +1,4 @@
-"""What is claimed of `ad_psgd`: who averages with whom is drawn and timed, so there is no one loop that it equals."""
+"""Claims about `ad_psgd`: pairs are drawn and depend on timing, so no simple loop is equivalent."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from simcluster.verify.claims.d_psgd import GOES_ON
 
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """One side asks once a step, a model there and a model back; at the end a ring all-reduce, if asked for."""
+    """Each asking rank sends a model per step and gets one back; with output "mean", a ring all-reduce at the end."""
     asked = steps * len(overlay_of(settings["overlay"], size, seed=0).asking) if size > 1 else 0
     return 2 * asked * model_bytes + (2 * (size - 1) * model_bytes if settings["output"] == "mean" else 0)
 
 
 def mixing(size: int, number: int, settings: Settings) -> Matrix:
-    """Half and half for one pair, here each rank that asks with each of its partners in turn; 1 for all others."""
+    """Average one pair half and half: each asking rank with each of its partners in turn; identity for all others."""
     graph = overlay_of(settings["overlay"], size, seed=0)
     pairs = [(a, b) for a in sorted(graph.asking) for b in graph.neighbours(a) if b not in graph.asking]
     matrix = np.eye(size)
@@ -33,6 +33,6 @@ CLAIM = Claim(
     variants={"overlay": "star", "output": "mean"},
     payload_bytes=payload_bytes,
     mixing=mixing,
-    # Whoever asks again is answered, and whoever answers again is asked: a restarted rank is back.
+    # A restarted rank rejoins: its requests are answered, and it is asked again once it answers.
     outcomes={**GOES_ON, "restart of a worker": "ends well", "restart of the server": "ends well"},
 )

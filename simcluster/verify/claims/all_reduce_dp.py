@@ -1,4 +1,4 @@
-"""What is claimed of `all_reduce_dp`: the loop over ranks and batches, in one process."""
+"""Claims about `all_reduce_dp`: the loop over ranks and batches, in one process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simcluster.workloads import Workload
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """One model: the mean gradient of all ranks' batches, applied *staleness* steps late; nothing is compressed."""
+    """One model: the mean gradient of all ranks' batches, applied *staleness* steps late; no compression."""
     replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
     alone, under_way = replicas[0], deque[list[Tensor]]()
     streams = [replica.batches() for replica in replicas]
@@ -30,7 +30,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """Models sent by all ranks together: in every all-reduce, and where rank 0 sends its own to begin with."""
+    """Models sent by all ranks together: in every all-reduce, and in the initial broadcast, if there is one."""
     models = {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}[settings["schedule"]]
     first = size - 1 if settings["initial_weights"] == "broadcast" else 0
     updates: int = -(-steps // settings["accumulate"])

@@ -1,4 +1,4 @@
-"""What is claimed of asynchronous DiLoCo, and what one rank of it does alone."""
+"""Claims about asynchronous DiLoCo, and its reference for one rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcluster.workloads import Workload
 def delayed_nesterov(
     theta: Tensor, arrivals: Sequence[Tensor], epsilon: float, beta: float, N: int, c: float
 ) -> list[Tensor]:
-    """theta after each of *arrivals*, step by step as the paper has it."""
+    """Return theta after each of *arrivals*, step by step as in the paper."""
     m = gathered = torch.zeros_like(theta)
     after = []
     for t, delta in enumerate(arrivals):
@@ -32,7 +32,7 @@ def delayed_nesterov(
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """One rank alone, whose changes arrive one after another; of more ranks the order of arrival decides."""
+    """One rank alone, with sequential updates; with more ranks the order of arrival decides."""
     if size > 1:
         return []
     (replica,) = born(workload, 1, seed, steps)
@@ -49,7 +49,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 
 def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
-    # A change up and weights down, each worker and round; of ranks that are equally fast.
+    # A change up and weights down, per worker and round, on equally fast ranks.
     return 2 * (size - 1) * rounds(steps, settings["interval"]) * model
 
 

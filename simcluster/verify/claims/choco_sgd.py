@@ -1,4 +1,4 @@
-"""What is claimed of `choco_sgd`: the loop over all models, their one copy each, and Q, in one process."""
+"""Claims about `choco_sgd`: the loop over all models, their copies and Q, in one process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOP = {"kind": "top_k", "fraction": 0.25, "error_feedback": False}
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """X <- X - eta G, X^ <- X^ + Q(X - X^), X <- X + gamma (W - I) X^; of a Q that draws nothing."""
+    """X <- X - eta G, X^ <- X^ + Q(X - X^), X <- X + gamma (W - I) X^; for a Q that is not random."""
     correction = overlay_of(settings["overlay"], size, seed).matrix() - np.eye(size)
     replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
     copies = [replica.snapshot() for replica in replicas]

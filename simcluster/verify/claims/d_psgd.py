@@ -1,4 +1,4 @@
-"""What is claimed of `d_psgd`: the loop over W and all ranks' models, in one process."""
+"""Claims about `d_psgd`: the loop over W and all ranks' models, in one process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _mix(matrix: Matrix, replicas: Sequence[Replica]) -> None:
 
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """A model over every edge in every round; where all take the mean, a ring all-reduce."""
+    """A model over every edge in every round, and a ring all-reduce whenever all take the mean."""
     graph = overlay_of(settings["overlay"], size, seed=0)
     edges = sum(len(graph.receivers(rank, number)) for number in range(steps) for rank in range(size))
     every = int(settings["consensus_every"])
@@ -51,7 +51,7 @@ def mixing(size: int, number: int, settings: Settings) -> Matrix:
 GOES_ON: dict[str, Outcome] = {
     fault: "goes on" if outcome == "fails" else outcome for fault, outcome in TOGETHER.items()
 }
-"""Whoever is lost is done without, by whoever has a neighbour left."""
+"""The outcomes where ranks continue without a lost rank, as long as they have a neighbour left."""
 
 CLAIM = Claim(
     paper="Lian et al. 2017 (NeurIPS), algorithm 1",

@@ -1,4 +1,4 @@
-"""What is claimed of DeMo, and what it does without a message."""
+"""Claims about DeMo, and its reference without messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simcluster.workloads import Workload
 
 
 def waves(size: int) -> list[Tensor]:
-    """The DCT-II's orthonormal basis, cosine by cosine."""
+    """Return the orthonormal DCT-II basis, cosine by cosine."""
     basis = []
     for frequency in range(size):
         wave = [math.cos(math.pi * frequency * (2 * place + 1) / (2 * size)) for place in range(size)]
@@ -25,7 +25,7 @@ def waves(size: int) -> list[Tensor]:
 
 
 def fast_components(m: Tensor, basis: Sequence[Tensor], k: int) -> Tensor:
-    """The part of *m* that the *k* largest coefficients of each chunk make up."""
+    """Return the part of *m* formed by the *k* largest coefficients of each chunk."""
     fast = []
     for chunk in torch.split(m.double(), len(basis)):
         whole = torch.cat([chunk, chunk.new_zeros(len(basis) - len(chunk))])
@@ -37,7 +37,7 @@ def fast_components(m: Tensor, basis: Sequence[Tensor], k: int) -> Tensor:
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """Every rank's momentum gives up its fast components, and all step along their mean or its signs."""
+    """Every rank removes the fast components from its momentum, and all step along their mean or its signs."""
     replicas = born(workload, size, seed, steps)
     basis = waves(settings["chunk"])
     momenta: list[Tensor | None] = [None] * size

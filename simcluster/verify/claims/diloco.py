@@ -1,4 +1,4 @@
-"""What is claimed of DiLoCo, and what it does without a message."""
+"""Claims about DiLoCo, and its reference without messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simcluster.workloads import Workload
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """Replicas walk from theta; torch's own Nesterov moves theta along the mean of where they went."""
+    """Replicas train from theta; torch's own Nesterov moves theta along the mean of their changes."""
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]
     theta, outer = outer_sgd(vector(replicas[0]), settings["outer_learning_rate"], settings["outer_momentum"])

@@ -1,4 +1,4 @@
-"""What is claimed of elastic averaging, and what its two forms do that do not depend on who comes first."""
+"""Claims about elastic averaging, and references for its two forms that do not depend on arrival."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.workloads import Workload, train_alone
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """Springs pulled all at once, or one after another; of the asynchronous form only what one rank does."""
+    """Elastic forces, all at once or one after another; the asynchronous form has a reference for one rank only."""
     if size == 1:
         return [train_alone(workload, 1, seed, steps)]
     if settings["form"] == "asynchronous":

@@ -1,4 +1,4 @@
-"""What is claimed of `edp`, and what it does that does not depend on who comes first."""
+"""Claims about `edp`, and its references that do not depend on arrival."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.workloads import Workload, train_alone
 
 
 def one_worker(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """One rank alone is ordinary training; so is one worker, pulling every time, whose server does not train."""
+    """One rank alone trains ordinarily; so does one worker that pulls every time from a server that does not train."""
     if size == 1:
         return [train_alone(workload, 1, seed, steps)]
     if size > 2 or settings["server_trains"] or settings.get("pull_interval", 1) > 1:
@@ -25,7 +25,7 @@ def one_worker(workload: Workload, size: int, seed: int, steps: int, settings: S
 
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """Gradients up with every batch, weights down on some of them; or weights up and down once a round."""
+    """Gradients up with every batch, weights down for some of them; or weights up and down once per round."""
     if settings["push"] == "weights":
         return 2 * (size - 1) * rounds(steps, settings["pull_interval"]) * model_bytes
     pulls: int = steps // settings["pull_interval"]
@@ -33,9 +33,9 @@ def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -
 
 
 def staleness_bound(size: int, settings: Settings) -> float:
-    """Between a pull and the push that comes of it every other rank may push twice: a round ends, and one begins.
+    """Between a pull and its push, every other rank may push twice: one round ends, and another begins.
 
-    Gradients that are pushed without a pull in between are staler, by as many as are pushed meanwhile.
+    Gradients pushed without a pull in between are staler, by the number of pushes meanwhile.
     """
     rounds_apart = 1 if settings["push"] == "weights" else settings["pull_interval"]
     return 2.0 * (size - 1) * rounds_apart

@@ -1,4 +1,4 @@
-"""What is claimed of FedBuff."""
+"""Claims about FedBuff."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simcluster.verify.outcomes import SERVED
 
 
 def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
-    # A change up and weights down, each worker and round.
+    # A change up and weights down, per worker and round.
     return 2 * (size - 1) * rounds(steps, settings["interval"]) * model
 
 

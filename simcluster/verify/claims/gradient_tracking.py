@@ -1,4 +1,4 @@
-"""What is claimed of `gradient_tracking`: the loop over W, all x and all y, in one process."""
+"""Claims about `gradient_tracking`: the loop over W, all x and all y, in one process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """Weights and estimates: twice what D-PSGD sends each round, and as much where all take the mean."""
+    """Weights and estimates: twice D-PSGD's traffic per round, and as much as D-PSGD whenever all take the mean."""
     rounds = d_psgd.payload_bytes(size, model_bytes, steps, {**settings, "consensus_every": 0, "output": "local"})
     return rounds + d_psgd.payload_bytes(size, model_bytes, steps, settings)
 

@@ -1,4 +1,4 @@
-"""What is claimed of `k_async`, which with its default, K = P, is a barrier."""
+"""Claims about `k_async`, which with its default, K = P, is a barrier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simcluster.workloads import Workload
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """All together, each once a step; or one after another."""
+    """All ranks together, each once per step; or one after another."""
     if settings["k"] is None and not settings["batch"]:
         return sync_ps.reference(workload, size, seed, steps, {**settings, "pull_interval": 1, "polyak": 1.0})
     return edp.one_worker(workload, size, seed, steps, settings)

@@ -1,4 +1,4 @@
-"""What is claimed of `k_sync`, which with its default, K = P, is the synchronous server."""
+"""Claims about `k_sync`, which with its default, K = P, is the synchronous server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """With K = P nobody is late: a gradient up and weights down, for every step and worker."""
+    """With K = P no gradient is late: a gradient up and weights down, for every step and worker."""
     return 2 * (size - 1) * steps * model_bytes
 
 

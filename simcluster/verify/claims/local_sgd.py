@@ -1,4 +1,4 @@
-"""What is claimed of local SGD, and what it does without a message."""
+"""Claims about local SGD, and its reference without messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simcluster.workloads import Workload
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """FedAvg as it is written down: those chosen walk from the common weights, and their weighted mean is the next."""
+    """FedAvg as published: the chosen ranks train from the common weights, and their weighted mean is the next model."""
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]
     number, weighted = max(round(settings["participation"] * size), 1), settings["weighting"] == "samples"
@@ -36,7 +36,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 
 def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
-    # The n sizes of shards, of 8 bytes each, go round a ring once.
+    # The shard sizes of all n ranks, 8 bytes each, go around a ring once.
     sizes = 2 * (size - 1) * 8 * size if settings["weighting"] == "samples" else 0
     return rounds(steps, settings["interval"]) * models_sent(size, settings) * model + sizes
 

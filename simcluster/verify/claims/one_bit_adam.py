@@ -1,4 +1,4 @@
-"""What is claimed of `one_bit_adam`: both of its phases over all ranks' gradients, in one process."""
+"""Claims about `one_bit_adam`: both of its phases over all ranks' gradients, in one process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from simcluster.workloads import Replica, Workload
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """Adam of the mean gradient; then of momenta that are passed on as signs, to and from the owner of each chunk."""
+    """Adam on the mean gradient; then on momenta that are sent as signs, to and from the owner of each chunk."""
     replicas = born(workload, size, seed, steps)
     alone = replicas[0]
     like = vector(alone)
     m, v = torch.zeros_like(like), torch.zeros_like(like)
     pieces = _pieces(alone, size)
-    residuals = [torch.zeros_like(like).double() for _ in range(size + 1)]  # each rank's, and the owners'
+    residuals = [torch.zeros_like(like).double() for _ in range(size + 1)]  # of each rank, and of the owners
     beta1, beta2, warmup = settings["beta1"], settings["beta2"], settings["warmup"]
     for step, batches in enumerate(zip(*(replica.batches() for replica in replicas), strict=True), start=1):
         gradients = [torch.cat([g.flatten() for g in alone.loss_and_gradients(batch)[1]]) for batch in batches]
@@ -41,7 +41,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 
 def _pieces(replica: Replica, size: int) -> list[int]:
-    """Lengths of what has an amount of its own: a tensor, as far as it is in one rank's chunk."""
+    """Return the lengths of the pieces with separate scales: each tensor's part in one rank's chunk."""
     owners = torch.cat(
         [torch.full((parameter.numel(),), number) for number, parameter in enumerate(replica.parameters)]
     )
@@ -51,7 +51,7 @@ def _pieces(replica: Replica, size: int) -> list[int]:
 
 
 def _signs(given: Tensor, pieces: Sequence[int], residual: Tensor) -> Tensor:
-    """The sign of each number times the mean amount of its piece; *residual* comes in, and what is left out stays."""
+    """Return the sign of each number times its piece's mean magnitude; *residual* is added first and then updated."""
     whole = given.double() + residual
     parts = torch.split(whole.to(given.dtype), list(pieces))
     sent = torch.cat([torch.where(part >= 0, 1.0, -1.0).to(part.dtype) * part.abs().mean() for part in parts])

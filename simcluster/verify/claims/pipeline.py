@@ -1,4 +1,4 @@
-"""What is claimed of `pipeline`: one process on the batches of all ranks as one, however it is cut."""
+"""Claims about `pipeline`: one process on the joined batches of all ranks, wherever the model is cut."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simcluster.workloads import Workload, train_alone
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """One process that has never heard of layers; only rank 0 has all weights."""
+    """One process without layers; only rank 0 has all weights."""
     return [train_alone(workload, size, seed, steps)]
 
 

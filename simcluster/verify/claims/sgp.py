@@ -1,4 +1,4 @@
-"""What is claimed of `sgp`: the loop over P, all x and all w, in one process."""
+"""Claims about `sgp`: the loop over P, all x and all w, in one process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simcluster.verify.matrices import mean_of_all, times
 from simcluster.workloads import Workload
 
 LOPSIDED = {"kind": "edges", "edges": [[0, 1], [1, 2], [2, 0], [0, 2]], "directed": True}
-"""Three ranks, of which rank 0 gives more away than it gets."""
+"""Three ranks; rank 0 has more edges out than in."""
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:

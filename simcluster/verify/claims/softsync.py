@@ -1,4 +1,4 @@
-"""What is claimed of `softsync`."""
+"""Claims about `softsync`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is claimed of SPARTA, and what it does without a message."""
+"""Claims about SPARTA, and its reference without messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcluster.workloads import Workload
 
 
 def shared_at(step: int, length: int, seed: int, fraction: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which of *length* coordinates are averaged at *step*: a binomial number of them, all equally likely."""
+    """Return which of *length* coordinates are averaged at *step*: a binomial number of them, all equally likely."""
     stream = numpy_stream(seed, "shared", "sparta", str(step))
     number = stream.binomial(length, fraction)
     mask = np.zeros(length, dtype=np.bool_)
@@ -25,7 +25,7 @@ def shared_at(step: int, length: int, seed: int, fraction: float) -> np.ndarray[
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """Replicas walk side by side; under a common mask all take the mean."""
+    """Replicas train in parallel; the coordinates of a common mask are averaged."""
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]
     for step in range(1, steps + 1):

@@ -1,4 +1,4 @@
-"""What is claimed of `ssp`. With the bound 0 its reference is that of a barrier; beyond, it depends on who is when."""
+"""Claims about `ssp`. With a bound of 0 its reference is that of a barrier; above, it depends on timing."""
 
 from __future__ import annotations
 

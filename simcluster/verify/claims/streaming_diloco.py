@@ -1,4 +1,4 @@
-"""What is claimed of streaming DiLoCo, and what it does without a message."""
+"""Claims about streaming DiLoCo, and its reference without messages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from simcluster.workloads import Workload
 
 
 def due(step: int, steps: int, p: int, settings: Settings) -> bool:
-    """Whether fragment *p* of P begins to be synchronised at *step*: its turn is p/P of H before the others'."""
+    """Whether fragment *p* of P starts to synchronise at *step*: fragments are offset by p/P of H."""
     H, P = settings["interval"], settings["fragments"]
     return step == steps or (step + p * H // P) % H == 0
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """Replicas walk side by side; what a fragment's synchronisation brings is kept until its time has come."""
+    """Replicas train in parallel; a fragment's result is held back until its overlap has passed."""
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]
     P, tau, alpha = settings["fragments"], settings["overlap"], settings["blend"]
@@ -54,7 +54,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 
 def _bytes(size: int, model: int, steps: int, settings: Settings) -> int:
-    # Of fragments of equal size.
+    # Fragments have equal size.
     turns = sum(due(step, steps, p, settings) for step in range(1, steps + 1) for p in range(settings["fragments"]))
     return models_sent(size, settings) * turns * model // int(settings["fragments"])
 

@@ -1,4 +1,4 @@
-"""What is claimed of `sync_ps`: a loop over steps and ranks, in one process, with everybody's weights side by side."""
+"""Claims about `sync_ps`: a loop over steps and ranks, in one process, with all ranks' weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.workloads import Workload
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """The server's step with the mean gradient; then every worker moves towards it, or takes a step of its own."""
+    """The server steps with the mean gradient; then every worker moves towards it, or takes a step by itself."""
     replicas = born(workload, size, seed, steps)
     server, workers = replicas[0], replicas[1:]
     trained = replicas if settings["server_trains"] else workers
@@ -31,7 +31,7 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 
 
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """A gradient up every step, weights down on those to pull on."""
+    """A gradient up every step, weights down at the steps with a pull."""
     pulls: int = steps // settings["pull_interval"]
     return (size - 1) * (steps + pulls) * model_bytes
 

@@ -1,4 +1,4 @@
-"""What is claimed of `tensor_parallel`: one process on the batches of all ranks as one, whatever it is split into."""
+"""Claims about `tensor_parallel`: one process on the joined batches of all ranks, however the model is split."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLAIM = Claim(
         Identity({}, "tensor_parallel", {"gather_interval": 1}, exact=True, why="gathering only looks"),
     ),
     outcomes=TOGETHER,
-    # Of 84 heads and 336 columns: other sizes are refused.
+    # 84 heads and 336 columns: other world sizes are refused.
     workload="gpt",
     sizes=(1, 2, 3, 4, 7),
 )

@@ -1,4 +1,4 @@
-"""What is claimed of `zero`: plain data parallelism with a delay, in one process; and what each stage sends."""
+"""Claims about `zero`: plain data parallelism with a delay, in one process; and the traffic of each stage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simcluster.workloads import Workload
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """One model: the mean gradient of all ranks' batches, applied *staleness* steps late. Nothing is parted."""
+    """One model: the mean gradient of all ranks' batches, applied *staleness* steps late. Nothing is sharded."""
     replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
     alone, under_way = replicas[0], deque[list[Tensor]]()
     for batches in zip(*(replica.batches() for replica in replicas), strict=True):
@@ -28,8 +28,9 @@ def reference(workload: Workload, size: int, seed: int, steps: int, settings: Se
 def payload_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
     """(N_d - 1)/N_d models from each of N_d ranks in every reduce-scatter and every all-gather.
 
-    Stages 0 to 2: one of each a step. Stage 3: a second all-gather. The first pass forward is spared one, since all
-    have drawn the same weights; for that the whole model is gathered at the end, and before if it is to be judged.
+    Stages 0 to 2: one of each per step. Stage 3: a second all-gather. The first forward pass needs none, since all
+    ranks have drawn the same weights; instead the whole model is gathered at the end, and before if it is to be
+    evaluated.
     """
     times = steps * (3 if settings["stage"] == 3 else 2)
     interval = settings["gather_interval"]
