@@ -105,7 +105,7 @@ class RunError(SimclusterError):
 
 
 ENDED = "ended its algorithm"
-"""The reason of a PeerLost whose peer is not dead but has ended its algorithm, on every backend."""
+"""The reason of a PeerLost for a peer that is not dead but has ended its algorithm, on every backend."""
 
 ABSENT = "has not joined yet"
 """The reason of a loss that is none yet: a node that may still come."""
@@ -199,7 +199,7 @@ class LaunchFailed(RunError):
 
 
 class WrittenElsewhere(SimclusterError):
-    """Not a failure: this process ran *rank* of a run whose folder is written by the process of rank 0."""
+    """Not a failure: this process ran *rank*; the process of rank 0 writes the run's folder."""
 
     def __init__(self, rank: int, name: str) -> None:
         self.rank, self.name = rank, name

@@ -12,8 +12,7 @@ import torch
 
 
 def seed_sequence(seed: int, *names: str) -> np.random.SeedSequence:
-    """Return the seed sequence of the stream called *names* under *seed*: the same in every process, on every machine.
-    """
+    """Return the seed sequence of the stream called *names* under *seed*: the same in every process, on every machine."""
     digest = hashlib.sha256("\x00".join(names).encode()).digest()
     words = [int.from_bytes(digest[i : i + 4], "little") for i in range(0, 32, 4)]
     return np.random.SeedSequence([seed, *words])
@@ -46,9 +45,7 @@ class NodeRandom:
         return torch_stream(self.seed, "node", self.node)
 
     def shared(self, *names: str) -> np.random.Generator:
-        """Return a new generator for the stream called *names*, the same on every node: for draws that all must agree
-        on.
-        """
+        """Return a new generator for the stream called *names*, the same on every node, for draws that all share."""
         return numpy_stream(self.seed, "shared", *names)
 
     def checkpoint_state(self) -> dict[str, Any]:

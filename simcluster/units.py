@@ -234,7 +234,7 @@ def _exact(text: str, kind: _Kind) -> Fraction:
         raise UnitError(f"{text!r} without a unit", expected)
     if unit not in kind.units:
         raise UnitError(
-            f"{text!r}", f"{expected}; {unit!r} is not a unit of {kind.what.partition(' ')[2]}: {_nearest(unit, kind)}"
+            f"{text!r}", f"{expected}; {unit!r} is no unit of {kind.what.partition(' ')[2]}: {_nearest(unit, kind)}"
         )
     if exponent and abs(int(exponent)) > _MAX_EXPONENT:
         raise UnitError(repr(text), f"an exponent of at most {_MAX_EXPONENT}")

@@ -20,7 +20,7 @@ HALF = 0.67
 """If both directions together get less than this share of the bandwidth each, the link is half duplex."""
 
 CLOSE = 0.03
-"""A link whose bandwidth is within this share of a path's slowest link may be its bottleneck too."""
+"""A link within this share of a path's slowest bandwidth may be its bottleneck too."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def spread_over_links(
 
 
 def bottlenecks(ways: Sequence[Sequence[int]], bandwidths_Bps: Sequence[float], links: int) -> list[list[int]]:
-    """Return, for every link, the paths whose slowest link it may be; none if another link is always slower.
+    """Return, for every link, the paths that it may be the bottleneck of; none if another link is always slower.
 
     A link is at least as fast as the fastest path over it.
     """

@@ -45,7 +45,7 @@ from simcluster.transport import ANY, Cost, Transport
 
 SIZES = (0, 1024, 4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 1024**2, 4 * 1024**2)
 ROUND_S = 0.25
-"""Sizes whose round would take longer are left out: on slow links the smaller ones suffice."""
+"""Limit on the round of a size: larger sizes are left out, since on slow links smaller ones suffice."""
 
 TRIES = 2
 """Rounds per size. The quicker one counts, so that a delayed round does not decide."""
@@ -71,9 +71,7 @@ def prepare(config_json: str) -> None:
 
 
 async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Measure as *config_json* says: {"experiment": ..., "work": whether to measure work, "real": whether time is
-    real}.
-    """
+    """Measure as *config_json* says: {"experiment": ..., "work": measure work, "real": time is real}."""
     config = json.loads(config_json)
     meter = _Meter(node, recorder, Witness(recorder.now, sees_machine=config.get("real", False)))
     await meter.all_rounds(read_experiment(config["experiment"]) if config["work"] else None)
@@ -114,9 +112,7 @@ class _Meter:
             answering.result()
 
     async def _in_turns(self, measure: Callable[[], Awaitable[None]]) -> None:
-        """Run *measure* at each node in turn, by rank; start once all nodes are idle, and return when all have
-        finished.
-        """
+        """Run *measure* at each node in turn, by rank, once all nodes are idle; return when all have finished."""
         node = self.node
         if node.size == 1:
             return
@@ -221,9 +217,7 @@ class _Meter:
         return took_s
 
     async def _cross(self, peer: int, body: Tensor, messages: int) -> float:
-        """Exchange *messages* with *peer* in both directions at once; return the seconds from the first arrival to the
-        last.
-        """
+        """Exchange *messages* with *peer* both ways at once; return the seconds from first to last arrival."""
         sending = [asyncio.create_task(self.node.send(peer, BOTH, body)) for _ in range(messages)]
         try:
             await self.node.recv(peer, BOTH)

@@ -69,9 +69,7 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
 
 
 def _duplex(given: str, both_ways: float) -> dict[str, Any]:
-    """Return the duplex keys: the share of each direction tells full from half duplex, and acknowledgements take the
-    rest.
-    """
+    """Return the duplex keys; *both_ways* tells full from half duplex, and acknowledgements take the rest."""
     half = given == "half" or both_ways < HALF
     ack_share = _ack_share(both_ways, half)
     block: dict[str, Any] = {"duplex": "half"} if half else {}

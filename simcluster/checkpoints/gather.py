@@ -83,9 +83,7 @@ class Gather:
         self._store.discard()
 
     def summary(self) -> dict[str, Any]:
-        """Return, for summary.json, the number of checkpoints written and incomplete, the last step, and failures to
-        write.
-        """
+        """Return, for summary.json, the checkpoints written and incomplete, the last step, and write failures."""
         incomplete = sum(1 for step in self._steps if step not in self.written and step not in self._failed)
         last_step = self.written[-1] if self.written else None
         found: dict[str, Any] = {"written": len(self.written), "last_step": last_step, "run": self._store.run}

@@ -88,7 +88,7 @@ def checkpoints(folder: Path) -> list[Checkpoint]:
         try:
             found.append(Checkpoint(path, decode_manifest(_read(place, name, most_bytes=MANIFEST_BYTES), str(path))))
         except (CheckpointError, OSError) as error:
-            warnings.warn(f"skipped: {error}", CheckpointWarning, stacklevel=2)
+            warnings.warn(f"passed over: {error}", CheckpointWarning, stacklevel=2)
     return sorted(found, key=lambda checkpoint: checkpoint.manifest.sequence)
 
 

@@ -17,7 +17,7 @@ TENSOR, SHARDED, LIST, DICT = "tensor", "sharded", "list", "dict"
 def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     """Return *value* as JSON; put copies of its tensors into *tensors*, under names that start with *path*.
 
-    An object with a state of its own is asked for it. Raises CheckpointError for unsupported values.
+    A stateful object is asked for its state. Raises CheckpointError for unsupported values.
     """
     if isinstance(value, Sharded):
         return {SHARDED: _put(value.tensor, path, tensors)}

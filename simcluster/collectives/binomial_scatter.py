@@ -42,9 +42,7 @@ async def binomial_gather(node: Transport, tensor: Tensor, tag: str, root: int) 
 
 
 def _family(node: Transport, root: int) -> tuple[int | None, range, list[range]]:
-    """Return (parent, range of this rank's subtree, ranges of its children's subtrees, largest first), in places from
-    the root.
-    """
+    """Return (parent, this rank's subtree, its children's subtrees, largest first) as places from the root."""
     place, parent, mine = (node.rank - root) % node.size, None, range(node.size)
     children: list[range] = []
     while len(mine) > 1:

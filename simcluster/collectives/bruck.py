@@ -41,9 +41,7 @@ async def bruck_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Ten
 
 
 async def bruck_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
-    """Return tensor r of every rank's *tensors*, by rank, on rank r; a tensor k ranks away moves in the rounds of k's
-    bits.
-    """
+    """Return tensor r of every rank's *tensors*, by rank, on rank r; distance k moves in the rounds of k's bits."""
     size, rank = node.size, node.rank
     held = [tensors[(rank + distance) % size] for distance in range(size)]
     for step in _powers_of_two_below(size):

@@ -56,9 +56,7 @@ async def hierarchical_broadcast(
 
 
 async def hierarchical_reduce(node: Transport, vector: Tensor, tag: str, root: int, *, sites: Sites) -> Tensor | None:
-    """Return the sum of every rank's *vector* on rank *root*, None elsewhere: inside sites, then across, by binomial
-    trees.
-    """
+    """Return the sum of every rank's *vector* on rank *root*, None elsewhere: inside sites first, then across."""
     leaders, site, leader = _leaders(node, sites, root)
     total = await binomial_reduce(subgroup(node, site), vector, f"{tag}/inside", site.index(leader))
     if total is None:

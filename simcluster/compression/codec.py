@@ -1,6 +1,4 @@
-"""A stream of compressed tensors at one node: encodes its own tensors, decodes those that others sent in the same
-layout.
-"""
+"""A stream of compressed tensors at one node: encodes its tensors, decodes others' of the same layout."""
 
 from __future__ import annotations
 

@@ -22,9 +22,7 @@ class Compressor(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     summed: ClassVar[Literal["chunks", "whole"]] = "chunks"
-    """How ranks average: chunk by chunk, compressing each mean again ("chunks"), or by an all-gather of encodings
-    ("whole").
-    """
+    """How ranks average: by chunks, compressing each mean again, or by an all-gather of whole encodings."""
 
     kind: str
 

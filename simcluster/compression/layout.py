@@ -66,7 +66,7 @@ class Layout:
 class Memory:
     """A sender's state for one stream: its random draws, and what a compressor *kept* from the last vector.
 
-    Every stream draws from generators of its own, so the order in which streams are served does not matter.
+    Every stream has separate generators, so the order of serving them does not matter.
     """
 
     rng: NodeRandom

@@ -32,7 +32,7 @@ class Ear:
         self.marks: dict[Life, str] = {}
         self._watching: asyncio.Task[None] | None = None
         self._draining: dict[int, asyncio.Task[None]] = {}
-        self._behind: set[int] = set()  # ranks whose transport still shows an earlier life; asked for members only
+        self._behind: set[int] = set()  # ranks shown by the transport in an earlier life; asked for members only
 
     def watch(self) -> None:
         """Start to receive. Without peers there is nothing to receive, unless one is known to be on its way."""
@@ -50,7 +50,7 @@ class Ear:
         for rank in ranks:
             task = self._draining.get(rank)
             if rank in self._behind and rank not in self._node.peers:
-                continue  # this node has not met its present life, whose Join will arrive
+                continue  # its present life has not reached this node: its Join will arrive
             self._behind.discard(rank)
             if rank != self._facts.rank and (task is None or task.done()):
                 self._draining[rank] = asyncio.create_task(self._drain(rank, number))
@@ -67,7 +67,7 @@ class Ear:
 
     @property
     def _awaits_a_life(self) -> bool:
-        """Whether others report the return of a rank whose previous life is the last that this one knew."""
+        """Whether others report a rank as back that this one knows only in its previous life."""
         facts = self._facts
         back = [rank for rank, life in enumerate(facts.lives) if life and rank != facts.rank]
         return any(not facts.is_lost(rank) and rank not in facts.finished for rank in back)

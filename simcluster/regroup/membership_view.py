@@ -10,7 +10,9 @@ from simcluster.regroup.messages import Life
 
 
 class Facts:
-    """What *rank* of *size* knows. *count* rises with every new fact. All except `asking` concerns present lives."""
+    """The facts known to *rank* of *size*. *count* rises with every new fact. All except `asking` concerns present
+    lives.
+    """
 
     def __init__(self, rank: int, size: int, incarnation: int = 0) -> None:
         self.rank = rank

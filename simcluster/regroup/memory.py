@@ -19,9 +19,7 @@ from simcluster.workloads.saved import Sharded
 
 @dataclass
 class Capture:
-    """The state at the end of one step: *batches* of this rank, in a group of *size*. *state* is None if nothing is
-    computed.
-    """
+    """The state after one step and *batches* of this rank, in a group of *size*; None if nothing is computed."""
 
     name: Held
     batches: int
@@ -97,7 +95,7 @@ def put_back(capture: Capture, replica: Replica, rng: NodeRandom, batches: int) 
 def copied(value: Any, into: Any = None) -> Any:
     """Return a copy of *value* with all its tensors, reusing those in *into* that have the right shape.
 
-    An object with a state of its own is asked for it; tuples become lists, as in a checkpoint.
+    A stateful object is asked for its state; tuples become lists, as in a checkpoint.
     """
     if isinstance(value, Sharded):
         value = value.tensor

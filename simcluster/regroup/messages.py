@@ -34,9 +34,7 @@ class Join(msgspec.Struct, tag=True):
 
 
 class Call(msgspec.Struct, tag=True):
-    """From the leader: report what you hold, for *round*. *leaves_at*: not before the end of this step, at which a
-    member leaves.
-    """
+    """From the leader, in *round*: report what you hold, but not before the end of step *leaves_at*, if given."""
 
     round: int
     leaves_at: int | None = None

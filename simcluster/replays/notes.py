@@ -14,15 +14,11 @@ from typing import Any
 from simcluster.replays.order import CHUNK_EVENTS, CHUNK_S, Answers, Events, Kind, pack
 
 NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
-"""The recorder whose callbacks a loop counts: set in the program's context, which its tasks, timers and callbacks
-inherit.
-"""
+"""The program's recorder: set in its context, which its tasks, timers and callbacks inherit."""
 
 
 class Notes:
-    """One node's recorder. *now* returns the time of the run. Events are recorded between callbacks, answers within
-    them.
-    """
+    """One node's recorder; *now* returns the run's time. Events come between callbacks, answers within them."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.executed = 0

@@ -1,10 +1,10 @@
 """The order in which events reached a node: the record of it, packed, and read back.
 
-A node's code is determined by the external events that reach it, their order, and the number of its own callbacks
-before each. Callbacks wait in one FIFO queue on every loop, so this number places an event among them. An event is one
-entry in five columns: its kind, the callbacks since the previous event, a number, the microseconds since the previous
-event, and for a message the checksum of its content. Requests of the code that were answered at once (a clock, a send
-that left at once) have no place in the order: they are a list of answers.
+A node's code is determined by the external events that reach it, their order, and the number of callbacks before each.
+Callbacks wait in one FIFO queue on every loop, so this number places an event among them. An event is one entry in five
+columns: its kind, the callbacks since the previous event, a number, the microseconds since the previous event, and for
+a message the checksum of its content. Requests of the code that were answered at once (a clock, a send that left at
+once) have no place in the order: they are a list of answers.
 """
 
 from __future__ import annotations

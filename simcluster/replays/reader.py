@@ -30,10 +30,10 @@ def read_orders(run: RunFolder) -> list[Order]:
     late = [name for name, node in run.summary["nodes"].items() if node.get("incarnation")]
     late += [name for name, reason in lost.items() if reason in (NEVER_JOINED, too_late(ABSENT))]
     if late:
-        raise NotReplayable(
-            f"{', '.join(late)}, which joined late or rejoined", "a run that every node starts, once"
-        )
+        raise NotReplayable(f"{', '.join(late)}, which joined late or rejoined", "a run that every node starts, once")
     for name in run.summary["nodes"]:
         if name not in orders or not (orders[name].whole or name in lost):
-            raise NotReplayable(f"an incomplete order of {name}", "a run whose nodes handed in their orders, or were lost")
+            raise NotReplayable(
+                f"an incomplete order of {name}", "a run whose nodes handed in their orders, or were lost"
+            )
     return [orders[name] for name in run.summary["nodes"]]

@@ -171,9 +171,7 @@ _SPACINGS: dict[str, Callable[[int, int, str], list[float]]] = {
 
 
 def _quantity(text: str, like: str = "") -> tuple[float, float, str]:
-    """Return (value in the base unit, size of its unit in the base unit, the unit); of the same kind as the unit
-    *like*.
-    """
+    """Return (value in the base unit, size of its unit, the unit); the unit must be of the kind of *like*."""
     value = parse_value(text)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not like:
         return float(value), 1.0, ""

@@ -33,7 +33,7 @@ Engine: TypeAlias = Callable[[Sequence[Call]], Outcomes]
 DIED = "its process died"
 MOST_JOBS = 1024
 TRIES = 2
-"""Attempts per call whose process died: another process may have taken it down."""
+"""Attempts per call: a process that dies may have been taken down by another one."""
 
 
 @contextmanager

@@ -19,9 +19,7 @@ MOST_PROBLEMS = 20
 
 @dataclass(frozen=True)
 class Point:
-    """Point number *index*: *values* are those of the swept keys; *digest* names its run, *document* is the whole
-    experiment.
-    """
+    """Point number *index*: *values* of the swept keys, the *digest* that names its run, the whole *document*."""
 
     index: int
     values: dict[str, Any]

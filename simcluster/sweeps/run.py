@@ -37,7 +37,7 @@ Progress = Callable[[int, int, int], None]
 
 
 class PlannedSweep(Sweep):
-    """A sweep whose *points* are known before they run; its table may not be written yet."""
+    """A sweep with *points* known before they run; its table may not be written yet."""
 
     def __init__(self, folder: Path, points: Sequence[Point], target: Mapping[str, float] | None = None) -> None:
         super().__init__(folder, points[0].document["name"], list(points[0].values))
@@ -105,7 +105,7 @@ def sweep(
 def run_missing(
     done: PlannedSweep, jobs: int, engine_name: str, options: dict[str, Any], progress: Progress | None
 ) -> None:
-    """Run every point whose folder is not complete."""
+    """Run every point without a complete folder."""
     wanted = dict(zip([point.digest for point in done.points], done.points, strict=True))
     folders = {digest: done.folder / POINTS / digest for digest in wanted}
     missing = [digest for digest in wanted if not is_complete(folders[digest])]

@@ -1,6 +1,6 @@
 """Runs one point in an engine's process, and leaves its run folder.
 
-The folder is the only result: a point whose folder is complete is never run again.
+The folder is the only result: a point with a complete folder is never run again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from simcluster.errors import RunError, UsageError
 from simcluster.inside import remove, write_whole
 
 ERROR, DIED = "error.txt", "died.txt"
-"""Why a point has no run: it turned out to be invalid only when it ran; or its process died, which may not happen
-again.
-"""
+"""Why a point has no run: it proved invalid when it ran; or its process died, which may not happen again."""
 
 
 def run_point(document: Mapping[str, Any], folder: str, options: Mapping[str, Any]) -> None:

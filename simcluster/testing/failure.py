@@ -1,4 +1,4 @@
-"""Checks of bodies that fail: their exception is theirs alone, and every peer that waits is told."""
+"""Checks of bodies that fail: the exception ends only its own node, and every waiting peer is notified."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from simcluster.transport import ANY, Transport
 
 
 class Odd(BaseException):
-    """Not an Exception, as SystemExit and KeyboardInterrupt are not."""
+    """A BaseException that is not an Exception, like SystemExit and KeyboardInterrupt."""
 
 
 async def waits_for_0(node: Transport) -> None:
-    """Its result is the PeerLost that it must end with."""
+    """End with the expected PeerLost of rank 0."""
     await node.recv(0, "never")
 
 
 async def waits_for_anybody(node: Transport) -> None:
-    """Ends with the loss of rank 0. That of one who cannot do without it may come first where time is real."""
+    """End with the loss of rank 0. In real time, the loss of a peer that depends on rank 0 may come first."""
     lost: PeerLost | None = None
     while lost is None or lost.rank != 0:
         try:
@@ -72,7 +72,7 @@ def an_exit_in_a_task_is_its_bodys_failure(run_bodies: RunBodies) -> None:
 
 
 def check_that_0_fails(run_bodies: RunBodies, body: Body, error: type[BaseException]) -> None:
-    """*body* ends with *error*, and those that wait for it or for anybody with its loss."""
+    """Assert that *body* ends with *error*, and that peers waiting for it, or for ANY, end with its loss."""
     results: list[Any] = run_bodies([body, waits_for_0, waits_for_anybody])
     assert isinstance(results[0], error), f"the result of a body that raises {error.__name__} is {results[0]!r}"
     for result in results[1:]:

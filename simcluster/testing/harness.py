@@ -1,4 +1,4 @@
-"""Parts of every check: bodies, a way to run them, a way to die."""
+"""Parts of the checks: bodies, a way to run them, a way to die."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Body: TypeAlias = Callable[[Transport], Awaitable[Any]]
 RunBodies: TypeAlias = Callable[[Sequence[Body]], list[Any]]
 
 A_MOMENT_S = 0.05
-"""Long enough on a real loopback for what is under way to arrive; a simulated one does not care."""
+"""Long enough on a real loopback for messages in flight to arrive; irrelevant to a simulator."""
 
 
 class Crash(Exception):
@@ -24,7 +24,7 @@ class ComesBack(Crash):
 
 
 def run(run_bodies: RunBodies, *bodies: Body) -> list[Any]:
-    """Runs *bodies* and lets the first unexpected exception out."""
+    """Run *bodies*; raise the first unexpected exception."""
     results = run_bodies(bodies)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, Crash):

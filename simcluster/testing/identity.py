@@ -1,4 +1,4 @@
-"""Checks that a node knows who it is, and that its generators are its own."""
+"""Checks of a node's identity, and that no other node shares its generators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.transport import Transport
 def a_node_knows_rank_size_and_peers(run_bodies: RunBodies) -> None:
     async def body(node: Transport) -> tuple[int, int, list[int], str]:
         seen = (node.rank, node.size, list(node.peers), node.name)
-        # Nobody leaves before everybody has looked.
+        # No node leaves before all have looked.
         async with asyncio.TaskGroup() as group:
             for peer in seen[2]:
                 group.create_task(node.send(peer, "looked", None))

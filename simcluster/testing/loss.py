@@ -1,4 +1,4 @@
-"""Checks of loss: a crashed or ended peer is raised where a node waits for it, and only there."""
+"""Checks of loss: the loss of a crashed or finished peer is raised where a node waits for it, and only there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def a_crashed_peer_is_lost_to_whoever_waits(run_bodies: RunBodies) -> None:
                 assert lost.rank == 0
             else:
                 raise AssertionError("a verb on a lost peer must raise PeerLost")
-        # Whoever waits for somebody else goes on, and the loss is told to ANY only once.
+        # A node that waits for another peer continues, and ANY raises the loss only once.
         await node.send(2, "now", None)
         assert (await elsewhere)["value"] == 5
         assert (await node.recv(ANY, "more"))["value"] == 6
@@ -121,7 +121,7 @@ def a_send_to_a_peer_that_ended_returns(run_bodies: RunBodies) -> None:
     async def sender(node: Transport) -> None:
         sends = [asyncio.create_task(node.send(1, "t", torch.zeros(1_000_000))) for _ in range(32)]
         sends[0].add_done_callback(lambda _: sends.append(asyncio.create_task(node.send(2, "begun", None))))
-        await asyncio.gather(*sends[:32])  # those that waited when the peer ended, too
+        await asyncio.gather(*sends[:32])  # sends that were pending when the peer ended
         await sends[32]
         try:
             await node.recv(1, "never")
@@ -157,7 +157,7 @@ def recv_from_any_is_told_of_each_loss_once_and_of_no_good_end(run_bodies: RunBo
             except PeerLost as lost:
                 told.append(lost.rank)
             else:
-                raise AssertionError(f"recv returned {message!r} although nobody sent it")
+                raise AssertionError(f"recv returned {message!r} although no node sent it")
         assert sorted(told) == [1, 2], f"told of the loss of {told}; 3 ended well, 4 lives"
         await node.send(4, "last", None)
         assert (await node.recv(ANY, "last"))["value"] == 4
@@ -183,7 +183,7 @@ def recv_from_any_ends_when_nobody_is_left(run_bodies: RunBodies) -> None:
                 await node.recv(ANY, "never")
             except PeerLost:
                 continue
-            raise AssertionError("recv returned although nobody is left")
+            raise AssertionError("recv returned although no peer is left")
         assert list(node.peers) == []
 
     run(run_bodies, waiter, nothing, nothing)

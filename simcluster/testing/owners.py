@@ -1,4 +1,4 @@
-"""Which rank a task belongs to, where all ranks of a test share one loop: what a rank leaves running ends with it."""
+"""The rank that owns each task, if ranks share one loop: tasks that a rank leaves behind are cancelled."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _owner: contextvars.ContextVar[int] = contextvars.ContextVar("rank that a task b
 
 
 class Owners:
-    """The tasks of *size* ranks. While it watches a loop, whatever a task of a rank starts is that rank's, too."""
+    """The tasks of *size* ranks. In a watched loop, a task belongs to the same rank as the task that started it."""
 
     def __init__(self, size: int) -> None:
         self._tasks: dict[int, list[asyncio.Task[Any]]] = {rank: [] for rank in range(size)}
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on tasks of *loop* are noted."""
+        """Start to record the tasks of *loop*."""
         start: Any = self._start  # more of its arguments have names than typeshed has
         loop.set_task_factory(start)
 
     def begin(self, rank: int) -> None:
-        """The running task is *rank*'s."""
+        """Make *rank* the owner of the running task."""
         _owner.set(rank)
 
     def end(self, rank: int) -> None:
-        """Cancels what *rank* has left running."""
+        """Cancel the tasks that *rank* has left running."""
         for task in self._tasks[rank]:
             task.cancel()
 

@@ -1,4 +1,4 @@
-"""Checks that what is sent arrives as it was, and that what cannot travel is refused."""
+"""Checks that content arrives unchanged, and that unsupported content is refused."""
 
 from __future__ import annotations
 

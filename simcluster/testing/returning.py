@@ -1,6 +1,6 @@
-"""Checks of coming back: a node that dies and begins again is another incarnation, told apart from the one before.
+"""Checks of rejoining: a node that dies and starts again is another incarnation, distinguished from the previous one.
 
-The bodies of one check run in one process: that is how one of them knows which of its lives it is in.
+The bodies of one check run in one process, so that a body can know which of its lives it is in.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from simcluster.transport import ANY, Any_, Transport
 
 
 async def is_back(node: Transport, rank: int) -> None:
-    """Returns when *rank* is among the peers."""
-    while rank not in node.peers:  # noqa: ASYNC110 - the interface has nobody who tells
+    """Return when *rank* is among the peers."""
+    while rank not in node.peers:  # noqa: ASYNC110 - the interface has no notification
         await asyncio.sleep(0.01)
 
 
 async def is_told(node: Transport, source: int | Any_, rank: int) -> None:
-    """Receives what never comes, until the loss of *rank* is raised."""
+    """Wait for a message that never comes, until the loss of *rank* is raised."""
     try:
         await node.recv(source, "never")
     except PeerLost as lost:
@@ -50,7 +50,7 @@ def a_peer_that_comes_back_is_lost_first_and_then_there_again(run_bodies: RunBod
             assert (message.source, message["value"]) == (1, life), f"of life {life}: {message['value']}"
         await node.send(1, "t", "for the last")
 
-    # Rank 2 has ended when rank 1 comes back, which minds that as little as anybody else.
+    # Rank 2 has ended when rank 1 rejoins, which must not matter.
     run(run_bodies, waits, returns, nothing)
     assert lives == [1, 2, 3]
 
@@ -97,13 +97,15 @@ def whoever_looks_away_meanwhile_is_told_before_anything_new_arrives(run_bodies:
         await node.send(1, "go", None)
         while len(lives) == 1:  # noqa: ASYNC110 - the same
             await asyncio.sleep(A_MOMENT_S)
-        await asyncio.sleep(A_MOMENT_S)  # what the new one says is here, if anything may be
+        await asyncio.sleep(A_MOMENT_S)  # messages of the new incarnation have arrived, if there can be any
         try:
             message = await node.recv(ANY, "hello")
         except PeerLost as lost:
             assert lost.rank == 1
         else:
-            raise AssertionError(f"received from life {message['value']} before the loss of the one before was told")
+            raise AssertionError(
+                f"received from life {message['value']} before the loss of the previous life was raised"
+            )
         assert (await node.recv(ANY, "hello"))["value"] == 2
         await node.send(1, "done", None)
 

@@ -1,4 +1,4 @@
-"""Checks of waiting: yielding, cancelling, pushing back."""
+"""Checks of waiting: yielding, cancellation, backpressure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of the batches that a rank drew: in the weights, lost, or handed in to a server.
+"""The fates of the batches that a rank drew: in the weights, lost, or handed in to a server.
 
 A batch's number determines its samples: see `simcluster.runs.samples`. `simcluster.workloads.books` reads the ledgers
 of all ranks together.
@@ -18,9 +18,7 @@ OWN: Final = -1
 
 
 class Fate(IntEnum):
-    """The fate of a group of batches: lost, used in the weights, handed in to a server that decides, or still in hand
-    when the rank ended.
-    """
+    """The fate of a group of batches: lost, in the weights, with a server that decides, or in hand at the end."""
 
     LOST = 0
     USED = 1
@@ -83,9 +81,7 @@ class Ledger:
         self._note(min(end, self._drawn), Fate.USED if used else Fate.LOST)
 
     def hand_in(self, end: int) -> Group:
-        """Hand in the batches before number *end* as one more group for a server to decide: lost unless the server
-        takes it.
-        """
+        """Hand in the batches before number *end* as one more group: lost unless the server takes it."""
         self._asked = True
         self._note(min(end, self._drawn), Fate.HANDED_IN)
         return self._next(OWN, self.incarnation)
@@ -138,7 +134,7 @@ class Ledger:
         self.place, self.earlier, self.runs = place, [*own.pop("earlier", []), own], []
 
     def load(self, notes: dict[str, Any]) -> None:
-        """Continue from *notes*, in which every group is resolved: see `simcluster.workloads.books.closed`."""
+        """Continue from *notes*, with every group resolved: see `simcluster.workloads.books.closed`."""
         self.runs = [list(run) for run in notes["runs"]]
         self.joined = bool(notes["joined"])
         self.place, self.earlier = list(notes.get("place", [])), list(notes.get("earlier", []))

@@ -61,8 +61,8 @@ class Progress:
     def restored(self, **initial: Any) -> Any:
         """Return the values of *initial* as restored from the checkpoint, or unchanged if the run does not resume.
 
-        Several come as a tuple, in the order given. Objects with a state of their own (a codec, a mean) are filled and
-        returned. Weights, optimizer, generators and the position in the batches are already restored.
+        Several come as a tuple, in the order given. Stateful objects (a codec, a mean) are filled and returned.
+        Weights, optimizer, generators and the position in the batches are already restored.
         """
         found = [self._restored(name, value) for name, value in initial.items()]
         return found[0] if len(found) == 1 else tuple(found)
@@ -117,7 +117,7 @@ class Progress:
 
 
 def _filled(value: Any, saved: Any) -> Any:
-    """Return *saved*, loaded into those parts of *value* that keep a state of their own."""
+    """Return *saved*, loaded into the stateful parts of *value*."""
     if hasattr(value, "load_checkpoint_state"):
         value.load_checkpoint_state(saved)
         return value

@@ -216,7 +216,7 @@ class Replica(Progress):
         """Return the live model as layers; always the same ones. Raises UsageError if the layers are unknown.
 
         Forward and backward through all of them give the bits of `loss_and_gradients`, unless the model draws random
-        numbers: each layer then draws from a stream of its own.
+        numbers: each layer then draws from a separate stream.
         """
         if self._layers is None:
             self._layers = Layers(self._model, self._trainable, self._loss, self._drawing)
@@ -256,9 +256,7 @@ class Replica(Progress):
         return counted[key]
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
-        """Return the cost of each of `layers` for such a batch or micro-batch; counted once per shape on a separate
-        model.
-        """
+        """Return the cost of each layer for such a (micro-)batch; counted once per shape on a separate model."""
         key = (batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
         counted = self._counted.layers
         if key not in counted:
@@ -268,7 +266,7 @@ class Replica(Progress):
         return counted[key]
 
     def evaluate(self) -> dict[str, float]:
-        """Return {"loss", "accuracy"} on the held-out samples; {"loss"} if targets are not classes, {} without samples."""
+        """Return {"loss", "accuracy"} on the held-out samples; {"loss"} without classes, {} without samples."""
         return self.evaluate_weights(self.parameters)
 
     def evaluate_weights(self, parameters: Sequence[Tensor]) -> dict[str, float]:
@@ -293,9 +291,7 @@ class Replica(Progress):
         return state
 
     def checkpoint_state(self, places: Sequence[int] | None = None) -> dict[str, Any]:
-        """Return {"model", "optimizer", "layers": draws per layer}, not copied; with *places*, only the parameters
-        there.
-        """
+        """Return {"model", "optimizer", "layers": draws per layer}, not copied; *places* limits the parameters."""
         kept = set(range(len(self.names)) if places is None else places)
         parameters = {name: self._trainable[place] for place, name in enumerate(self.names) if place in kept}
         return {

@@ -15,8 +15,7 @@ from simcluster.errors import Problem, UsageError
 from simcluster.workloads.samples import Batch
 
 Loss: TypeAlias = Callable[[Any, Tensor], Tensor]
-"""loss(model(inputs), targets): a scalar, the mean over the batch, so that averaged gradients are those of joined
-batches.
+"""loss(model(inputs), targets): a scalar mean over the batch, so that averaged gradients are those of joined batches.
 """
 
 

@@ -248,9 +248,9 @@ def test_a_wrong_group_root_number_or_name_is_refused_in_words() -> None:
         return said
 
     first, second, third = on_all(2, body)[0]
-    assert first == "sub-group [0, 1, 2] of 2 ranks: 2 does not exist, or is there twice"
-    assert second == "sub-group [0, 0, 1] of 2 ranks: 0 does not exist, or is there twice"
-    assert third == "sub-group [1]: rank 0 is no member of it"
+    assert first == "sub-group [0, 1, 2] of 2 ranks: 2 does not exist, or is listed twice"
+    assert second == "sub-group [0, 0, 1] of 2 ranks: 0 does not exist, or is listed twice"
+    assert third == "sub-group [1]: rank 0 is not a member"
 
 
 # on real sockets

@@ -94,7 +94,7 @@ class OperatorCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _tensors_in(operator: Any, values: Any) -> list[Tensor]:
-    """Return the tensors among *values*, without the CPU's workspace of a recurrent layer, whose size is not fixed."""
+    """Return the tensors among *values*, without the CPU's workspace of a recurrent layer: its size varies."""
     tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
     if operator in (_aten.mkldnn_rnn_layer, _aten.mkldnn_rnn_layer_backward):
         return [tensor for tensor in tensors if tensor.dtype is not torch.uint8]

@@ -101,7 +101,7 @@ class Sketch:
         return self._step_counted[0]
 
     def part(self, places: Sequence[int]) -> Part:
-        """Return `Replica.part`, whose steps do nothing."""
+        """Return `Replica.part` with steps that do nothing."""
         key = tuple(places)
         if key not in self._parts:
             kind = kind_of(self._name, "apply")
@@ -111,12 +111,12 @@ class Sketch:
         return self.part_of(places, [self.parameters[place] for place in places], self._parts[key])
 
     def part_of(self, places: Sequence[int], parameters: Sequence[Tensor], costs: tuple[Cost, Cost]) -> Part:
-        """Return a Part with the shapes of *parameters*, whose steps do nothing."""
+        """Return a Part with the shapes of *parameters* and steps that do nothing."""
         metas = [_meta(parameter) for parameter in parameters]
         return Part(places, metas, self._clip_norm, lambda _: None, costs, device="meta")
 
     def pieces(self, vectors: Sequence[Tensor]) -> Pieces:
-        """Return `Replica.pieces`, whose steps do nothing."""
+        """Return `Replica.pieces` with steps that do nothing."""
         key = tuple((vector.shape, vector.dtype) for vector in vectors)
         if key not in self._pieces:
             kind = kind_of(self._name, "apply")

@@ -53,7 +53,7 @@ class Layer:
 
     @property
     def stashed(self) -> int:
-        """The number of micro-batches between forward and backward, whose activations are held."""
+        """The number of micro-batches that have gone forward but not backward: their activations are held."""
         return len(self._stash)
 
     def forward(self, inputs: Tensor, micro: Hashable = 0) -> Tensor:
@@ -170,7 +170,7 @@ class Layers(Sequence[Layer]):
         return iter(self._layers)
 
     def merged(self, start: int, stop: int) -> Layer:
-        """Return layers *start* to *stop* - 1 as one with a stash of their own: a pipeline stage."""
+        """Return layers *start* to *stop* - 1 as one, with a separate stash: a pipeline stage."""
         if not 0 <= start < stop <= len(self._modules):
             raise ValueError(f"layers {start} to {stop - 1} of {len(self._modules)}")
         parameters = dict(pair for part in self._parameters[start:stop] for pair in part)

@@ -19,9 +19,7 @@ from simcluster.workloads.steps import take_step
 
 
 class Pieces(Part):
-    """A Part of vectors: *parameters* are the vectors, *places* their numbers, *state_bytes* the size of the
-    optimizer's state.
-    """
+    """A Part of vectors: *parameters*, numbered by *places*; *state_bytes* is the size of the optimizer's state."""
 
     def __init__(
         self,
@@ -36,9 +34,7 @@ class Pieces(Part):
         self.state_bytes = counted[2]
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """Return the state of a Part, marked as sharded: each vector, and its optimizer state, is one rank's part of a
-        whole.
-        """
+        """Return a Part's state, marked as sharded: vectors and optimizer state are one rank's part of a whole."""
         return self._state(sharded=True)
 
 
@@ -54,9 +50,7 @@ def make_pieces(vectors: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_n
 def count_pieces(
     vectors: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None, kind: str
 ) -> tuple[Cost, Cost, int]:
-    """Return (cost of a step, cost of the squared norm, bytes of optimizer state), counted on copies, which may be
-    fake.
-    """
+    """Return (cost of a step, cost of the squared norm, bytes of optimizer state), counted on copies, possibly fake."""
     copies = [nn.Parameter(torch.zeros_like(vector)) for vector in vectors]
     optimizer = make_optimizer(copies)
     take_step(optimizer, copies, [torch.zeros_like(copy) for copy in copies], None)

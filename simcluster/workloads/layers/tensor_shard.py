@@ -51,9 +51,7 @@ class Share:
 
 
 def _join_cost(split: Split, size_bytes: int, kind: str) -> LayerCost:
-    """Return the cost of adding bias and residual to a sum, and of their gradients: an addition reads two and writes
-    one.
-    """
+    """Return the cost of adding bias and residual, and of their gradients: an addition reads two and writes one."""
     bias, residual = int(split.bias is not None), int(split.residual)
     forward = Cost(0.0, 3.0 * (bias + residual) * size_bytes, bias + residual, kind)
     backward = Cost(0.0, (1.0 * bias + 3.0 * residual) * size_bytes, bias + residual, kind)
@@ -61,9 +59,7 @@ def _join_cost(split: Split, size_bytes: int, kind: str) -> LayerCost:
 
 
 def share_of(layers: Sequence[nn.Module], trainable: Sequence[nn.Parameter], rank: int, size: int) -> Share:
-    """Return *rank*'s share of the model of *layers* among *size* ranks. Raises UsageError if it cannot be split that
-    way.
-    """
+    """Return *rank*'s share of the model of *layers* among *size* ranks. Raises UsageError if it cannot be split."""
     share = Share(parameters=list(trainable))
     places = {id(parameter): place for place, parameter in enumerate(trainable)}
     for part in split_layers(layers, size):

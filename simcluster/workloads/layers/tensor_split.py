@@ -18,9 +18,7 @@ ELEMENTWISE = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyR
 
 @dataclass(frozen=True)
 class Cut:
-    """The part of the parameter *full* that a rank has: its share of each of *groups*, which are consecutive along
-    *dim*.
-    """
+    """One rank's part of the parameter *full*: its share of each of *groups*, which are consecutive along *dim*."""
 
     full: nn.Parameter
     dim: int

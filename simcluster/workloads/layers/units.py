@@ -13,7 +13,7 @@ from simcluster.workloads.replica import Replica
 
 @dataclass(frozen=True)
 class Unit:
-    """Parameters at *places* in `Replica.parameters`, whose gradients are complete once *layer* has gone backward."""
+    """Parameters at *places* in `Replica.parameters`; their gradients are complete once *layer* has gone backward."""
 
     number: int
     layer: int
@@ -40,7 +40,7 @@ def cut_into_units(replica: Replica) -> list[Unit]:
 
 
 def units_of_layers(replica: Replica, units: Sequence[Unit]) -> list[list[Unit]]:
-    """Return, for each layer, the units whose parameters it uses."""
+    """Return, for each layer, the units that it uses."""
     unit_of = {place: unit for unit in units for place in unit.places}
     used = [dict.fromkeys(unit_of[place].number for place in layer.parameters) for layer in replica.layers()]
     return [[units[number] for number in numbers] for numbers in used]

@@ -105,7 +105,7 @@ class Attention(nn.Module):
         return merged
 
     def share(self, size: int) -> tuple[nn.Module, dict[str, Cut]]:
-        """Return (the module of one of *size* ranks, with some of the heads; the cuts that fill its weights)."""
+        """Return (one rank's module, with some of the heads; the cuts that fill its weights)."""
         check_divides(f"{self.heads} heads", self.heads, size)
         check_divides(f"{self.kv_heads} heads of keys and values", self.kv_heads, size)
         columns = tuple(count * self.head_width for count in (self.heads, self.kv_heads, self.kv_heads))
@@ -135,7 +135,7 @@ class FeedForward(nn.Module):
         return lowered
 
     def share(self, size: int) -> tuple[nn.Module, dict[str, Cut]]:
-        """Return (the module of one of *size* ranks, with some of the inner columns; the cuts that fill its weights)."""
+        """Return (one rank's module, with some of the inner columns; the cuts that fill its weights)."""
         inner = self.down.in_features
         check_divides(f"feed_forward {inner}", inner, size)
         return FeedForward(*_pair(self.up, self.down, size), self.gated), {
