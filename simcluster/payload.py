@@ -58,7 +58,7 @@ Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar]
 
 @dataclass(slots=True)
 class Message:
-    """A payload that arrived from rank *source* in its life *incarnation*. *arrival* is the mailbox's running number."""
+    """A payload that arrived from rank *source* in its life *incarnation*. *arrival* is its number in the mailbox."""
 
     source: int
     tag: str

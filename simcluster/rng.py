@@ -12,7 +12,7 @@ import torch
 
 
 def seed_sequence(seed: int, *names: str) -> np.random.SeedSequence:
-    """Return the seed sequence of the stream called *names* under *seed*: the same in every process, on every machine."""
+    """Return the seed sequence of the stream called *names* under *seed*: the same in every process and machine."""
     digest = hashlib.sha256("\x00".join(names).encode()).digest()
     words = [int.from_bytes(digest[i : i + 4], "little") for i in range(0, 32, 4)]
     return np.random.SeedSequence([seed, *words])

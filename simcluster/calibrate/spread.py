@@ -29,7 +29,7 @@ LEAST_S = 1e-9
 
 
 def add_spread(document: dict[str, Any], calibration: Calibration, ack_share: Callable[[float], float]) -> None:
-    """Add the spread of every measured number to *document*; *ack_share* derives its argument from both ways at once."""
+    """Add the spread of every measured number to *document*; *ack_share* takes a link's both-ways share."""
     rounds = calibration.rounds
     each = [fitted(calibration.topology, rounds.of(number), rounds, 0.0) for number in rounds.kept]
     if len(each) < 2:
@@ -84,7 +84,7 @@ def _factors(whole: float, rounds: Sequence[float]) -> list[float]:
 
 
 def _rehearsals(topology: Topology, rows: Sequence[Row], kept: Sequence[int]) -> list[tuple[float, float]]:
-    """Return, by round, the error of the fitted numbers: the factor of a busy step, and the extra seconds after idling."""
+    """Return, by round, the error of the fitted numbers: the factor of a busy step, the extra seconds after idling."""
     if not any(row.name.startswith(f"{STEP}:") for row in rows):
         return [(1.0, 0.0)] * len(kept)
     return [_rehearsed(topology, rows, index, number) for index, number in enumerate(kept)]

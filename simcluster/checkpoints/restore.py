@@ -45,7 +45,7 @@ def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
             raise CheckpointError(
                 key, _short(now, then), f"{_short(then, now)}, as in the checkpoint: it is another run's"
             )
-    raise CheckpointError("config_sha256", manifest.config_sha256, "the hash of its own config")
+    raise CheckpointError("config_sha256", manifest.config_sha256, "the hash of its config")
 
 
 def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:

@@ -73,7 +73,7 @@ class Checkpoint:
 
 
 def checkpoints(folder: Path) -> list[Checkpoint]:
-    """Return the checkpoints in *folder*, a run's or its `checkpoints`, by age; skip invalid manifests with a warning."""
+    """Return the checkpoints in *folder* (a run's, or its `checkpoints`) by age; warn of invalid manifests."""
     inner = folder / "checkpoints"
     place = inner if inner.is_dir() or inner.is_symlink() else folder
     found = []
@@ -226,7 +226,7 @@ class Store:
         self._sweep(in_use)
 
     def _sweep(self, in_use: Container[str]) -> None:
-        """Remove files that no manifest names. If a manifest cannot be read, keep all of them: a person may want them."""
+        """Remove files that no manifest names. If a manifest cannot be read, keep all: a person may want them."""
         readable = len(_manifests(self._folder)) == len(known := self._known())
         needed = {file.sha256 for checkpoint in known for file in _files(checkpoint.manifest)}
         with self._opened_folder(SHARDS) as shards:

@@ -60,7 +60,7 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
 
 
 async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, summed in the order r+1, ..., r."""
+    """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, in the order r+1, ..., r."""
     size, rank = node.size, node.rank
     right, left = (rank + 1) % size, (rank - 1) % size
     parts = vector.tensor_split(size)

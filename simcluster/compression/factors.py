@@ -73,7 +73,7 @@ class _Step:
 
 @lru_cache(maxsize=4096)
 def _costs(kind: PowerSgd, layout: Layout) -> tuple[Cost, Cost, Cost]:
-    """Return the costs of the three pieces, counted on meta tensors in a second step, as all later steps cost the same."""
+    """Return the costs of the three pieces, counted on meta tensors in a second step; later ones cost the same."""
     codec = Codec(kind, NodeRandom(0, ""), "", layout)
     tensors = [torch.empty(shape, dtype=layout.dtype, device="meta") for shape in layout.shapes]
     found: list[Cost] = []

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 
 class Turns:
-    """Turns to use a stream's state in the stream's order, even if its steps overlap and messages arrive out of order."""
+    """Turns to use a stream's state in order, even if steps overlap and messages arrive out of order."""
 
     def __init__(self) -> None:
         self._last: asyncio.Event | None = None

@@ -1,4 +1,4 @@
-"""Reads the faults of an experiment: what breaks, where and when. All of what is wrong with them at once."""
+"""Reads the faults of an experiment: targets, kinds and times. Reports all problems at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simcluster.topology import Topology
 from simcluster.units import parse_latency
 
 SPELLS_LIMIT = 10_000
-"""Spells that one fault may have: a flap of an hour in periods of a third of a second."""
+"""Limit on the spells of one fault: a flap of an hour with periods of a third of a second."""
 
 FAULTS_LIMIT = 100_000
 SPELLS_IN_ALL_LIMIT = 1_000_000
@@ -28,7 +28,7 @@ _REPEATED = ("every", "mean_every", "times")
 
 
 def read_faults(reading: Reading, cluster: Topology | None, seed: int) -> tuple[Fault, ...]:
-    """The faults of the document, in its order; of any node and link if there is no *cluster* to look them up in."""
+    """Return the faults of the document, in its order; without a *cluster*, nodes and links are not checked."""
     faults = reading.document.data.get("faults") or []
     if not isinstance(faults, list):
         reading.bad(("faults",), "a list of faults, each like {kind: crash, node: NAME, at: TIME}")
@@ -53,7 +53,7 @@ def read_faults(reading: Reading, cluster: Topology | None, seed: int) -> tuple[
         found.append(fault)
         if isinstance(fault, kinds.Join) and fault.rank is not None:
             if fault.rank in joins:
-                reading.bad(("faults", number, "node"), "a node that joins once: a restart is what comes back")
+                reading.bad(("faults", number, "node"), "a node that joins once: use a restart for a node that rejoins")
             joins.add(fault.rank)
     return tuple(found)
 
@@ -67,7 +67,7 @@ class _Names:
 
 
 class _Reader:
-    """Reads one fault. What is missing or wrong is noted, and read as None."""
+    """Reads one fault. Missing or invalid values are reported, and read as None."""
 
     def __init__(self, reading: Reading, names: _Names | None, seed: int, number: int, spec: Any) -> None:
         self.reading, self.names, self.seed, self.number, self.spec = reading, names, seed, number, spec
@@ -103,7 +103,7 @@ class _Reader:
         return united([spell for start_s in starts for spell in self.known.spells(self, start_s, lasts_s)])
 
     def duration(self) -> float | None:
-        """How long each one lasts: for ever, if the file does not say."""
+        """Return the duration of each spell: inf if the file does not say."""
         key = next((key for key in ("after", "notice") if key in self.known.keys), "for")
         if key not in self.known.keys:
             return inf
@@ -111,19 +111,19 @@ class _Reader:
             self.needs(key, "a time, like 500 ms")
         elif not self.fields.has(key):
             if any(self.fields.has(other) for other in _REPEATED):
-                self.fields.problem(key, expected="how long each of them lasts, since there are several")
+                self.fields.problem(key, expected="the duration of each of them, since there are several")
             return NOTICE_S if key == "notice" else inf
         return self.fields.quantity(key, positive_time)
 
     def starts(self, at_s: float | None) -> list[float] | None:
-        """When each one begins."""
+        """Return the start of each spell."""
         given = [key for key in ("every", "mean_every") if self.fields.has(key)]
         if not given and not self.fields.has("times"):
             return None if at_s is None else [at_s]
         if len(given) != 1:
             self.fields.problem(
                 "times" if not given else "mean_every",
-                expected="every or mean_every, one of them: the time from the beginning of one to that of the next",
+                expected="every or mean_every, one of them: the time from one start to the next",
             )
             return None
         self.needs("times", "how many there are, like 5")
@@ -161,7 +161,7 @@ class _Reader:
         return rank
 
     def link(self) -> dict[str, Any]:
-        """The link's name as the topology has it, and the end that a one-way fault is towards."""
+        """Return the link's name in the topology, and the end that a one-way fault is towards."""
         self.needs("link", "the name of a link, like pi5-mini1")
         name, towards = self.fields.get("link"), self.fields.get("towards")
         if name is MISSING or self.names is None:

@@ -30,7 +30,7 @@ from simcluster.regroup.messages import (
 from simcluster.regroup.speaking import Voice
 from simcluster.transport import ANY, Transport
 
-NOBODY = "nobody is left who remembers anything of the run"
+NOBODY = "no rank is left that holds a capture of the run"
 
 
 class Council:
@@ -164,7 +164,7 @@ class Council:
         return self._take(decision)
 
     def _due(self) -> Decision | None:
-        """Return the newest decision still to be taken by this rank: it holds even if its leader has been lost since."""
+        """Return the newest decision still to be taken by this rank: it holds even if its leader is lost by now."""
         me = self.facts.rank
         found = [word for word in self._decided.values() if isinstance(word, Decision)]
         due = [word for word in found if word.number > self.number and word.lives[me] == self.facts.lives[me]]
@@ -227,7 +227,7 @@ class Council:
         )
 
     def _nobody_remembers(self, included: Sequence[int]) -> PeerLost:
-        """Return the loss of all ranks that held a capture before they could transfer it; the others will find out too."""
+        """Return the loss of the ranks that held captures before they could transfer one; others will find out too."""
         gone = min(set(range(len(self._names))) - set(included) or {self.facts.rank})
         return PeerLost(gone, self._names[gone], NOBODY)
 

@@ -53,7 +53,7 @@ class WhatIf:
         changes = ", ".join(f"{key}={value}" for key, value in self.changes.items())
         share = self.changed_s / self.unchanged_s - 1.0 if self.unchanged_s else 0.0
         return (
-            f"recorded: {self.recorded_s:.4g} s, of which the busiest device worked {self.busiest_s:.4g} s\n"
+            f"recorded: {self.recorded_s:.4g} s, with the busiest device at work for {self.busiest_s:.4g} s\n"
             f"predicted, the same work on the cluster of its topology: {self.unchanged_s:.4g} s\n"
             f"predicted, with {changes}: {self.changed_s:.4g} s ({share:+.1%})"
         )

@@ -15,7 +15,7 @@ PACKAGES = ("torch", "numpy", "simpy")
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """Return 16 hexadecimal digits that name the run of *document*, a resolved experiment: equal only if the result is."""
+    """Return 16 hexadecimal digits that name the run of *document*, resolved: equal only if the result is."""
     content = {
         "document": document,
         "files": {path: _file(Path(path)) for path in sorted(set(_files(document)))},

@@ -99,7 +99,7 @@ def a_send_that_is_blocked_is_told_of_the_loss(run_bodies: RunBodies) -> None:
         outcomes = await asyncio.gather(*sends[:32], return_exceptions=True)
         await sends[32]
         last = outcomes[-1]
-        assert isinstance(last, PeerLost), f"a send to a peer that is gone gave {last!r}"
+        assert isinstance(last, PeerLost), f"a send to a lost peer gave {last!r}"
         assert last.rank == 1
         lost = [isinstance(outcome, PeerLost) for outcome in outcomes]
         assert lost == sorted(lost), "one ordered stream: what was sent earlier is not lost alone"

@@ -114,7 +114,7 @@ def a_receiver_that_does_not_receive_pushes_back(run_bodies: RunBodies) -> None:
         while sent != before:  # until it stalls
             before = sent
             await asyncio.sleep(6 * A_MOMENT_S)
-        assert not pushing.done(), "256 MB left although nobody received any of it"
+        assert not pushing.done(), "256 MB left although no node received any of it"
         await node.send(2, "stalled", None)
         await pushing
 

@@ -114,18 +114,18 @@ def _less(effect: Effect) -> str:
 
 def _spread(effect: Effect, seeds: int) -> str:
     if effect.lowest is None or effect.highest is None or seeds == 1:
-        return "; one seed, so how sure that is cannot be said" if seeds == 1 else ""
+        return "; one seed, so its certainty is unknown" if seeds == 1 else ""
     low, high = sorted((-effect.lowest, -effect.highest))
     if words.share(abs(low)) == words.share(abs(high)) and low * high > 0:
         return f", with each of {seeds} seeds"
-    sure = "" if effect.is_certain else "; the seeds disagree, so more of them are needed"
+    sure = "" if effect.is_certain else "; the seeds disagree, so more seeds are needed"
     return f" ({low * 100:.3g} to {high * 100:.3g} % over {seeds} seeds{sure})"
 
 
 def _nothing(effects: Sequence[Effect], goal: Goal) -> str:
     what = "change" if goal.learns else "change of a link or a device"
     tried = sum(e.relative is not None and (goal.learns or e.change.kind != "setting") for e in effects)
-    return f"No single {what} gains a percent, of {tried}: several things hold it up together, or nothing does."
+    return f"No single {what} gains a percent, of {tried}: there are several bottlenecks, or none."
 
 
 def _path(path: CriticalPath, topology: Topology) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _path(path: CriticalPath, topology: Topology) -> Iterator[str]:
     if not told:
         return
     beginning = (
-        f"Of the first {words.seconds(path.end_s)}, which the trace tells," if path.cut_short else "Of the time,"
+        f"Of the first {words.seconds(path.end_s)}, which the trace covers," if path.cut_short else "Of the time,"
     )
     listed = words.listing([f"{words.share(part.share)} went {in_words(part, topology)}" for part in told])
     yield f"{beginning} {listed}."

@@ -71,7 +71,7 @@ class Carried:
         return self._ways[key]
 
     def busiest(self, source: str, target: str, start_s: float, end_s: float) -> Carrier | None:
-        """Return the carrier between two nodes with the highest load per bandwidth in that time; the first of several."""
+        """Return the carrier between two nodes with the highest load in that time; ties go to the first."""
         way = self.way(source, target)
         loads = [self._bytes(carrier, start_s, end_s) / carrier.bandwidth_Bps for carrier in way]
         # Links with equal load and bandwidth are equally busy, up to rounding.

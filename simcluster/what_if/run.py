@@ -92,7 +92,7 @@ def whatif(
 
 
 def _read_first(read: Callable[[Mapping[str, Any]], Experiment], fixed: dict[str, Any]) -> Experiment:
-    """Read the unchanged experiment. If it cannot be read without values, read it with them, and note that in *fixed*."""
+    """Read the unchanged experiment; if it needs values, read it with them, and note that in *fixed*."""
     if fixed["numerics"] == "none":
         try:
             return read(fixed)
@@ -221,7 +221,7 @@ class _Asked:
 
 
 def _replicas(swept: PlannedSweep, *, by_row: bool = False) -> dict[int, list[float]]:
-    """Return each run's times on the replicas of its topology, by seed or by row; runs without replicas are left out."""
+    """Return each run's times on the replicas of its topology, by seed or row; runs without replicas are left out."""
     found = {}
     for row, (point, run) in enumerate(zip(swept.points, swept.runs, strict=True)):
         told = run.summary.get("elapsed_interval_s") if run is not None else None

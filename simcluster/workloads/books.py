@@ -1,4 +1,4 @@
-"""The ledgers of all ranks, read together: a batch handed in to a server counts as used or lost as the server decided."""
+"""The ledgers of all ranks, read together: the server decides if a batch handed in is used or lost."""
 
 from __future__ import annotations
 

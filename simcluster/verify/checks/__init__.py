@@ -1,1 +1,1 @@
-"""The laws that algorithms are checked against, one per file. A check takes a `Subject` and yields lines of the table."""
+"""The laws that algorithms are checked against, one per file. A check takes a `Subject` and yields table lines."""

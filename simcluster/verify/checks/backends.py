@@ -26,7 +26,7 @@ def backends(subject: Subject) -> Iterator[Check]:
         )
         if wrong:
             if subject.claim is None and not _failure(simulated, real) and not _broken_law(subject, real):
-                yield not_claimed(NAME, f"N = {size}: {wrong}; that the order of messages does not matter is no claim")
+                yield not_claimed(NAME, f"N = {size}: {wrong}; the order of messages is not claimed to be irrelevant")
                 return
             yield failed(NAME, f"N = {size}: {wrong}")
             return

@@ -1,4 +1,4 @@
-"""Checks that what arrives is what was sent: exactly, to the grain of the small form, or in the mean of many sends."""
+"""Checks that compressed tensors arrive as sent: exactly, to the quantisation error, or in the mean."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ feedback, at most 8 / 100.
 
 
 def compressors(subject: Subject) -> Iterator[Check]:
-    """Every kind of compression that the algorithm may be told to use."""
+    """Check every kind of compression that the algorithm supports."""
     settings = settings_of(subject.runner.plan(subject.request()).algorithm)
     if SETTING not in [setting.name for setting in settings]:
         yield not_claimed(NAME, "it has no setting called compression")
@@ -35,17 +35,15 @@ def compressors(subject: Subject) -> Iterator[Check]:
     off = {kind: how_far_off(kind, subject.seed) for kind in sorted(KINDS)}
     wrong = [f"{kind}: {vector} arrives {far:.2g} off" for kind, (far, vector) in off.items() if not far <= NEAR]
     if wrong:
-        yield failed(NAME, f"in the mean of {SENDS} sends, as shares of their length: {'; '.join(wrong)}")
+        yield failed(NAME, f"errors of the mean of {SENDS} sends, relative to the length: {'; '.join(wrong)}")
     else:
         told = listed(f"{kind} {far:.1g}" for kind, (far, _) in off.items())
-        yield held(
-            NAME, f"in the mean of {SENDS} sends vectors arrive, as a share of their length, at most this off: {told}"
-        )
+        yield held(NAME, f"the mean of {SENDS} sends is off by at most, relative to the length: {told}")
 
 
 @lru_cache(maxsize=64)
 def how_far_off(kind: str, seed: int) -> tuple[float, str]:
-    """(how far off, as a share of its length, which vector): of the worst."""
+    """Return (the largest relative error, the vector that has it)."""
     found = [(_off(kind, vector, seed), name) for name, vector in _vectors(seed).items()]
     return max(found, key=lambda one: one[0] if one[0] == one[0] else float("inf"))
 

@@ -28,7 +28,7 @@ def messages(subject: Subject) -> Iterator[Check]:
     if unread[1] < 0:
         yield failed(MESSAGES, f"{told}: more than was sent")
     elif subject.order_free and unread[1]:
-        yield failed(MESSAGES, f"{told}, though nobody goes ahead of anybody")
+        yield failed(MESSAGES, f"{told}, although no rank runs ahead of another")
     elif unread[1] - unread[0] > size * (size - 1):
         more = f"{unread[0]} after {short.plan.steps} steps, {unread[1]} after {long.plan.steps}"
         yield failed(MESSAGES, f"N = {size}: what is never received grows with the run: {more}")

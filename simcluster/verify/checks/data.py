@@ -23,7 +23,7 @@ SHARDS, CLIPPING, BIRTH = "shards", "clipping", "initial weights"
 
 
 def shards(subject: Subject) -> Iterator[Check]:
-    """Check that each sample belongs to one rank, and that all ranks take equally many steps, even with unequal shards."""
+    """Check that each sample belongs to one rank, and that ranks with unequal shards take equally many steps."""
     samples = subject.model.train_samples
     model = replace(subject.model, train=Samples(samples.inputs[:LOOKED_AT], samples.targets[:LOOKED_AT]))
     for size in subject.several:
@@ -32,7 +32,7 @@ def shards(subject: Subject) -> Iterator[Check]:
             yield failed(SHARDS, f"N = {size}: {wrong}")
             return
     total = len(model.train_samples)
-    told = f"each of {total} samples is on one rank; as many batches on every rank"
+    told = f"each of {total} samples is on one rank; equally many batches on every rank"
     yield held(SHARDS, f"N = {listed(subject.several)}: {told}")
 
 
@@ -87,7 +87,7 @@ def clipping(subject: Subject) -> Iterator[Check]:
     if off <= subject.rounding:
         yield held(CLIPPING, told)
     else:
-        yield failed(CLIPPING, f"not so that {told}: weights are {off:.2g} apart")
+        yield failed(CLIPPING, f"it does not hold that {told}: weights differ by {off:.2g}")
 
 
 def _off(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -100,7 +100,7 @@ def birth(subject: Subject) -> Iterator[Check]:
     replicas = [subject.model.replica(rank, size, subject.seed, 1) for rank in range(size)]
     others = _unlike(replicas[0].parameters, [replica.parameters for replica in replicas])
     if others:
-        yield failed(BIRTH, f"N = {size}: rank {listed(others)} is born with other weights than rank 0")
+        yield failed(BIRTH, f"N = {size}: rank {listed(others)} starts with other weights than rank 0")
     else:
         yield held(BIRTH, f"N = {size}: every rank is born with the same bits")
 

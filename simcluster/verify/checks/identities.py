@@ -37,7 +37,7 @@ def _check(subject: Subject, identity: Identity) -> Check:
     if subject.quick:
         sizes = [min(sizes, key=lambda size: abs(size - 3))] if sizes else []
     if not sizes:
-        return not_claimed(NAME, f"{told}: for none of the world sizes asked for")
+        return not_claimed(NAME, f"{told}: for none of the requested world sizes")
     worst = 0.0
     for size in sizes:
         done = subject.run(size, settings=identity.settings)

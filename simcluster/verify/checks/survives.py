@@ -24,7 +24,7 @@ UNTIL = {"ends well": "1.5 s", "goes on": "3.5 s", "fails": "30 s"}
 def survives(subject: Subject) -> Iterator[Check]:
     """Yield one line per fault with a declared outcome; without declarations, check that a crash makes no rank hang."""
     if SIZE not in subject.sizes:
-        yield not_claimed(NAME, f"faults hit {SIZE} ranks, which are not asked for")
+        yield not_claimed(NAME, f"faults need {SIZE} ranks, which were not requested")
         return
     declared = dict(subject.claim.outcomes) if subject.claim is not None else {}
     if not declared:
@@ -35,7 +35,7 @@ def survives(subject: Subject) -> Iterator[Check]:
         if subject.quick and name in faults.NAMES and name not in QUICK:
             continue
         if name not in faults.NAMES:
-            yield failed(line, "a fault that does not exist; docs/faults.md has them")
+            yield failed(line, "unknown fault; docs/faults.md lists them")
             continue
         reasons = []
         for backend in subject.backends:
@@ -44,12 +44,12 @@ def survives(subject: Subject) -> Iterator[Check]:
             done = _run(subject, name, backend, UNTIL[expected])
             found = outcome_of(done)
             if found != expected:
-                there = f"lost {', '.join(done.lost)}" if done.lost else "everybody is there at the end"
+                there = f"lost {', '.join(done.lost)}" if done.lost else "all ranks finish"
                 words = done.failure or there
                 yield failed(line, f"on {backend} it {found}, and {expected} is declared: {words}")
                 break
             if not done.faults:
-                yield failed(line, f"on {backend} the run was over before it happened")
+                yield failed(line, f"on {backend} the run ended before it happened")
                 break
             reasons.append(backend)
         else:
@@ -74,7 +74,7 @@ def _ends_somehow(subject: Subject) -> Check:
         return failed(line, f"it {found}: {done.failure}")
     if found == "breaks":
         return failed(line, done.failure)
-    return held(line, f"no outcome is declared; it {found}, and nobody waits for ever")
+    return held(line, f"no outcome is declared; it {found}, and no rank waits for ever")
 
 
 def _run(subject: Subject, fault: str, backend: str, until: str) -> Done:

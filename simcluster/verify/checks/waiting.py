@@ -17,7 +17,7 @@ STALENESS, SUMS = "staleness", "sums by step and shard"
 def staleness(subject: Subject) -> Iterator[Check]:
     """Check that on equal nodes nothing is staler than claimed."""
     if subject.claim is None or subject.claim.staleness_bound is None:
-        yield not_claimed(STALENESS, "no bound of it is claimed")
+        yield not_claimed(STALENESS, "no bound is claimed")
         return
     most = 0.0
     for settings in ({}, *subject.claim.staleness_for):

@@ -62,7 +62,7 @@ def networks(subject: Subject) -> Iterator[Check]:
             return
         same = same and done.same_weights(star)
         if subject.order_free and not same:
-            yield failed(NETWORKS, f"N = {size}: on a {shape} the weights are others than on a star")
+            yield failed(NETWORKS, f"N = {size}: on a {shape} the weights differ from those on a star")
             return
         before, after = loss_before_and_after(subject, done)
         if not after < before:

@@ -54,7 +54,7 @@ CLAIM = Claim(
         "server_trains": False,
     },
     identities=(
-        Identity({"max_staleness": 10**6}, "edp", exact=True, why="a bound that nobody meets"),
+        Identity({"max_staleness": 10**6}, "edp", exact=True, why="a bound that is never reached"),
         Identity({}, "ssp", {"staleness": None}, exact=True, why="no bound on the lead"),
         Identity({}, "softsync", {"n": 3}, exact=True, why="one gradient an update", sizes=(3,)),
         Identity({}, "k_async", {"k": 1}, exact=True, why="one gradient an update"),

@@ -15,7 +15,7 @@ from simcluster.workloads import Workload
 
 
 def reference(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Sequence[Sequence[Tensor]]:
-    """FedAvg as published: the chosen ranks train from the common weights, and their weighted mean is the next model."""
+    """FedAvg as published: chosen ranks train from the common weights; their weighted mean is the next model."""
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]
     number, weighted = max(round(settings["participation"] * size), 1), settings["weighting"] == "samples"

@@ -38,7 +38,7 @@ CLAIM = Claim(
             {"schedule": "interleaved", "chunks": 1},
             "pipeline",
             exact=True,
-            why="one chunk a rank leaves nothing to mix",
+            why="one chunk per rank leaves nothing to mix",
         ),
         Identity({}, "all_reduce_dp", why="both train on the batches of all ranks"),
     ),

@@ -52,7 +52,7 @@ CLAIM = Claim(
             {"overlay": "ring", "order": "step_then_mix"},
             why="with doubly stochastic W, push-sum is gossip",
         ),
-        Identity({"overlay": "complete"}, "all_reduce_dp", why="everybody has an equal share of everybody"),
+        Identity({"overlay": "complete"}, "all_reduce_dp", why="every rank has an equal share of every other"),
     ],
     payload_bytes=payload_bytes,
     mixing=mixing,

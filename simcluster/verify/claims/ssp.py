@@ -31,8 +31,8 @@ CLAIM = Claim(
     reference_for=({"staleness": 0}, {"staleness": 0, "server_trains": False}),
     variants={"staleness": 0, "server_trains": False},
     identities=(
-        Identity({"staleness": 0}, "sync_ps", exact=True, why="nobody runs ahead: bulk-synchronous"),
-        Identity({"staleness": None}, "edp", exact=True, why="nobody waits: asynchronous"),
+        Identity({"staleness": 0}, "sync_ps", exact=True, why="no rank runs ahead: bulk-synchronous"),
+        Identity({"staleness": None}, "edp", exact=True, why="no rank waits: asynchronous"),
         Identity(
             {"staleness": 0, "server_trains": False},
             "sync_ps",

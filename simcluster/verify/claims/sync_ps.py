@@ -55,8 +55,8 @@ CLAIM = Claim(
     },
     identities=(
         Identity({}, "one process", why="the mean of the ranks' gradients is the gradient of the joined batch"),
-        Identity({"timeout_s": 1e6}, "sync_ps", exact=True, why="a time-out that nobody meets"),
-        Identity({"cancel_late": True}, "sync_ps", exact=True, why="nobody is late"),
+        Identity({"timeout_s": 1e6}, "sync_ps", exact=True, why="a timeout that never expires"),
+        Identity({"cancel_late": True}, "sync_ps", exact=True, why="no rank is late"),
         Identity({"wait_for": 3}, "sync_ps", exact=True, why="K = N", sizes=(3,)),
     ),
     payload_bytes=payload_bytes,

@@ -218,7 +218,7 @@ def modules_in_order(model: nn.Module) -> list[nn.Module]:
     return modules
 
 
-_ADD = "a method `layers(self) -> list[nn.Module]` that returns the modules which it applies, in order"
+_ADD = "a method `layers(self) -> list[nn.Module]` that returns the modules it applies, in order"
 
 
 def _uncovered(model: nn.Module, names: Sequence[str]) -> Problem:

@@ -71,7 +71,7 @@ class Part:
         load_optimizer(self._optimizer, numbered(self._trainable), state["optimizer"])
 
     def _state(self, *, sharded: bool) -> dict[str, Any]:
-        assert self._optimizer is not None, "an optimizer of its own"
+        assert self._optimizer is not None, "a separate optimizer"
         parameters = [Sharded(tensor) if sharded else tensor for tensor in self.parameters]
         optimizer = optimizer_state(self._optimizer, numbered(self._trainable), sharded=sharded)
         return {"parameters": parameters, "optimizer": optimizer}

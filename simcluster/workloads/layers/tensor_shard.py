@@ -109,7 +109,7 @@ class Piece:
         return stream + total if self.residual else total
 
     def unjoin(self, gradient: Tensor, through: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """Return (gradient by x, gradient by the bias) from the *gradient* by y and the gradient *through* the layer."""
+        """Return (gradient by x, gradient by the bias) from the *gradient* by y and that *through* the layer."""
         bias = None if self.bias_place is None else gradient.flatten(0, -2).sum(0)
         return (gradient + through if self.residual and through is not None else through), bias
 

@@ -25,7 +25,7 @@ def read_text(file: str | None = None) -> Tensor:
     try:
         content = lzma.decompress(EMBEDDED.read_bytes()) if file is None else Path(file).read_bytes()
     except OSError as error:
-        raise UsageError(Problem("data", f"{file} ({error.strerror or error})", "a file that can be read")) from error
+        raise UsageError(Problem("data", f"cannot read {file}: {error.strerror or error}", "")) from error
     if not content:
         raise UsageError(Problem("data", f"{file}, which is empty", "a file with text"))
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)

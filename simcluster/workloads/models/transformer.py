@@ -118,7 +118,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two products with an activation between them; *gated*: half of the first product's outputs gate the other half."""
+    """Two products with an activation between; *gated*: half of the first one's outputs gate the other half."""
 
     def __init__(self, up: nn.Linear, down: nn.Linear, gated: bool) -> None:
         super().__init__()
