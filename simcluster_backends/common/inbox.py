@@ -1,4 +1,4 @@
-"""The receiving half of a node, on both backends: who waits for what, and what they are told when a peer goes."""
+"""The receiving half of a node, on every backend: who waits for what, and what they are told when a peer goes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ class Inbox:
     A reason of ENDED is a peer that ended its algorithm; any other is one that died. *on_room* is called with the
     source of each message that was queued here and has been received; *listen* with the source of a recv that is about
     to wait, and may call `lose` for those of whom there is news; *on_told* with a peer when its loss is raised for the
-    first time: from then on it may be `found` again. *life_of* tells which life of a peer this node deals with.
+    first time: from then on it may be `found` again. *life_of* tells which life of a peer this node deals with. *ask*
+    is called with the source, the tag and the receiver of each recv that waits.
     """
 
     __slots__ = (
         *(
+            "_ask",
             "_closed",
             "_life_of",
             "_listen",
@@ -52,11 +54,13 @@ class Inbox:
         listen: Callable[[int | Any_], object] = lambda source: None,
         on_told: Callable[[int], object] = lambda rank: None,
         life_of: Callable[[int], int] = lambda rank: 0,
+        ask: Callable[[int | Any_, str | Any_, Waiting], object] | None = None,
     ) -> None:
         self.mailbox: Mailbox[Waiting] = Mailbox()
         self.lost: dict[int, str] = {}
         self._rank, self._names, self._loop = rank, names, loop
         self._on_room, self._listen, self._on_told, self._life_of = on_room, listen, on_told, life_of
+        self._ask = ask
         self._told: set[int] = set()  # only asked whether somebody is in it
         self._untold: list[int] = []  # the dead of whom no recv(ANY) has been told yet
         self._to_come: set[int] = set()  # those who have never been there; only asked how many
@@ -66,6 +70,11 @@ class Inbox:
     def peers(self) -> list[int]:
         """The ranks that are not gone, as far as this node knows."""
         return [rank for rank in range(len(self._names)) if rank != self._rank and rank not in self.lost]
+
+    @property
+    def has_news(self) -> bool:
+        """Whether some peer is gone."""
+        return bool(self.lost)
 
     def check_peer(self, rank: int) -> None:
         """Raises ValueError unless *rank* is another node's, TypeError if it is no rank at all."""
@@ -175,6 +184,8 @@ class Inbox:
         self.mailbox.wait(source, tag, receiver)
         if on_wait is not None:
             on_wait(receiver)
+        if self._ask is not None:
+            self._ask(source, tag, receiver)
         try:
             return await receiver
         except PeerLost:

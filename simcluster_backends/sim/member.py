@@ -40,9 +40,10 @@ class Member:
     ) -> None:
         self.rank, self.name, self.names = rank, names[rank], names
         self.loop, self.device, self.recorder = loop, device, recorder
-        self.inbox = Inbox(rank, names, loop, self._make_room, self.listen, self._on_told, self.known)
-        self.buffer = SendBuffer(send_buffer_bytes) if send_buffer_bytes else None
         self.rendezvous = Rendezvous() if asks else None  # it takes in only what it has asked for
+        ask = self.rendezvous.ask if self.rendezvous is not None else None
+        self.inbox = Inbox(rank, names, loop, self._make_room, self.listen, self._on_told, self.known, ask)
+        self.buffer = SendBuffer(send_buffer_bytes) if send_buffer_bytes else None
         self.alive = True
         self.born_s = loop.time()
         self.killed_by: Fault | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from simcluster.payload import Message
@@ -14,6 +14,12 @@ INBOX_BYTES = 64 * 1024 * 1024
 """Unreceived bytes per peer beyond which a node stops reading from it, as the sockets backend does."""
 
 
+class Lane(Protocol):
+    """A stream, as a message on it knows it."""
+
+    def withdraw(self, outgoing: Outgoing) -> None: ...
+
+
 class Outgoing:
     """A message on its way out: *injected* is done when its last byte has left, at *left_s*.
 
@@ -21,16 +27,19 @@ class Outgoing:
     message that *is_held* by a send buffer.
     """
 
-    __slots__ = ("body_B", "flow", "injected", "is_held", "left_s", "message", "partner")
+    __slots__ = ("_lane", "body_B", "flow", "injected", "is_held", "left_s", "message", "partner", "size_bytes")
 
-    def __init__(self, message: Message, body_B: int, injected: asyncio.Future[None]) -> None:
-        self.message = message
+    def __init__(self, message: Message, body_B: int, injected: asyncio.Future[None], lane: Lane) -> None:
+        self.message, self.size_bytes, self._lane = message, message.size_bytes, lane
         self.body_B = body_B
         self.injected = injected
         self.flow: Flow | None = None
         self.partner: Waiting | None = None
         self.left_s = 0.0
         self.is_held = False
+
+    def withdraw(self) -> None:
+        self._lane.withdraw(self)
 
     def wait_with(self, receiver: Waiting) -> None:
         self.partner = receiver

@@ -1,0 +1,155 @@
+"""One node's view of its cluster, as far as every backend has it alike: see simcluster.transport.Transport.
+
+How often a verb waits decides the order of events in the simulator and in a replay, whose callbacks are counted against
+those of a real node. Every wait that they have in common is here, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+
+from simcluster.errors import PeerLost
+from simcluster.payload import Message, Payload, Sendable, as_payload
+from simcluster.rng import NodeRandom
+from simcluster.transport import ANY, Any_, Cost
+from simcluster_backends.common.arguments import check_work
+
+if TYPE_CHECKING:
+    from simcluster.runs.record import Recorder
+    from simcluster_backends.common.inbox import Inbox
+
+T = TypeVar("T")
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+"""The result of a piece of work, or the error that it raised: a future refuses to carry a StopIteration."""
+
+
+class Sending(Protocol):
+    """A message on its way out: *injected* is done when its last byte has left, or fails with a ConnectionError."""
+
+    @property
+    def injected(self) -> asyncio.Future[None]: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def left_s(self) -> float:
+        """When it left, which it has."""
+
+    def withdraw(self) -> None:
+        """Send nothing of it, or all: its `send` was cancelled."""
+
+
+S = TypeVar("S", bound=Sending)
+
+
+class News(Protocol):
+    """Of peers: *has_news* is whether any has ever gone."""
+
+    @property
+    def has_news(self) -> bool: ...
+
+
+class Piece(Protocol):
+    """A piece of work that a device has been given."""
+
+    done: asyncio.Future[Outcome]
+
+
+P = TypeVar("P", bound=Piece)
+
+
+class Node(Generic[S, P]):
+    """The verbs of one node. A backend supplies `_post`, and `_submit` and `_call_off` of its device.
+
+    An algorithm is given this, and reaches nothing else of the backend by a public name.
+    """
+
+    def __init__(self, rank: int, names: Sequence[str], seed: int, recorder: Recorder, inbox: Inbox) -> None:
+        self.rank, self.size, self.name = rank, len(names), names[rank]
+        self.rng = NodeRandom(seed, self.name)
+        self.recorder = recorder
+        self._inbox, self._now = inbox, recorder.now
+        self._news: News = inbox
+
+    @property
+    def peers(self) -> list[int]:
+        return self._inbox.peers
+
+    async def send(self, to: int, tag: str, content: Sendable) -> None:
+        payload = as_payload(content)
+        self._inbox.check_peer(to)
+        if self._news.has_news:
+            await self._check_reach(to)
+        start_s = self._now()
+        sending = self._post(to, tag, payload)
+        if sending is None:
+            await asyncio.sleep(0)
+            return
+        try:
+            if sending.injected.done():
+                await asyncio.sleep(0)
+            await sending.injected
+        except asyncio.CancelledError:
+            sending.withdraw()
+            raise
+        except ConnectionError as error:
+            raise self._lost(to, sending, str(error)) from None
+        finally:
+            self._forget(sending)
+        self.recorder.span("send", start_s, sending.left_s, to, tag, sending.size_bytes)
+
+    async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
+        start_s = self._now()
+        message = await self._inbox.take(source, tag)
+        self.recorder.received(message.size_bytes)
+        self.recorder.span("recv", start_s, self._now(), message.source, message.tag, message.size_bytes)
+        return message
+
+    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
+        check_work(work, cost)
+        piece = self._submit(partial(work, *args, **kwargs))
+        try:
+            result, error = await piece.done
+        except asyncio.CancelledError:
+            self._call_off(piece)
+            raise
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]
+
+    def record(self, *, step: int, **metrics: float) -> None:
+        self.recorder.metrics(step, metrics)
+
+    # what a backend supplies
+
+    def _post(self, to: int, tag: str, payload: Payload) -> S | None:
+        """Put a message on its stream, its tensors copied or frozen; return None if there is nothing to wait for."""
+        raise NotImplementedError
+
+    def _submit(self, work: Callable[[], Any]) -> P:
+        """Give *work* to the device."""
+        raise NotImplementedError
+
+    def _call_off(self, piece: P) -> None:
+        """No caller waits for *piece* any more."""
+        raise NotImplementedError
+
+    # and may change
+
+    async def _check_reach(self, to: int) -> None:
+        """Raise PeerLost if *to* is known to have died."""
+        if self._inbox.died(to):
+            await asyncio.sleep(0)
+            raise self._inbox.error(to)
+
+    def _lost(self, to: int, sending: S, reason: str) -> PeerLost:
+        """Return the error of *sending*, which could not leave: *to* is gone."""
+        self._inbox.lose(to, reason)
+        return self._inbox.error(to)
+
+    def _forget(self, sending: S) -> None:
+        """No `send` waits for *sending* any more."""

@@ -1,0 +1,67 @@
+"""A node whose time is real: its work runs in a thread, and a watchdog is told how far its algorithm is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from simcluster_backends.common.device import Device, Piece
+from simcluster_backends.common.node import Node, Sending
+from simcluster_backends.common.watchdog import Progress
+
+if TYPE_CHECKING:
+    from simcluster.runs.record import Recorder
+    from simcluster_backends.common.inbox import Inbox
+
+
+class Numbered(Sending, Protocol):
+    """A message on its way out, the *number*-th of its node."""
+
+    @property
+    def number(self) -> int: ...
+
+
+S = TypeVar("S", bound=Numbered)
+
+
+class Activity:
+    """How far an algorithm is: *recorded* counts, *sending* has the sends that wait, in words."""
+
+    def __init__(self, inbox: Inbox, device: Device, recorder: Recorder) -> None:
+        self.inbox, self.device, self.recorder = inbox, device, recorder
+        self.recorded = self.sends = 0
+        self.sending: dict[int, str] = {}
+
+    def progress(self, moved: int, *, ended: bool = False) -> Progress:
+        """*moved* is what has moved on the node's connections."""
+        done = self.device.ended + self.recorded
+        waits = self.inbox.mailbox.describe() + list(self.sending.values())
+        moved += done + self.recorder.record.bytes_received
+        return Progress(moved, done, self.device.computing, waits, ended)
+
+    def number(self, to: int, tag: str, size_bytes: int) -> int:
+        """Return the number of a send that begins."""
+        self.sends += 1
+        self.sending[self.sends] = f"send(to={to}, tag={tag!r}, {size_bytes} B)"
+        return self.sends
+
+
+class RealNode(Node[S, Piece]):
+    """A backend supplies `_post`, whose messages are numbered by *activity*."""
+
+    def __init__(self, rank: int, names: Sequence[str], seed: int, activity: Activity) -> None:
+        super().__init__(rank, names, seed, activity.recorder, activity.inbox)
+        self._activity = activity
+
+    def record(self, *, step: int, **metrics: float) -> None:
+        self._activity.recorded += 1
+        super().record(step=step, **metrics)
+
+    def _submit(self, work: Callable[[], Any]) -> Piece:
+        return self._activity.device.submit(work)
+
+    def _call_off(self, piece: Piece) -> None:
+        self._activity.device.call_off(piece)
+
+    def _forget(self, sending: S) -> None:
+        del self._activity.sending[sending.number]
