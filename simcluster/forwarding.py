@@ -1,7 +1,6 @@
-"""A transport that is another one, seen through: for whoever changes some of its verbs and leaves the rest.
+"""A transport that passes every verb on to another one: a subclass changes some of them.
 
-What a transport has beyond the interface (a quicker exchange) is not passed on: it would go round the verbs that are
-changed.
+It hides the verbs of simcluster.transport.Accelerated, which would bypass the ones that are changed.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from simcluster.payload import Message, Sendable
     from simcluster.rng import NodeRandom
 
@@ -158,4 +160,30 @@ class Transport(Protocol):
         """Record metrics for the run folder (loss=..., staleness=...) under the node's name and time. Takes no time.
 
         Rank 0's call also marks the moments at which the experiment may evaluate its replica, off the clock.
+        """
+
+
+class Accelerated(Protocol):
+    """Verbs that a transport may have on top of the interface, each or none: shortcuts, with the results of the others.
+
+    The collectives take those that are there. An algorithm has no need to; `Forwarding` hides them.
+    """
+
+    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        """Send to rank *to* and receive from rank *source* at the same time, without a task for each.
+
+        Fails as soon as either half does: see simcluster.collectives.exchange.
+        """
+
+    def land(self, source: int, tag: str, place: Tensor) -> Callable[[], None] | None:
+        """Receive the tensor of the next message from *source* under *tag* into *place*, if dtype and shape are equal.
+
+        Returns None if that message is here already, or on its way; else a function that gives *place* back: what has
+        come there and has not been received is then moved.
+        """
+
+    async def ring_ahead(self, vector: Tensor, lengths: Sequence[int], tag_of: Callable[[int], str]) -> int:
+        """Return, when they are over, how many rounds of a ring all-reduce need not be done: 0 if any doubt is left.
+
+        Only for a *vector* without values, cut into chunks of *lengths*, whose round n has the tag *tag_of(n)*.
         """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from simcluster.collectives.exchange import exchange
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
-from simcluster.transport import ANY, Any_, Transport
+from simcluster.transport import ANY, Accelerated, Any_, Transport
 
 
 class Counted:
@@ -37,9 +37,9 @@ class Counted:
         return await exchange(self._node, to, source, tag, content)
 
     async def ring_ahead(self, vector: Tensor, lengths: Sequence[int], tag_of: Callable[[int], str]) -> int:
-        """Count the rounds that the transport does by itself, too: see simcluster.collectives.ring."""
-        ahead = getattr(self._node, "ring_ahead", None)
-        rounds: int = 0 if ahead is None else await ahead(vector, lengths, tag_of)
+        """Look ahead as the transport does, and count its rounds as well."""
+        has_it = hasattr(self._node, "ring_ahead")
+        rounds = await cast(Accelerated, self._node).ring_ahead(vector, lengths, tag_of) if has_it else 0
         elements = sum(lengths[(self._node.rank - number) % len(lengths)] for number in range(rounds))
         self.payload_B += elements * vector.element_size()
         return rounds

@@ -1,19 +1,15 @@
-"""Places for messages still to come, so that a transport can receive them in place.
-
-A transport may define `land(source, tag, place)`: it then receives the tensor of the next message from *source* under
-*tag* into *place*, if dtype and shape match. `land` returns None if that message has arrived or is arriving; otherwise
-a function that releases *place*: data that is in it but was not received yet is then moved away.
-"""
+"""Places for tensors still to come, so that a transport can receive them in place: see `Accelerated.land`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
+from typing import cast
 
 from torch import Tensor
 
 from simcluster.payload import Message
-from simcluster.transport import Transport
+from simcluster.transport import Accelerated, Transport
 
 LEAST_BYTES = 64 * 1024
 """Below this size, registering a place takes longer than copying."""
@@ -23,7 +19,7 @@ class Landings:
     """Places for messages from rank *source*; all are released when the `with` block ends."""
 
     def __init__(self, node: Transport, source: int) -> None:
-        self._land: Callable[[int, str, Tensor], Callable[[], None] | None] | None = getattr(node, "land", None)
+        self._land = cast(Accelerated, node).land if hasattr(node, "land") else None
         self._source = source
         self._given: dict[str, tuple[Tensor, Callable[[], None]]] = {}
 

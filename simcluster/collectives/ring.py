@@ -8,6 +8,7 @@ all-gather (van de Geijn 1994) takes (c+p-1) a + 2 (p-1)/p M/B with c = ceil(lg 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from simcluster.collectives.exchange import exchange
 from simcluster.collectives.flat import as_bytes, from_bytes
 from simcluster.collectives.landing import Landings
 from simcluster.payload import lend
-from simcluster.transport import Transport
+from simcluster.transport import Accelerated, Transport
 
 
 async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
@@ -124,9 +125,7 @@ async def _ring_of_nothing(node: Transport, vector: Tensor, tag: str) -> Tensor:
     def tag_of(number: int) -> str:
         return f"{tag}/scatter{number}" if number < size - 1 else f"{tag}/gather{number - size + 1}"
 
-    # A simulator may compute how the first rounds end instead of simulating them.
-    ahead = getattr(node, "ring_ahead", None)
-    over = 0 if ahead is None else await ahead(vector, lengths, tag_of)
+    over = await cast(Accelerated, node).ring_ahead(vector, lengths, tag_of) if hasattr(node, "ring_ahead") else 0
     for number in range(over, 2 * (size - 1)):
         await exchange(node, right, left, tag_of(number), vector.narrow(0, 0, lengths[(rank - number) % size]))
     return vector

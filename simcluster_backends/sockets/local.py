@@ -18,6 +18,7 @@ from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.node.loops import loop_factory
+from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.keys import generate_key
@@ -67,15 +68,15 @@ class _Cluster:
         self._recorders = [
             Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(self.names)
         ]
-        self._transports: list[SocketTransport] = []
+        self._members: list[Member] = []
         self._meshes: list[Mesh] = []
         self._gone: dict[int, str] = {}
         self._coming = asyncio.Lock()
         self._owners = Owners(size)
         self._owners.watch(asyncio.get_running_loop())
         for rank in range(size):
-            transport, mesh = self._node(rank)
-            self._transports.append(transport)
+            member, mesh = self._node(rank)
+            self._members.append(member)
             self._meshes.append(mesh)
 
     async def connect(self) -> None:
@@ -95,7 +96,7 @@ class _Cluster:
     async def close(self) -> None:
         for mesh in self._meshes:
             await mesh.close()
-        await asyncio.gather(*(transport.close() for transport in self._transports))
+        await asyncio.gather(*(member.close() for member in self._members))
 
     # inside
 
@@ -103,24 +104,25 @@ class _Cluster:
     def _addresses(self) -> list[tuple[str, int]]:
         return [(mesh.listener.host, mesh.listener.port) for mesh in self._meshes]
 
-    def _node(self, rank: int) -> tuple[SocketTransport, Mesh]:
-        transport = SocketTransport(rank, self.names, self._seed, self._recorders[rank], inbox_bytes=self._inbox_bytes)
-        return transport, Mesh(transport, self.names, self._key, self._run, b"")
+    def _node(self, rank: int) -> tuple[Member, Mesh]:
+        member = Member(rank, self.names, self._recorders[rank], inbox_bytes=self._inbox_bytes)
+        return member, Mesh(member, self.names, self._key, self._run, b"")
 
     async def _come_back(self, rank: int) -> None:
         """One at a time, so that everybody knows where everybody is."""
         async with self._coming:
             await self._meshes[rank].close()
             self._recorders[rank].incarnation += 1
-            transport, mesh = self._node(rank)
+            member, mesh = self._node(rank)
             await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
-            self._transports[rank], self._meshes[rank] = transport, mesh
+            self._members[rank], self._meshes[rank] = member, mesh
             gone = {other: reason for other, reason in self._gone.items() if other != rank}
             await mesh.come_late(self._recorders[rank].incarnation, self._addresses, gone, timeout_s=60.0)
             del self._gone[rank]
 
     async def _live(self, rank: int, body: Body) -> Any:
-        transport = self._transports[rank]
+        member = self._members[rank]
+        transport = SocketTransport(member, self._seed)
 
         async def own() -> Any:
             self._owners.begin(rank)
@@ -129,11 +131,11 @@ class _Cluster:
         life = asyncio.create_task(own())
         try:
             result = await life
-            transport.finish()
+            member.finish()
             return result
         except BaseException as error:
             self._gone[rank] = f"{type(error).__name__}: {error}"
-            await transport.close(crash=isinstance(error, Crash))
+            await member.close(crash=isinstance(error, Crash))
             raise
         finally:
             self._owners.end(rank)

@@ -14,6 +14,7 @@ from simcluster.testing.owners import Owners
 from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.torch.group import Group, HashStore, Place
+from simcluster_backends.torch.member import Member
 from simcluster_backends.torch.transport import TorchTransport
 
 Body: TypeAlias = Callable[[TorchTransport], Awaitable[Any]]
@@ -41,11 +42,10 @@ def run_bodies(
 async def _run(bodies: Sequence[Body], groups: Sequence[Group], seed: int, inbox_bytes: int) -> list[Any]:
     names = [f"node{rank}" for rank in range(len(bodies))]
     started_s = time.perf_counter()
-    transports = [
-        TorchTransport(
+    members = [
+        Member(
             rank,
             names,
-            seed,
             Recorder(rank, name, lambda: time.perf_counter() - started_s),
             groups[rank],
             inbox_bytes=inbox_bytes,
@@ -55,29 +55,32 @@ async def _run(bodies: Sequence[Body], groups: Sequence[Group], seed: int, inbox
     owners = Owners(len(names))
     owners.watch(asyncio.get_running_loop())
     try:
-        lives = [_live(transport, body, owners) for transport, body in zip(transports, bodies, strict=True)]
+        lives = [
+            _live(member, TorchTransport(member, seed), body, owners)
+            for member, body in zip(members, bodies, strict=True)
+        ]
         return await asyncio.gather(*lives, return_exceptions=True)
     finally:
-        await asyncio.gather(*(transport.close() for transport in transports))
+        await asyncio.gather(*(member.close() for member in members))
 
 
-async def _live(transport: TorchTransport, body: Body, owners: Owners) -> Any:
+async def _live(member: Member, node: TorchTransport, body: Body, owners: Owners) -> Any:
     """A node's life: its body, then its last word, or none. What it started and did not await ends with it."""
 
     async def own() -> Any:
-        owners.begin(transport.rank)
-        return await body(transport)
+        owners.begin(member.rank)
+        return await body(node)
 
     life = asyncio.create_task(own())
     try:
         result = await life
-        await transport.finish()
+        await member.finish()
         return result
     except Crash:
-        await transport.close()
+        await member.close()
         raise
     except BaseException as error:
-        await transport.finish(f"failed: {type(error).__name__}")
+        await member.finish(f"failed: {type(error).__name__}")
         raise
     finally:
-        owners.end(transport.rank)
+        owners.end(member.rank)

@@ -19,6 +19,7 @@ from simcluster_backends.common.failure import Failure, failure_of
 from simcluster_backends.common.watchdog import Progress, Watchdog
 from simcluster_backends.torch.board import Board, Pulse, Status
 from simcluster_backends.torch.group import Group, Place, PrefixStore, Store
+from simcluster_backends.torch.member import Member
 from simcluster_backends.torch.record import conclude, encode, run_error
 from simcluster_backends.torch.settings import Options
 from simcluster_backends.torch.transport import TorchTransport
@@ -111,9 +112,8 @@ class _Node:
         self._options = options
         self._recorder = Recorder(place.rank, job.names[place.rank], self._now, kept_spans(place.size))
         self._recorder.losses_are_planned = False
-        self._transport = TorchTransport(
-            place.rank, list(job.names), job.seed, self._recorder, group, inbox_bytes=options.inbox_bytes
-        )
+        self._member = Member(place.rank, list(job.names), self._recorder, group, inbox_bytes=options.inbox_bytes)
+        self._transport = TorchTransport(self._member, job.seed)
         self._watchdog = Watchdog(options, self._loop.time())
         self._statuses: list[Status] = []
         self._stop, self._part_over = "", False
@@ -139,17 +139,17 @@ class _Node:
             record, failure = await self._run(program)
             self._part_over = True
             await self._hand_in(record, failure)
-            over = [asyncio.create_task(event) for event in (self._transport.all_over(), self._alone.wait())]
+            over = [asyncio.create_task(event) for event in (self._member.all_over(), self._alone.wait())]
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             for task in over:
                 task.cancel()
         finally:
             await asyncio.to_thread(self._pulse.stop)
-            await self._transport.close()
+            await self._member.close()
         if self._rank:
             return run_error(failure, self._rank, self._job.names) if failure is not None else None
         wall_s = time.perf_counter() - self._began_s
-        return conclude(self._job.names, self._transport.outcomes, self._transport.inbox.lost, self._statuses, wall_s)
+        return conclude(self._job.names, self._member.outcomes, self._member.inbox.lost, self._statuses, wall_s)
 
     async def _run(self, program: Program) -> tuple[NodeRecord, Failure | None]:
         """The program itself. What it started and did not await ends with it."""
@@ -181,10 +181,10 @@ class _Node:
     async def _hand_in(self, record: NodeRecord, failure: Failure | None) -> None:
         content = encode(record, failure)
         if self._rank == 0:
-            self._transport.outcomes[0] = content
+            self._member.outcomes[0] = content
         else:
-            await self._transport.hand_in(0, content, LAST_S, urgent=failure is not None)
-        await self._transport.finish(f"failed: {failure.text}" if failure is not None else "", LAST_S)
+            await self._member.hand_in(0, content, LAST_S, urgent=failure is not None)
+        await self._member.finish(f"failed: {failure.text}" if failure is not None else "", LAST_S)
 
     def _now(self) -> float:
         return time.perf_counter() - self._started_s
@@ -192,10 +192,9 @@ class _Node:
     # in the thread of heartbeats
 
     def _status(self) -> Status:
-        record, transport = self._recorder.record, self._transport
-        waits = transport.waits()[:WAITS_SHOWN]
-        ended = record.finished_s is not None
-        return Status(0, transport.moved, transport.done, transport.computing, waits, record.steps, ended, self._stop)
+        said, steps = self._member.progress, self._recorder.record.steps
+        waits = list(said.waits[:WAITS_SHOWN])
+        return Status(0, said.moved, said.done, said.computing, waits, steps, said.ended, self._stop)
 
     # in the loop
 
@@ -208,7 +207,7 @@ class _Node:
         for rank, status in enumerate(found):
             if self._job.on_progress is not None and (not before or status.steps > before[rank].steps):
                 self._job.on_progress(rank, status.steps)
-        gone = {*self._transport.inbox.lost, *([0] if self._part_over else [])}
+        gone = {*self._member.inbox.lost, *([0] if self._part_over else [])}
         if not self._stop and (reason := self._reason_to_stop(found, gone)):
             self._stop_for("\n".join([reason, *_waits(found, gone, self._job.names)]))
 
@@ -219,7 +218,7 @@ class _Node:
         return self._watchdog.standstill(nodes, live, now_s) or self._watchdog.over_time(live, now_s)
 
     def _silent(self, rank: int) -> None:
-        self._transport.give_up(rank, f"silent for {self._options.dead_s:g} s")
+        self._member.give_up(rank, f"silent for {self._options.dead_s:g} s")
 
     def _stop_for(self, reason: str) -> None:
         if not self._stop:
@@ -231,8 +230,8 @@ class _Node:
 
     def _give_up_all(self) -> None:
         """They have been told to stop, and have not."""
-        for rank in self._transport.peers:
-            self._transport.give_up(rank, "it did not stop when it was told to")
+        for rank in self._member.inbox.peers:
+            self._member.give_up(rank, "it did not stop when it was told to")
 
     def _turn(self) -> None:
         self._turned_s = time.monotonic()

@@ -11,7 +11,7 @@ PLANTED = [
     plant(
         1,
         "a lost peer is not reported to the algorithm",
-        SOCKETS + "node/transport.py",
+        SOCKETS + "node/member.py",
         "connection.on_lost = lambda reason: self.lose(rank, GIVEN_UP if rank in self._unheard else reason)",
         "connection.on_lost = lambda reason: None",
         kinds=("kill", "crash"),

@@ -36,6 +36,7 @@ from simcluster.fault_plans.kinds import Crash
 from simcluster.payload import pack, sizes_of
 from simcluster.runs.record import RunRecord
 from simcluster.testing import CHECKS, RunBodies
+from simcluster.transport import Transport
 from simcluster_backends.torch import frame as frame_module
 from simcluster_backends.torch import run_cluster
 from simcluster_backends.torch.frame import Kind, control_frame, data_frame, read_lead, read_message
@@ -174,7 +175,7 @@ def test_a_deadlock_ends_and_says_who_waits_for_what() -> None:
 def test_what_does_not_stop_is_left_behind(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simcluster_backends.torch.node.STOP_S", 0.1)
     monkeypatch.setattr("simcluster_backends.common.event_loop.LEAVE_S", 0.1)
-    monkeypatch.setattr("simcluster_backends.torch.transport.WORK_S", 0.1)
+    monkeypatch.setattr("simcluster_backends.torch.member.WORK_S", 0.1)
     try:
         (first,) = in_threads(job(program, "a", tmp_path), replace(QUICK, idle_s=0.3))
     finally:
@@ -184,6 +185,14 @@ def test_what_does_not_stop_is_left_behind(program: str, tmp_path: Path, monkeyp
                 thread.join()
         LET_GO.clear()
     assert isinstance(record_of(first).error, NeverFinished)
+
+
+def test_an_algorithm_is_given_the_verbs_of_the_interface_and_cannot_end_a_node() -> None:
+    async def body(node: Transport) -> set[str]:
+        return {name for name in dir(node) if not name.startswith("_")}
+
+    promised = {name for name in dir(Transport) if not name.startswith("_")}
+    assert run_bodies([body]) == [promised | {"recorder"}]
 
 
 # what is refused

@@ -1,7 +1,7 @@
 """The transport of a replayed node: what it sends is really sent, what reaches it does so when its script says.
 
-Verb by verb, await by await, it does what sockets/node/transport.py does: the callbacks of the two are counted against
-each other.
+Its verbs wait where those of a real node do, since both have them of common/node.py: the callbacks of the two are
+counted against each other.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from simcluster.payload import Message, Payload, Sendable, as_payload, encode_header, freeze, sizes_of
-from simcluster.rng import NodeRandom
-from simcluster.transport import ANY, Any_, Cost
-from simcluster_backends.common.arguments import check_work
+from simcluster.payload import Message, Payload, encode_header, freeze, sizes_of
 from simcluster_backends.common.inbox import Inbox
+from simcluster_backends.common.node import Node, Outcome
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.shard import Shard
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
     from simcluster.runs.record import Recorder
 
 T = TypeVar("T")
-Outcome = tuple[Any, BaseException | None]
 
 
 class Record(Protocol):
@@ -59,7 +55,21 @@ class Piece:
         self.outcome: Outcome = (None, None)
 
 
-class ReplayedNode:
+class Leaving:
+    """A send: *injected* is done when the script says that it has left. What was withdrawn is in the script, too."""
+
+    def __init__(self, size_bytes: int, injected: asyncio.Future[None], now: Callable[[], float]) -> None:
+        self.size_bytes, self.injected, self._now = size_bytes, injected, now
+
+    @property
+    def left_s(self) -> float:
+        return self._now()
+
+    def withdraw(self) -> None:
+        pass
+
+
+class ReplayedNode(Node[Leaving, Piece]):
     """One node: see simcluster.transport.Transport. *answers* are those of its order."""
 
     def __init__(
@@ -71,10 +81,7 @@ class ReplayedNode:
         loop: asyncio.AbstractEventLoop,
         answers: Answers,
     ) -> None:
-        self.rank, self.size, self.name = script.rank, len(names), script.name
-        self.recorder = recorder
-        self.rng = NodeRandom(seed, self.name)
-        self.inbox = Inbox(self.rank, names, loop, lambda source: None)
+        super().__init__(script.rank, names, seed, recorder, Inbox(script.rank, names, loop, lambda source: None))
         self.sends: dict[int, asyncio.Future[None]] = {}  # that have not left yet, by number
         self.on_step: Callable[[int, int], None] | None = None
         self.streams: dict[int, deque[Sent]] = {}  # from each peer: sent, and not yet here
@@ -88,63 +95,16 @@ class ReplayedNode:
         self._over: dict[int, Piece] = {}
         self._took_s = iter(answers.took_s)
 
-    @property
-    def peers(self) -> list[int]:
-        return self.inbox.peers
-
-    async def send(self, to: int, tag: str, content: Sendable) -> None:
-        payload = as_payload(content)
-        header = encode_header(tag, payload)
-        self.inbox.check_peer(to)
-        if self.inbox.died(to):
-            await asyncio.sleep(0)
-            raise self.inbox.error(to)
-        start_s = self.recorder.now()
-        frozen = freeze(payload)
-        size_bytes = sum(sizes_of(tag, frozen))
-        left: asyncio.Future[None] = self._loop.create_future()
-        self._leave(to, Sent(Message(self.rank, tag, frozen, size_bytes), header, self._script.now_s), left)
-        try:
-            if left.done():
-                await asyncio.sleep(0)
-            await left
-        except ConnectionError as error:
-            self.inbox.lose(to, str(error))
-            raise self.inbox.error(to) from None
-        self.recorder.span("send", start_s, self.recorder.now(), to, tag, size_bytes)
-
-    async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
-        start_s = self.recorder.now()
-        message = await self.inbox.take(source, tag)
-        self.recorder.received(message.size_bytes)
-        self.recorder.span("recv", start_s, self.recorder.now(), message.source, message.tag, message.size_bytes)
-        return message
-
-    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
-        check_work(work, cost)
-        self._pieces += 1
-        number = self._pieces
-        done: asyncio.Future[Outcome] = self._loop.create_future()
-        self._device.append(Piece(number, partial(work, *args, **kwargs), done))
-        try:
-            result, error = await done
-        except asyncio.CancelledError:
-            if number in self._never_ran:
-                self._device = deque(piece for piece in self._device if piece.number != number)
-            else:
-                self._work_until(number)
-                self._over.pop(number, None)
-            raise
-        if error is not None:
-            raise error
-        return result  # type: ignore[no-any-return]
-
     def record(self, *, step: int, **metrics: float) -> None:
-        self.recorder.metrics(step, metrics)
+        super().record(step=step, **metrics)
         if self.on_step is not None:
             self.on_step(self.rank, step)
 
     # what the script calls
+
+    @property
+    def inbox(self) -> Inbox:
+        return self._inbox
 
     def arrived(self, source: int, digest: int | None = None) -> Message | None:
         """The next message from *source*, None if it has not been sent. Raises ReplayDiverged if it is another."""
@@ -174,6 +134,28 @@ class ReplayedNode:
         piece.done.set_result(piece.outcome)
 
     # inside
+
+    def _post(self, to: int, tag: str, payload: Payload) -> Leaving:
+        header = encode_header(tag, payload)
+        frozen = freeze(payload)
+        size_bytes = sum(sizes_of(tag, frozen))
+        left = Leaving(size_bytes, self._loop.create_future(), self._now)
+        message = Message(self.rank, tag, frozen, size_bytes)
+        self._leave(to, Sent(message, header, self._script.now_s), left.injected)
+        return left
+
+    def _submit(self, work: Callable[[], Any]) -> Piece:
+        self._pieces += 1
+        piece = Piece(self._pieces, work, self._loop.create_future())
+        self._device.append(piece)
+        return piece
+
+    def _call_off(self, piece: Piece) -> None:
+        if piece.number in self._never_ran:
+            self._device = deque(other for other in self._device if other is not piece)
+        else:
+            self._work_until(piece.number)
+            self._over.pop(piece.number, None)
 
     def _leave(self, to: int, sent: Sent, left: asyncio.Future[None]) -> None:
         self._sent += 1

@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from simcluster.checkpoints.shard import Shard
+from simcluster_backends.common.device import Device
 from simcluster_backends.sockets.node.control_lane import ControlLane
-from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.messages import BeginWith, ShardPiece, in_pieces
 
 T = TypeVar("T")
@@ -19,8 +19,8 @@ T = TypeVar("T")
 class ToLauncher:
     """A simcluster.checkpoints.keeper.Channel, and what this node begins with."""
 
-    def __init__(self, lane: ControlLane, transport: SocketTransport) -> None:
-        self._lane, self._transport = lane, transport
+    def __init__(self, lane: ControlLane, device: Device) -> None:
+        self._lane, self._device = lane, device
         self._on_its_way = asyncio.Lock()
         self._pieces: list[bytes] = []
         self._begins_with: asyncio.Future[Shard] = asyncio.get_running_loop().create_future()
@@ -31,7 +31,7 @@ class ToLauncher:
         await asyncio.wrap_future(self._lane.send_all(ShardPiece(piece, last) for piece, last in in_pieces(content)))
 
     async def aside(self, work: Callable[[], T]) -> T:
-        return await self._transport.aside(work)
+        return await self._device.aside(work)
 
     def stored(self) -> None:
         """The launcher has dealt with what was handed in."""

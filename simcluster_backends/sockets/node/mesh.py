@@ -16,17 +16,17 @@ from simcluster.errors import ABSENT, NeverFinished
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import Listener, connect
 from simcluster_backends.sockets.net.tls import Tls
-from simcluster_backends.sockets.node.transport import SocketTransport
+from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
 from simcluster_backends.sockets.wire.reader import Limits
 
 
 class Mesh:
-    """Gives *transport* a connection to each of its peers."""
+    """Gives *member* a connection to each of its peers."""
 
     def __init__(
         self,
-        transport: SocketTransport,
+        member: Member,
         names: Sequence[str],
         key: bytes,
         run: bytes,
@@ -34,9 +34,9 @@ class Mesh:
         limits: Limits | None = None,
         tls: Tls | None = None,
     ) -> None:
-        self.transport, self.names = transport, names
+        self.member, self.names = member, names
         self._key = key
-        self._me = Identity("data", transport.name, transport.rank, run, config)
+        self._me = Identity("data", member.name, member.rank, run, config)
         self._limits, self._tls = limits or Limits(), tls
         self._attached: dict[int, int] = {}  # by rank: the incarnation that there is a connection to
         self._expected: set[int] | None = None  # those that begin with the run, once that is known
@@ -55,8 +55,8 @@ class Mesh:
         """
         absent = absent or {}
         self._do_without(absent)
-        self._expected = {rank for rank in range(len(self.names)) if rank not in absent} - {self.transport.rank}
-        lower = sorted(rank for rank in self._expected if rank < self.transport.rank)
+        self._expected = {rank for rank in range(len(self.names)) if rank not in absent} - {self.member.rank}
+        lower = sorted(rank for rank in self._expected if rank < self.member.rank)
         connecting = [self._connect(rank, addresses[rank], timeout_s) for rank in lower]
         for outcome in await asyncio.gather(*connecting, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -69,7 +69,7 @@ class Mesh:
             missing = [rank for rank in sorted(self._expected) if rank not in self._attached]
             words = [f"rank {rank} ({self.names[rank]}) did not" for rank in missing]
             raise NeverFinished(
-                f"{self.transport.name} waited {timeout_s:g} s for its peers to connect",
+                f"{self.member.name} waited {timeout_s:g} s for its peers to connect",
                 words + self.listener.dropped_in_words,
             ) from None
 
@@ -83,7 +83,7 @@ class Mesh:
         gone = {**gone, **self._lost}
         self._me = replace(self._me, incarnation=incarnation)
         self._do_without(gone)
-        there = [rank for rank in range(len(self.names)) if rank not in gone and rank != self.transport.rank]
+        there = [rank for rank in range(len(self.names)) if rank not in gone and rank != self.member.rank]
         self._connecting = {
             rank: asyncio.create_task(self._connect(rank, addresses[rank], timeout_s)) for rank in there
         }
@@ -106,9 +106,9 @@ class Mesh:
         """Before the algorithm begins: these were lost before, or have not joined yet."""
         for rank, reason in gone.items():
             if reason == ABSENT:
-                self.transport.inbox.misses_from_the_start(rank, reason)
+                self.member.inbox.misses_from_the_start(rank, reason)
             else:
-                self.transport.inbox.lose(rank, reason)
+                self.member.inbox.lose(rank, reason)
 
     def _connect(self, rank: int, address: tuple[str, int], timeout_s: float) -> Coroutine[Any, Any, Connection]:
         return connect(
@@ -121,15 +121,15 @@ class Mesh:
         )
 
     def _accept_handshake(self) -> Handshake:
-        return self._handshake(accepts=True, expected=range(self.transport.rank + 1, len(self.names)))
+        return self._handshake(accepts=True, expected=range(self.member.rank + 1, len(self.names)))
 
     def _handshake(self, *, accepts: bool, expected: Sequence[int]) -> Handshake:
         def admit(peer: Identity) -> str | None:
             rank = peer.rank
-            known = 0 <= rank < len(self.names) and rank != self.transport.rank and self.names[rank] == peer.name
+            known = 0 <= rank < len(self.names) and rank != self.member.rank and self.names[rank] == peer.name
             begins = rank in expected and (self._expected is None or rank in self._expected or not accepts)
             if not known or not (begins or (accepts and peer.incarnation)):
-                return f"rank {rank} ({peer.name}) has no business with rank {self.transport.rank}"
+                return f"rank {rank} ({peer.name}) has no business with rank {self.member.rank}"
             if peer.incarnation <= self._attached.get(rank, -1):
                 return f"the name {peer.name!r} is taken"
             return None
@@ -142,7 +142,7 @@ class Mesh:
             connection.abort("the name is taken")
             return
         self._attached[rank] = incarnation
-        self.transport.attach(rank, connection)
+        self.member.attach(rank, connection)
         self._check_complete()
 
     def _check_complete(self) -> None:

@@ -33,6 +33,7 @@ from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane
 from simcluster_backends.sockets.node.cuts import Holds
 from simcluster_backends.sockets.node.limits import limits_of
 from simcluster_backends.sockets.node.loops import loop_factory
+from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.order import NotedChannel
 from simcluster_backends.sockets.node.program import Program, failure_at, load, prepare
@@ -129,25 +130,20 @@ class _Node:
         self.recorder = Recorder(job.rank, job.names[job.rank], self._now, kept_spans(len(job.names)))
         self.recorder.losses_are_planned = False
         self.notes = Notes(self._now) if job.order else None
-        self.transport = SocketTransport(
-            job.rank,
-            job.names,
-            job.seed,
-            self.recorder,
-            inbox_bytes=job.inbox_bytes,
-            body_limit_bytes=job.body_limit_bytes,
-            message_limits=job.message_limits,
-            slow=job.slow,
-            notes=self.notes,
+        self.member = Member(
+            job.rank, job.names, self.recorder, inbox_bytes=job.inbox_bytes, slow=job.slow, notes=self.notes
+        )
+        self._transport = SocketTransport(
+            self.member, job.seed, body_limit_bytes=job.body_limit_bytes, message_limits=job.message_limits
         )
         self.holds = Holds(
             job.holds,
             job.dead_s,
-            hold=self.transport.hold,
-            give_up=lambda rank: self.transport.give_up(rank, cut_off(job.dead_s)),
+            hold=self.member.hold,
+            give_up=lambda rank: self.member.give_up(rank, cut_off(job.dead_s)),
         )
-        self.mesh = Mesh(self.transport, job.names, key, job.run, job.config, limits_of(job), tls)
-        self._safekeeping = ToLauncher(lane, self.transport)
+        self.mesh = Mesh(self.member, job.names, key, job.run, job.config, limits_of(job), tls)
+        self._safekeeping = ToLauncher(lane, self.member.device)
         self._addresses: asyncio.Future[Addresses] = self._loop.create_future()
         self._go: asyncio.Future[Go] = self._loop.create_future()
         self._leave = asyncio.Event()
@@ -165,7 +161,7 @@ class _Node:
         try:
             record = await self._part
             self._end_tasks()
-            self.transport.finish()
+            self.member.finish()
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -175,17 +171,17 @@ class _Node:
             if record.finished_s is None:
                 record = self.recorder.finish(None)
             if failure.kind == LEFT:
-                self.transport.finish(failure.text)
+                self.member.finish(failure.text)
             else:
-                await self.transport.close()
+                await self.member.close()
         self._notice.over()
         self.lane.hand_in(_pieces(record), lambda lane_bytes: self._outcome(record, failure, lane_bytes))
         await self._leave.wait()
         if failure is not None and failure.kind == LEFT:
-            await seen_off(self.transport.links)
+            await seen_off(self.member.links)
         self.holds.cancel()
         await self.mesh.close()
-        await self.transport.close()
+        await self.member.close()
         return failure
 
     async def _take_part(self) -> NodeRecord:
@@ -226,10 +222,10 @@ class _Node:
     async def _run(self, program: Program) -> NodeRecord:
         """The program itself, from its first callback to its last."""
         if self.notes is None:
-            return await program(self.transport, self.recorder, self.job.config_json)
+            return await program(self._transport, self.recorder, self.job.config_json)
         self.notes.begin()
         try:
-            return await program(self.transport, self.recorder, self.job.config_json)
+            return await program(self._transport, self.recorder, self.job.config_json)
         finally:
             self.notes.end()
 
@@ -266,18 +262,18 @@ class _Node:
 
     def _report(self) -> list[FromNode]:
         """How far this node is, and what it noted since the last report."""
-        record, transport = self.recorder.record, self.transport
+        record, progress = self.recorder.record, self.member.progress
         sent_to = {to: list(count) for to, count in list(record.sent_to.items())}
         messages: list[FromNode] = [
             Status(
-                transport.moved,
-                transport.done,
-                transport.computing,
-                transport.waits()[:WAITS_SHOWN] if self._started_s is not None else [],
+                progress.moved,
+                progress.done,
+                progress.computing,
+                list(progress.waits[:WAITS_SHOWN]) if self._started_s is not None else [],
                 record.steps,
                 sent_to,
                 record.bytes_received,
-                record.finished_s is not None,
+                progress.ended,
                 *self._pulse.stalled(),
                 self.recorder.ledger() if self.recorder.ledger is not None else None,
             )
@@ -293,7 +289,7 @@ class _Node:
         return messages
 
     def _outcome(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> Outcome:
-        control_bytes = lane_bytes + self.transport.handshake_and_goodbye_bytes
+        control_bytes = lane_bytes + self.member.handshake_and_goodbye_bytes
         rest = replace(
             record, metrics=[], spans=[], weights=None, copies=told(record.copies), control_bytes=control_bytes
         )
@@ -309,7 +305,7 @@ class _Node:
         elif isinstance(message, PeerGone):
             if self._addresses.done():  # which tell of all that were gone before
                 self.mesh.lose(message.rank, message.reason)
-            self.transport.expect_end(message.rank, message.reason, message.incarnation)
+            self.member.expect_end(message.rank, message.reason, message.incarnation)
         elif isinstance(message, Leave):
             self._notice.give(message.notice_s)
         elif isinstance(message, Stop):

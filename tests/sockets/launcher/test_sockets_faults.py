@@ -156,13 +156,13 @@ def test_orders_are_carried_out_on_time_and_a_cut_that_lasts_is_given_up_on() ->
 def test_nothing_is_written_or_read_while_it_is_held_and_all_of_it_afterwards() -> None:
     async def holder(node: SocketTransport) -> list[Any]:
         await node.recv(1, "ready")
-        node.hold(1, True, True)
+        node._member.hold(1, True, True)
         sends = [asyncio.create_task(node.send(1, "t", [torch.full((1000,), float(i))])) for i in range(5)]
         await node.send(2, "held", None)
         await node.recv(2, "sent")  # what 1 sent meanwhile has been handed to the system
         await asyncio.sleep(0.1)
-        seen = [sum(send.done() for send in sends), node.inbox.mailbox.queued_bytes(1)]
-        node.hold(1, False, False)
+        seen = [sum(send.done() for send in sends), node._inbox.mailbox.queued_bytes(1)]
+        node._member.hold(1, False, False)
         await asyncio.gather(*sends)
         return [*seen, (await node.recv(1, "late"))["value"]]
 
@@ -186,8 +186,8 @@ def test_nothing_is_written_or_read_while_it_is_held_and_all_of_it_afterwards() 
 def test_a_peer_that_is_given_up_is_lost_on_both_sides() -> None:
     async def gives_up(node: SocketTransport) -> str:
         await node.recv(1, "ready")
-        node.hold(1, True, True)
-        node.give_up(1, "out of reach")
+        node._member.hold(1, True, True)
+        node._member.give_up(1, "out of reach")
         with pytest.raises(PeerLost) as lost:
             await node.recv(1, "never")
         return lost.value.reason
@@ -204,7 +204,7 @@ def test_a_peer_that_is_given_up_is_lost_on_both_sides() -> None:
 def test_work_on_a_slow_node_takes_so_many_times_as_long() -> None:
     async def body(node: SocketTransport) -> list[float]:
         for factor in (1.0, 4.0):
-            node._slow = [((0.0, inf), factor)]
+            node._member.device._slow = [((0.0, inf), factor)]
             await node.compute(lambda: time.sleep(0.05), cost=FREE)
         await asyncio.sleep(0)
         return [span.end_s - span.start_s for span in node.recorder.record.spans if span.kind == "compute"]

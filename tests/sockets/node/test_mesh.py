@@ -14,6 +14,7 @@ from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import connect
+from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.shutdown_notice import seen_off
 from simcluster_backends.sockets.node.transport import SocketTransport
@@ -23,8 +24,7 @@ KEY, RUN, NAMES = b"k" * 32, b"r" * 16, ["a", "b", "c"]
 
 
 async def node(rank: int) -> Mesh:
-    transport = SocketTransport(rank, NAMES, 0, Recorder(rank, NAMES[rank], lambda: 0.0))
-    mesh = Mesh(transport, NAMES, KEY, RUN, b"")
+    mesh = Mesh(Member(rank, NAMES, Recorder(rank, NAMES[rank], lambda: 0.0)), NAMES, KEY, RUN, b"")
     await mesh.listener.start(open_socket("127.0.0.1", 0, "test"))
     return mesh
 
@@ -36,7 +36,7 @@ def address(mesh: Mesh) -> tuple[str, int]:
 async def close(*meshes: Mesh) -> None:
     for mesh in meshes:
         await mesh.close()
-        await mesh.transport.close()
+        await mesh.member.close()
 
 
 def run(main: Callable[[], Awaitable[Any]]) -> Any:
@@ -91,11 +91,11 @@ def test_nobody_waits_for_a_peer_that_dies_while_it_is_being_connected_to() -> N
         with open_socket("127.0.0.1", 0, "test") as nobody:
             dead = nobody.getsockname()[:2]
         coming = asyncio.create_task(b.come_late(1, [address(a), ("", 0), dead], {}, timeout_s=25.0))
-        while b.transport.links == []:
+        while b.member.links == []:
             await asyncio.sleep(0.01)
         b.lose(2, "died meanwhile")
         await coming
-        lost = dict(b.transport.inbox.lost)
+        lost = dict(b.member.inbox.lost)
         await close(a, b)
         return lost
 
@@ -110,7 +110,7 @@ def test_a_peer_that_is_lost_before_a_late_comer_connects_is_not_waited_for_eith
         await a.connect([address(a), ("", 0), ("", 0)], 10.0, {1: ABSENT, 2: ABSENT})
         b.lose(2, "died just now")
         await b.come_late(1, [address(a), ("", 0), dead], {}, timeout_s=25.0)
-        found = b.transport.peers, dict(b.transport.inbox.lost)
+        found = b.member.inbox.peers, dict(b.member.inbox.lost)
         await close(a, b)
         return found
 
@@ -121,10 +121,10 @@ def test_whoever_comes_is_told_of_the_dead_once_and_of_those_who_have_not_come_n
     async def main() -> tuple[list[int], bool, bool]:
         a, b = await node(0), await node(1)
         await b.come_late(1, [address(a), ("", 0), ("", 0)], {2: "died before"}, 10.0)
-        told = b.transport.inbox.has_told(2)
+        told = b.member.inbox.has_told(2)
         c = await node(2)
         await c.come_late(1, [address(a), ("", 0), ("", 0)], {1: ABSENT}, 10.0)
-        found = list(b.transport.peers), told, c.transport.inbox.has_told(1)
+        found = list(b.member.inbox.peers), told, c.member.inbox.has_told(1)
         await close(a, b, c)
         return found
 
@@ -135,9 +135,9 @@ def test_a_send_to_one_that_had_ended_and_gone_before_one_came_passes_as_to_any_
     async def main() -> str:
         a, b = await node(0), await node(1)
         await b.come_late(1, [address(a), ("", 0), ("", 0)], {2: ENDED}, 10.0)
-        await b.transport.send(2, "t", None)
+        await SocketTransport(b.member, 0).send(2, "t", None)
         with pytest.raises(PeerLost) as lost:
-            await b.transport.recv(2, "t")
+            await SocketTransport(b.member, 0).recv(2, "t")
         await close(a, b)
         return lost.value.reason
 
@@ -148,17 +148,17 @@ def test_one_that_comes_at_the_very_moment_in_which_a_peer_ends_is_told_of_that_
     async def main() -> str:
         a, b = await node(0), await node(1)
         await a.connect([address(a), ("", 0), ("", 0)], 10.0, {1: ABSENT, 2: ABSENT})
-        attach = a.transport.attach
+        attach = a.member.attach
 
         def attach_and_end(rank: int, connection: Connection) -> None:
             attach(rank, connection)
-            a.transport.finish()
+            a.member.finish()
 
-        a.transport.attach = attach_and_end
+        a.member.attach = attach_and_end
         await b.come_late(1, [address(a), ("", 0), ("", 0)], {2: ENDED}, 10.0)
         with pytest.raises(PeerLost) as lost:
             async with asyncio.timeout(60):
-                await b.transport.recv(0, "t")
+                await SocketTransport(b.member, 0).recv(0, "t")
         await close(a, b)
         return lost.value.reason
 
@@ -169,8 +169,8 @@ def test_whoever_leaves_is_lost_for_its_reason_after_all_that_it_sent() -> None:
     async def leaves(node: SocketTransport) -> None:
         for number in range(3):
             await node.send(0, "t", number)
-        node.finish("left at step 3")
-        await seen_off(node.links)
+        node._member.finish("left at step 3")
+        await seen_off(node._member.links)
 
     async def stays(node: SocketTransport) -> list[Any]:
         got = [(await node.recv(1, "t"))["value"] for _ in range(3)]

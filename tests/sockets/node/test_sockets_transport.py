@@ -15,7 +15,7 @@ import torch
 from simcluster.errors import PeerLost
 from simcluster.payload import Payload, pack, sizes_of
 from simcluster.testing import CHECKS, Crash, RunBodies
-from simcluster.transport import ANY, Cost
+from simcluster.transport import ANY, Cost, Transport
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.frame import Kind, Outgoing
@@ -71,7 +71,7 @@ def test_a_loss_told_to_a_cancelled_recv_is_told_to_the_next() -> None:
     async def waiter(node: SocketTransport) -> int:
         waiting = asyncio.create_task(node.recv(ANY, "never"))
         await asyncio.sleep(0)
-        node.lose(1, "for the test")  # the exception is set on the waiting recv,
+        node._member.lose(1, "for the test")  # the exception is set on the waiting recv,
         waiting.cancel()  # which is cancelled before it can raise it
         await asyncio.gather(waiting, return_exceptions=True)
         assert waiting.cancelled()
@@ -137,14 +137,14 @@ def test_work_that_raises_stop_iteration_does_not_hang() -> None:
     async def body(node: SocketTransport) -> None:
         with pytest.raises(RuntimeError):
             await node.compute(next, iter(()), cost=Cost(1.0))
-        assert node.computing == 0
+        assert node._member.device.computing == 0
 
     run(body)
 
 
 def test_a_peer_that_breaks_the_protocol_is_lost_and_the_others_go_on() -> None:
     async def breaks(node: SocketTransport) -> None:
-        node._links[1].put(Outgoing(Kind.CONTROL))
+        node._member.link(1).put(Outgoing(Kind.CONTROL))
         with pytest.raises(PeerLost):
             await node.recv(1, "never")
         await node.send(2, "after", None)
@@ -176,3 +176,11 @@ def test_an_exception_of_a_body_reaches_nobody_but_as_a_loss() -> None:
     results = run_bodies([fails, waits])
     assert isinstance(results[0], LookupError)
     assert results[1] == 0
+
+
+def test_an_algorithm_is_given_the_verbs_of_the_interface_and_cannot_end_a_node() -> None:
+    async def body(node: Transport) -> set[str]:
+        return {name for name in dir(node) if not name.startswith("_")}
+
+    promised = {name for name in dir(Transport) if not name.startswith("_")}
+    assert run_bodies([body]) == [promised | {"land", "recorder"}]

@@ -142,7 +142,7 @@ def test_lent_tensors_are_the_senders_again_once_it_has_given_up(uvloop: bool | 
         given_up.set()
 
     async def receiver(node: SocketTransport) -> bool:
-        while not node.inbox.mailbox.queued_bytes(0):
+        while not node._inbox.mailbox.queued_bytes(0):
             await asyncio.sleep(0)
         full.set()  # so nothing more is read
         await given_up.wait()
