@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, cast
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from simcluster.payload import Message, Sendable
-from simcluster.transport import Accelerated, Transport
+from simcluster.transport import Transport
 
 
 def exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Coroutine[Any, Any, Message]:
     """Send *content* to rank *to* and receive from rank *source*, both under *tag*, concurrently.
 
-    Fails as soon as either half does. This is the inner loop of every collective: see `Accelerated`.
+    Fails as soon as either half does. This is the inner loop of every collective: see simcluster.transport.Accelerated.
     """
-    if hasattr(node, "exchange"):
-        return cast(Accelerated, node).exchange(to, source, tag, content)
+    quicker: Callable[..., Coroutine[Any, Any, Message]] | None = getattr(node, "exchange", None)
+    if quicker is not None:
+        return quicker(to, source, tag, content)
     return _exchange(node, to, source, tag, content)
 
 

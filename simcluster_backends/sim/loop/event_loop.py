@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from simcluster.errors import UsageError
-from simcluster_backends.sim.loop.clock import Alarm, Clock
+from simcluster_backends.sim.loop.callbacks import Handle, Interrupt, Timer
+from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.loop.suspended import Frozen, owner_of_task
 from simcluster_backends.sim.loop.workers import Workers
 
@@ -34,21 +35,6 @@ class Drained(Exception):
 
 class Endless(Exception):
     """The limit of callbacks without progress is reached."""
-
-
-class Timer(asyncio.TimerHandle):
-    """A timer that can call off its alarm."""
-
-    __slots__ = ("alarm",)
-    alarm: Alarm
-    _context: contextvars.Context  # asyncio.Handle's
-
-    def run(self, _: SimLoop) -> None:
-        if not self._cancelled:
-            self._run()
-
-    def owner(self) -> object:
-        return self._context.get(owner_of_task)
 
 
 class SimTask(asyncio.Task[T]):
@@ -80,45 +66,6 @@ class SimFuture(asyncio.Future[T]):
 
     def __eq__(self, other: object) -> bool:
         return self is other
-
-
-class Handle:
-    """A callback that is ready: what asyncio's own Handle does, without asking the loop for its debug mode."""
-
-    __slots__ = ("args", "callback", "context", "dropped")
-
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
-        self.callback, self.args, self.context = callback, args, context
-        self.dropped = False
-
-    def cancel(self) -> None:
-        self.dropped = True
-
-    def cancelled(self) -> bool:
-        return self.dropped
-
-    def run(self, loop: SimLoop) -> None:
-        if self.dropped:
-            return
-        try:
-            self.context.run(self.callback, *self.args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            loop.call_exception_handler({"message": f"exception in {self.callback!r}", "exception": error})
-
-    def owner(self) -> object:
-        return self.context.get(owner_of_task)
-
-
-class Interrupt:
-    """A callback that raises KeyboardInterrupt, before the next one is taken out of the queue."""
-
-    def run(self, loop: SimLoop) -> None:
-        raise KeyboardInterrupt
-
-    def owner(self) -> object:
-        return None
 
 
 class SimLoop(asyncio.AbstractEventLoop):

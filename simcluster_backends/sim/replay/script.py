@@ -19,7 +19,8 @@ from simcluster_backends.sim.loop.clock import Alarm
 from simcluster_backends.sim.replay.loop import Owner
 
 if TYPE_CHECKING:
-    from simcluster_backends.sim.loop.event_loop import Handle, SimTask, Timer
+    from simcluster_backends.sim.loop.callbacks import Handle, Timer
+    from simcluster_backends.sim.loop.event_loop import SimTask
     from simcluster_backends.sim.replay.node import ReplayedNode
 
 

@@ -1,9 +1,8 @@
 """One TCP connection: a handshake, then frames both ways, with back-pressure both ways.
 
-Outgoing frames leave in the order of `put`. There is no writer task: `_pump` writes chunks while the kernel
-takes them and goes on in `resume_writing`; the transport's own write buffer is kept empty (its high-water
-mark is 0), so a frame counts as left when its last byte is the kernel's. Incoming bytes land in place, by
-FrameReader.
+There is no writer task: `_pump` writes chunks while the kernel takes them, and continues in `resume_writing`. The
+transport's own write buffer is kept empty (its high-water mark is 0), so a frame counts as left when its last byte is
+the kernel's. Incoming bytes land in place, by FrameReader.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import logging
 import os
 import socket
 import ssl
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import cast
 
 from torch import Tensor
 
 from simcluster.errors import HandshakeRefused, ProtocolError
+from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
 from simcluster_backends.sockets.net.tls import in_words, names_in
 from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion, Outgoing
 from simcluster_backends.sockets.wire.handshake import Handshake, Identity
@@ -40,35 +39,6 @@ PUMP_BYTES = 8 * CHUNK_BYTES
 log = logging.getLogger("simcluster.sockets")
 
 
-class Left(Protocol):
-    """What waits for a frame to leave, as much of a future as is asked of it here."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: None, /) -> None: ...
-
-    def set_exception(self, exception: Exception, /) -> None: ...
-
-
-class Sending:
-    """A frame in the queue. *left* ends when its last byte has left this process, or fails with ConnectionError."""
-
-    __slots__ = ("chunks", "frame", "left", "on_left")
-
-    def __init__(self, frame: Outgoing, left: Left | None, on_left: Callable[[], None] | None) -> None:
-        self.frame, self.left, self.on_left = frame, left, on_left
-        self.chunks: Iterator[bytes | bytearray | memoryview] | None = None
-
-    def end(self, error: Exception | None = None) -> None:
-        if error is None and self.on_left is not None:
-            self.on_left()
-        if self.left is not None and not self.left.done():
-            if error is None:
-                self.left.set_result(None)
-            else:
-                self.left.set_exception(error)
-
-
 class Connection(asyncio.BufferedProtocol):
     """Calls *on_open* when the handshake is done, which sets `on_frame` and `on_lost`; else *on_fail*."""
 
@@ -83,12 +53,10 @@ class Connection(asyncio.BufferedProtocol):
         self.handshake = handshake
         self.on_frame: Callable[[Frame], None] = lambda frame: None
         self.on_lost: Callable[[str], None] = lambda reason: None
-        self.bytes_sent = 0  # in frames that have left whole
         self.bytes_moved = 0  # both ways, as they go
         self._on_open, self._on_fail = on_open, on_fail
         self._reader = FrameReader(limits)
-        self._queue: deque[Sending] = deque()
-        self._seq = 0
+        self._queue = SendQueue()
         self._paused = False
         self._reads = True
         self._reading_paused = self._reading_held = self._writing_held = False
@@ -110,6 +78,11 @@ class Connection(asyncio.BufferedProtocol):
         return self.handshake.peer
 
     @property
+    def bytes_sent(self) -> int:
+        """In frames that have left whole."""
+        return self._queue.bytes_sent
+
+    @property
     def is_open(self) -> bool:
         return self.handshake.done and not self._closing
 
@@ -124,29 +97,19 @@ class Connection(asyncio.BufferedProtocol):
         name = self._transport.get_extra_info("peername") if self._transport else None
         return f"{name[0]}:{name[1]}" if name else "an unknown address"
 
-    def put(
-        self,
-        frame: Outgoing,
-        left: Left | None = None,
-        on_left: Callable[[], None] | None = None,
-    ) -> Sending:
+    def put(self, frame: Outgoing, left: Left | None = None, on_left: Callable[[], None] | None = None) -> Sending:
         """Queues *frame* and writes what can be written at once. *on_left* is called when it has left."""
         sending = Sending(frame, left, on_left)
         if self._closing:
             sending.end(ConnectionResetError(self._reason))
         else:
-            self._queue.append(sending)
+            self._queue.put(sending)
             self._pump()
         return sending
 
     def withdraw(self, sending: Sending) -> bool:
         """A cancelled send: of what was not begun, nothing leaves (True); what was begun is finished (False)."""
-        unbegun = sending.chunks is None and sending in self._queue
-        if unbegun:
-            self._queue.remove(sending)
-        else:
-            sending.frame.keep()
-        return unbegun
+        return self._queue.withdraw(sending)
 
     def land(self, tag: str, place: Tensor) -> Landing | None:
         """See FrameReader."""
@@ -251,9 +214,7 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline.cancel()
         if not self._closed.done():
             self._closed.set_result(None)
-        waiting, self._queue = self._queue, deque()
-        for sending in waiting:
-            sending.end(ConnectionResetError(self._reason))
+        self._queue.fail(self._reason)
         if self.handshake.done:
             self.on_lost(self._reason)
         elif not self._failed:
@@ -326,16 +287,9 @@ class Connection(asyncio.BufferedProtocol):
         transport, budget = self._transport, PUMP_BYTES
         if transport is None or self._writing_held:
             return
-        while self._queue and not self._paused and not transport.is_closing():
-            sending = self._queue[0]
-            if sending.chunks is None:
-                sending.chunks = sending.frame.chunks(self._seq)
-                self._seq += sending.frame.count
-            chunk = next(sending.chunks, None)
+        while self._queue.waits and not self._paused and not transport.is_closing():
+            chunk = self._queue.advance()
             if chunk is None:
-                self._queue.popleft()
-                self.bytes_sent += sending.frame.wire_bytes
-                sending.end()
                 continue
             self._write(transport, chunk)
             self.bytes_moved += len(chunk)

@@ -8,9 +8,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from simcluster.checkpoints.keeper import Channel
@@ -22,7 +21,6 @@ from simcluster.kernels import heed_portable
 from simcluster.logs import setup as logs
 from simcluster.replays.notes import Notes
 from simcluster.replays.order import Kind
-from simcluster.runs.copies import hand_in, told
 from simcluster.runs.record import NodeRecord, Recorder, kept_spans
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import LEFT, Failure
@@ -37,12 +35,12 @@ from simcluster_backends.sockets.node.member import Member
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.order import NotedChannel
 from simcluster_backends.sockets.node.program import Program, failure_at, load, prepare
+from simcluster_backends.sockets.node.report import Reports, pieces_of
 from simcluster_backends.sockets.node.shutdown_notice import Notice, seen_off
 from simcluster_backends.sockets.node.stall_detector import Pulse
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.keys import KEY_BYTES
 from simcluster_backends.sockets.wire.messages import (
-    ROWS_A_FRAME,
     Addresses,
     BeginWith,
     Connected,
@@ -54,18 +52,10 @@ from simcluster_backends.sockets.wire.messages import (
     Job,
     Leave,
     Listening,
-    Ordered,
-    Outcome,
     PeerGone,
-    Piece,
-    Rows,
-    Status,
     Stop,
     Stored,
-    in_pieces,
 )
-
-WAITS_SHOWN = 20
 
 
 def join(
@@ -150,13 +140,14 @@ class _Node:
         self._notice = Notice(self.recorder, self.notes)
         self._part: asyncio.Task[NodeRecord] | None = None
         self._stopped = ""
-        self._metrics_sent = self._spans_sent = 0
-        self._pulse = Pulse(self._loop, job.heartbeat_s)
+        self._reports = Reports(self.member, Pulse(self._loop, job.heartbeat_s))
 
     async def live(self) -> Failure | None:
         """The node's whole life; returns how its part failed, if it did."""
         self._part = asyncio.create_task(self._take_part())
-        self.lane.serve(self._from_lane, self._launcher_lost, self._report)
+        self.lane.serve(
+            self._from_lane, self._launcher_lost, lambda: self._reports.next(has_begun=self._started_s is not None)
+        )
         failure = None
         try:
             record = await self._part
@@ -175,7 +166,7 @@ class _Node:
             else:
                 await self.member.close()
         self._notice.over()
-        self.lane.hand_in(_pieces(record), lambda lane_bytes: self._outcome(record, failure, lane_bytes))
+        self.lane.hand_in(pieces_of(record), lambda lane_bytes: self._reports.last(record, failure, lane_bytes))
         await self._leave.wait()
         if failure is not None and failure.kind == LEFT:
             await seen_off(self.member.links)
@@ -261,39 +252,7 @@ class _Node:
             self._loop.call_soon_threadsafe(action, *given)
 
     def _report(self) -> list[FromNode]:
-        """How far this node is, and what it noted since the last report."""
-        record, progress = self.recorder.record, self.member.progress
-        sent_to = {to: list(count) for to, count in list(record.sent_to.items())}
-        messages: list[FromNode] = [
-            Status(
-                progress.moved,
-                progress.done,
-                progress.computing,
-                list(progress.waits[:WAITS_SHOWN]) if self._started_s is not None else [],
-                record.steps,
-                sent_to,
-                record.bytes_received,
-                progress.ended,
-                *self._pulse.stalled(),
-                self.recorder.ledger() if self.recorder.ledger is not None else None,
-            )
-        ]
-        while len(record.metrics) > self._metrics_sent or len(record.spans) > self._spans_sent:
-            metrics = record.metrics[self._metrics_sent : self._metrics_sent + ROWS_A_FRAME]
-            spans = record.spans[self._spans_sent : self._spans_sent + ROWS_A_FRAME]
-            self._metrics_sent += len(metrics)
-            self._spans_sent += len(spans)
-            messages.append(Rows(metrics, spans))
-        if self.notes is not None:
-            messages += map(Ordered, self.notes.take())
-        return messages
-
-    def _outcome(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> Outcome:
-        control_bytes = lane_bytes + self.member.handshake_and_goodbye_bytes
-        rest = replace(
-            record, metrics=[], spans=[], weights=None, copies=told(record.copies), control_bytes=control_bytes
-        )
-        return Outcome(rest, failure)
+        return self._reports.next(has_begun=self._started_s is not None)
 
     # the same, in the node's own loop
 
@@ -320,9 +279,3 @@ class _Node:
             self._safekeeping.hear(message)
         elif isinstance(message, End):
             self._leave.set()
-
-
-def _pieces(record: NodeRecord) -> Iterator[Piece]:
-    for content in hand_in(record):
-        for piece, _ in in_pieces(content):
-            yield Piece(piece)

@@ -18,7 +18,7 @@ from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES, MESSAGE_LIM
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes
     from simcluster_backends.sockets.net.connection import Connection
-    from simcluster_backends.sockets.net.connection import Sending as Queued
+    from simcluster_backends.sockets.net.send_queue import Sending as Queued
     from simcluster_backends.sockets.node.member import Member
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-import msgspec
 import numpy as np
-import torch
 from torch import Tensor
 
 from simcluster.errors import ProtocolError
-from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
+from simcluster.payload import PREAMBLE_BYTES
+from simcluster_backends.sockets.wire.body import Body, prepare
 from simcluster_backends.sockets.wire.frame import (
     BODY_LIMIT_BYTES,
     CONTROL_LIMIT_BYTES,
@@ -26,9 +24,7 @@ from simcluster_backends.sockets.wire.frame import (
     OtherVersion,
     Preamble,
     crc32c,
-    decode,
     header_crc,
-    octets,
 )
 from simcluster_backends.sockets.wire.landing import Landing, Landings
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
@@ -39,7 +35,6 @@ DIRECT_BYTES = 512 * 1024
 
 TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and how a handshake begins
 TLS_RECORD_BYTES = 3
-_header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 
 
 @dataclass(slots=True)
@@ -55,44 +50,6 @@ class Limits:
     control_bytes: int = CONTROL_LIMIT_BYTES
 
 
-@dataclass(slots=True)
-class _Body:
-    """A body in flight: *parts* are the memories to fill, in order; *part* and *filled* say how far it is.
-
-    *left* bytes of it are still to come in this frame, and *rest* in later ones.
-    """
-
-    frame: Frame
-    parts: list[Bytes]
-    crc_expected: int
-    left: int
-    rest: int = 0
-    crc: int = 0
-    part: int = 0
-    filled: int = 0
-    owned: bytearray = field(default_factory=bytearray)
-
-    @property
-    def room(self) -> int:
-        """How many of the next bytes belong into one memory."""
-        return min(len(self.parts[self.part]) - self.filled, self.left)
-
-    def begin_part(self, preamble: Preamble) -> None:
-        """Another frame brings more of it. Raises ProtocolError."""
-        self.left, self.crc_expected = preamble.body_len, preamble.body_crc
-        self.rest = _rest(self.rest, preamble)
-
-    def move(self) -> None:
-        """Goes on in new memory: what is here of the only tensor is copied there."""
-        tensor = torch.empty_like(self.frame.tensors[0])
-        parts = [octets(tensor)]
-        if self.part < len(self.parts):
-            parts[0][: self.filled] = self.parts[0][: self.filled]
-        else:
-            parts[0][:] = self.parts[0]
-        self.parts, self.frame = parts, replace(self.frame, tensors=(tensor,), landing=None)
-
-
 class FrameReader:
     """Takes bytes, gives frames. Made for asyncio's BufferedProtocol.
 
@@ -106,7 +63,7 @@ class FrameReader:
         self.limits = limits or Limits()
         self._ahead: Bytes = np.empty(READ_AHEAD_BYTES + HEADER_LIMIT_BYTES, dtype=np.uint8)
         self._start = self._end = 0
-        self._body: _Body | None = None
+        self._body: Body | None = None
         self._in_frame = self._direct = False
         self._seq = 0
         self._error: ProtocolError | None = None
@@ -231,7 +188,7 @@ class FrameReader:
         if self._body is not None:
             self._body.begin_part(preamble)
         else:
-            self._body = _prepare(preamble, header, self._landings, self.limits)
+            self._body = prepare(preamble, header, self._landings, self.limits.message_bytes)
         self._in_frame = True
         return True
 
@@ -260,63 +217,9 @@ class FrameReader:
             self._start += len(chunk)
             self._fill(body, chunk)
 
-    def _fill(self, body: _Body, chunk: Bytes) -> None:
+    def _fill(self, body: Body, chunk: Bytes) -> None:
         body.crc = crc32c(chunk, body.crc)
         body.filled += len(chunk)
         body.left -= len(chunk)
         if body.filled == len(body.parts[body.part]):
             body.part, body.filled = body.part + 1, 0
-
-
-def _rest(expected: int, preamble: Preamble) -> int:
-    """How much of *expected* bytes comes after the frame of *preamble*. Raises ProtocolError if that does not fit."""
-    rest = expected - preamble.body_len
-    if rest < 0 or (preamble.flags & MORE != 0) != (rest > 0) or (rest and not preamble.body_len):
-        flags = f" with flags {preamble.flags}" if preamble.flags else ""
-        raise ProtocolError(f"tensors of {expected} bytes in a body of {preamble.body_len}{flags}")
-    return rest
-
-
-def _prepare(preamble: Preamble, header: bytes, landings: Landings, limits: Limits) -> _Body:
-    """The memory for a body, once the header is known to fit it."""
-    kind, size_bytes = Kind(preamble.kind), PREAMBLE_BYTES + preamble.header_len + preamble.body_len
-    if kind is Kind.DATA:
-        message: MessageHeader = decode(_header_decoder, header, "a message header")
-        total = _size_of(message.tensors)
-        rest = _rest(total, preamble)
-        if total > limits.message_bytes:
-            raise ProtocolError(f"a message of {total} bytes; at most {limits.message_bytes}")
-        landing = landings.take(message)
-        if landing is not None and landing.place.nbytes == total:
-            tensors: tuple[Tensor, ...] = (landing.place,)
-        else:
-            tensors, landing = _allocate(message.tensors, total), None
-        parts = [part for part in map(octets, tensors) if len(part)]
-        frame = Frame(kind, header, b"", message, tensors, size_bytes + rest, 0, landing)
-        return _Body(frame, parts, preamble.body_crc, preamble.body_len, rest)
-    owned = bytearray(preamble.body_len)
-    parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
-    frame = Frame(kind, header, size_bytes=size_bytes)
-    return _Body(frame, parts, preamble.body_crc, preamble.body_len, owned=owned)
-
-
-def _size_of(headers: list[TensorHeader]) -> int:
-    """The bytes of tensors of *headers*, in Python's own whole numbers. Raises ProtocolError."""
-    total = 0
-    for header in headers:
-        if header.dtype not in DTYPES:
-            raise ProtocolError(f"a tensor of dtype {header.dtype[:40]!r}; expected one of {', '.join(DTYPES)}")
-        if len(header.shape) > MAX_DIMENSIONS:
-            raise ProtocolError(f"a tensor of {len(header.shape)} dimensions; at most {MAX_DIMENSIONS}")
-        if any(not 0 <= length < 2**31 for length in header.shape):
-            raise ProtocolError(f"a tensor of shape {header.shape}; lengths are 0 to 2**31 - 1")
-        total += math.prod(header.shape) * DTYPES[header.dtype].itemsize
-    return total
-
-
-def _allocate(headers: list[TensorHeader], total: int) -> tuple[Tensor, ...]:
-    """Empty tensors for *headers*, of *total* bytes."""
-    try:
-        return tuple(torch.empty(header.shape, dtype=DTYPES[header.dtype]) for header in headers)
-    except (RuntimeError, MemoryError) as error:
-        raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None

@@ -1,0 +1,78 @@
+"""The frames that wait to leave on one connection, in the order of `put`, and the numbers that they get."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from simcluster_backends.sockets.wire.frame import Outgoing
+
+
+class Left(Protocol):
+    """What waits for a frame to leave, as much of a future as is asked of it here."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: None, /) -> None: ...
+
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+
+class Sending:
+    """A frame in the queue. *left* ends when its last byte has left this process, or fails with ConnectionError."""
+
+    __slots__ = ("chunks", "frame", "left", "on_left")
+
+    def __init__(self, frame: Outgoing, left: Left | None, on_left: Callable[[], None] | None) -> None:
+        self.frame, self.left, self.on_left = frame, left, on_left
+        self.chunks: Iterator[bytes | bytearray | memoryview] | None = None
+
+    def end(self, error: Exception | None = None) -> None:
+        if error is None and self.on_left is not None:
+            self.on_left()
+        if self.left is not None and not self.left.done():
+            if error is None:
+                self.left.set_result(None)
+            else:
+                self.left.set_exception(error)
+
+
+class SendQueue:
+    """*bytes_sent* are in frames that have left whole."""
+
+    def __init__(self) -> None:
+        self.bytes_sent = 0
+        self.waits: deque[Sending] = deque()
+        self._seq = 0
+
+    def put(self, sending: Sending) -> None:
+        self.waits.append(sending)
+
+    def advance(self) -> bytes | bytearray | memoryview | None:
+        """Return the next chunk of the first frame; None if all of that has left, and it ends."""
+        sending = self.waits[0]
+        if sending.chunks is None:
+            sending.chunks = sending.frame.chunks(self._seq)
+            self._seq += sending.frame.count
+        chunk = next(sending.chunks, None)
+        if chunk is None:
+            self.waits.popleft()
+            self.bytes_sent += sending.frame.wire_bytes
+            sending.end()
+        return chunk
+
+    def withdraw(self, sending: Sending) -> bool:
+        """Drop *sending* if it was not begun (True); what was begun is finished (False)."""
+        unbegun = sending.chunks is None and sending in self.waits
+        if unbegun:
+            self.waits.remove(sending)
+        else:
+            sending.frame.keep()
+        return unbegun
+
+    def fail(self, reason: str) -> None:
+        """End all with an error: the connection is lost."""
+        waiting, self.waits = self.waits, deque()
+        for sending in waiting:
+            sending.end(ConnectionResetError(reason))

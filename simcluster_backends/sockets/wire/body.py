@@ -1,0 +1,110 @@
+"""The memory that a frame's body is read into: tensors of the sizes that its header says, or bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcluster.errors import ProtocolError
+from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
+from simcluster_backends.sockets.wire.frame import MORE, Bytes, Frame, Kind, Preamble, decode, octets
+from simcluster_backends.sockets.wire.landing import Landings
+
+_header_decoder = msgspec.msgpack.Decoder(MessageHeader)
+
+
+@dataclass(slots=True)
+class Body:
+    """A body in flight: *parts* are the memories to fill, in order; *part* and *filled* say how far it is.
+
+    *left* bytes of it are still to come in this frame, and *rest* in later ones.
+    """
+
+    frame: Frame
+    parts: list[Bytes]
+    crc_expected: int
+    left: int
+    rest: int = 0
+    crc: int = 0
+    part: int = 0
+    filled: int = 0
+    owned: bytearray = field(default_factory=bytearray)
+
+    @property
+    def room(self) -> int:
+        """How many of the next bytes belong into one memory."""
+        return min(len(self.parts[self.part]) - self.filled, self.left)
+
+    def begin_part(self, preamble: Preamble) -> None:
+        """Another frame brings more of it. Raises ProtocolError."""
+        self.left, self.crc_expected = preamble.body_len, preamble.body_crc
+        self.rest = rest_after(self.rest, preamble)
+
+    def move(self) -> None:
+        """Goes on in new memory: what is here of the only tensor is copied there."""
+        tensor = torch.empty_like(self.frame.tensors[0])
+        parts = [octets(tensor)]
+        if self.part < len(self.parts):
+            parts[0][: self.filled] = self.parts[0][: self.filled]
+        else:
+            parts[0][:] = self.parts[0]
+        self.parts, self.frame = parts, replace(self.frame, tensors=(tensor,), landing=None)
+
+
+def rest_after(expected: int, preamble: Preamble) -> int:
+    """Return how many of *expected* bytes come after the frame of *preamble*. Raises ProtocolError."""
+    rest = expected - preamble.body_len
+    if rest < 0 or (preamble.flags & MORE != 0) != (rest > 0) or (rest and not preamble.body_len):
+        flags = f" with flags {preamble.flags}" if preamble.flags else ""
+        raise ProtocolError(f"tensors of {expected} bytes in a body of {preamble.body_len}{flags}")
+    return rest
+
+
+def prepare(preamble: Preamble, header: bytes, landings: Landings, most_bytes: int) -> Body:
+    """Return the memory for a body, once the header is known to fit it. A message has *most_bytes* at most."""
+    kind, size_bytes = Kind(preamble.kind), PREAMBLE_BYTES + preamble.header_len + preamble.body_len
+    if kind is Kind.DATA:
+        message: MessageHeader = decode(_header_decoder, header, "a message header")
+        total = _size_of(message.tensors)
+        rest = rest_after(total, preamble)
+        if total > most_bytes:
+            raise ProtocolError(f"a message of {total} bytes; at most {most_bytes}")
+        landing = landings.take(message)
+        if landing is not None and landing.place.nbytes == total:
+            tensors: tuple[Tensor, ...] = (landing.place,)
+        else:
+            tensors, landing = _allocate(message.tensors, total), None
+        parts = [part for part in map(octets, tensors) if len(part)]
+        frame = Frame(kind, header, b"", message, tensors, size_bytes + rest, 0, landing)
+        return Body(frame, parts, preamble.body_crc, preamble.body_len, rest)
+    owned = bytearray(preamble.body_len)
+    parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
+    frame = Frame(kind, header, size_bytes=size_bytes)
+    return Body(frame, parts, preamble.body_crc, preamble.body_len, owned=owned)
+
+
+def _size_of(headers: list[TensorHeader]) -> int:
+    """The bytes of tensors of *headers*, in Python's own whole numbers. Raises ProtocolError."""
+    total = 0
+    for header in headers:
+        if header.dtype not in DTYPES:
+            raise ProtocolError(f"a tensor of dtype {header.dtype[:40]!r}; expected one of {', '.join(DTYPES)}")
+        if len(header.shape) > MAX_DIMENSIONS:
+            raise ProtocolError(f"a tensor of {len(header.shape)} dimensions; at most {MAX_DIMENSIONS}")
+        if any(not 0 <= length < 2**31 for length in header.shape):
+            raise ProtocolError(f"a tensor of shape {header.shape}; lengths are 0 to 2**31 - 1")
+        total += math.prod(header.shape) * DTYPES[header.dtype].itemsize
+    return total
+
+
+def _allocate(headers: list[TensorHeader], total: int) -> tuple[Tensor, ...]:
+    """Empty tensors for *headers*, of *total* bytes."""
+    try:
+        return tuple(torch.empty(header.shape, dtype=DTYPES[header.dtype]) for header in headers)
+    except (RuntimeError, MemoryError) as error:
+        raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None
