@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simcluster.algorithms.parameter_server.push import Push
 from simcluster.algorithms.parameter_server.server import SERVER
 from simcluster.algorithms.parameter_server.serving import Listener
 from simcluster.errors import PeerLost
@@ -22,30 +23,30 @@ class Clocks(Listener):
         there = (SERVER, *node.peers)
         self._clock = {rank: done[rank] for rank in ranks if rank in there and done[rank] < replica.steps}
         self._through = {rank for rank in ranks if done[rank] >= replica.steps}
-        self._waiting: dict[int, bool] = {}  # to read, and whether that is the last time
+        self._waiting: dict[int, Push] = {}  # to read, since these pushes
         self._bound = bound
 
-    def tick(self, rank: int, *, last: bool) -> int:
-        """Count a push of *rank*, the *last* one or not. Return how far the fastest rank leads the slowest.
+    def tick(self, push: Push) -> int:
+        """Count *push*, whose rank waits to read. Return how far the fastest rank leads the slowest.
 
         A rank that comes late, or back, starts at the slowest one's clock.
         """
-        self._clock[rank] = self._clock.get(rank, self._slowest()) + 1
-        self._waiting[rank] = last
+        self._clock[push.rank] = self._clock.get(push.rank, self._slowest()) + 1
+        self._waiting[push.rank] = push
         return max(self._clock.values()) - self._slowest()
 
-    def free(self) -> list[int]:
-        """Return the ranks that wait and that the bound does not hold up."""
+    def free(self) -> list[Push]:
+        """Return the pushes, by rank, of the ranks that wait and that the bound does not hold up."""
         slowest = self._slowest()
-        return [
-            rank for rank in sorted(self._waiting) if self._bound is None or self._clock[rank] - slowest <= self._bound
-        ]
+        waiting = [self._waiting[rank] for rank in sorted(self._waiting)]
+        return [push for push in waiting if self._bound is None or self._clock[push.rank] - slowest <= self._bound]
 
-    def go_on(self, rank: int) -> None:
-        """Let *rank* read; after its last push it has ended."""
-        if self._waiting.pop(rank):
-            del self._clock[rank]
-            self._through.add(rank)
+    def go_on(self, push: Push) -> None:
+        """Let the rank of *push* read; after its last push it has ended."""
+        del self._waiting[push.rank]
+        if push["last"]:
+            del self._clock[push.rank]
+            self._through.add(push.rank)
 
     def lost(self, loss: PeerLost) -> None:
         """Drop the clock of the lost rank, which may be back already, and of all that are not there."""

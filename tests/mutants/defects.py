@@ -10,7 +10,7 @@ from tests.mutants.trial import Mutant
 ALGORITHMS = "simcluster/algorithms/"
 SERVED, REDUCED = ALGORITHMS + "parameter_server/", ALGORITHMS + "data_parallel/"
 SYNC_PS, EDP, DP = SERVED + "sync_ps.py", SERVED + "edp.py", REDUCED + "all_reduce_dp.py"
-BARRIER = SERVED + "barrier.py"
+BARRIER, SERVER = SERVED + "barrier.py", SERVED + "asynchronous.py"
 PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
 RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
 INT8 = "simcluster/compression/int8.py"
@@ -54,9 +54,9 @@ ARITHMETIC = [
     ),
     Mutant(
         "5", "the asynchronous server's optimizer steps twice a push", EDP,
-        "            await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
-        "            await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n"
-        "            await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
+        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
+        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n"
+        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
         "edp", "alone",
     ),
     Mutant(
@@ -112,14 +112,13 @@ ARITHMETIC = [
     Mutant(
         "11", "weights that could not be fetched are replaced by zeros", EDP,
         '            message = await node.recv(SERVER, "weights")\n            replica.load(message.tensors)\n',
-        '            try:\n                message = await node.recv(SERVER, "weights")\n            except PeerLost:\n'
+        '            try:\n                message = await node.recv(SERVER, "weights")\n            except Exception:\n'
         "                replica.load([0 * tensor for tensor in replica.parameters])\n                continue\n"
         "            replica.load(message.tensors)\n",
         "edp", "faults",
         more=(
-            '            await node.send(SERVER, "push", ',
-            "            if SERVER in node.peers:\n"
-            '                await node.send(SERVER, "push", ',
+            "            await push_to_server(node, ",
+            "            if SERVER in node.peers:\n                await push_to_server(node, ",
         ),
     ),
     Mutant(
@@ -147,7 +146,7 @@ ARITHMETIC = [
     ),
     Mutant(
         "15", "a blend by 1 / (1 + staleness) that counts the server's steps, too: a worker counts for nothing",
-        EDP, "if blend_interval is None or not own or own % blend_interval == 0:", "if True:",
+        EDP, "blend_interval is None or not own or own % blend_interval == 0", "True",
         "edp", "staleness",
     ),
     Mutant(
@@ -249,8 +248,8 @@ SEEN_IN_PEERS = [
         "d_psgd", "mixing", nodes=(3,),
     ),
     Mutant(
-        "42", "staleness counted after the increment", EDP,
-        "max(version - taken_at, 0)", "max(version + 1 - taken_at, 0)",
+        "42", "staleness counted after the increment", SERVER,
+        'max(self._state.version - push["version"], 0)', 'max(self._state.version + 1 - push["version"], 0)',
         "edp", "staleness",
     ),
     Mutant(

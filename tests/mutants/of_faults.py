@@ -10,7 +10,7 @@ from tests.mutants.planted import plant
 SIM, CHECKPOINTS = "simcluster_backends/sim/", "simcluster/checkpoints/"
 CLUSTER, FAULTS, INBOX = SIM + "cluster.py", SIM + "faults.py", "simcluster_backends/common/inbox.py"
 SERVING, RECORD = "simcluster/algorithms/parameter_server/serving.py", "simcluster/runs/record.py"
-LEDGER, SERVER = "simcluster/workloads/ledger.py", "simcluster/algorithms/parameter_server/server.py"
+LEDGER = "simcluster/workloads/ledger.py"
 REFORMING = ("all_reduce_dp", "local_sgd", "diloco", "streaming_diloco", "sparta", "demo")
 SERVED = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp", "easgd", "fedbuff", "async_diloco")
 LOSSES = ("crash", "restart", "join", "leave", "hang", "cut", "partition", "flap")
@@ -154,7 +154,7 @@ AT_SERVERS += [
     plant(
         16,
         "a server waits for pushes of a worker that is lost",
-        SERVER,
+        SERVING,
         "if rank in there and rank != loss.rank}",
         "}",
         algorithms=("edp", "k_async", "softsync"),

@@ -15,21 +15,23 @@ from typing import Annotated
 import torch
 from annotated_types import Ge, Le, Lt
 from pydantic import PositiveFloat, PositiveInt
-from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.local_steps.facts import async_diloco_copies
 from simcluster.algorithms.local_steps.inner_steps import inner_steps
+from simcluster.algorithms.local_steps.own_rounds import own_rounds
 from simcluster.algorithms.local_steps.rounds import adopt, delayed_nesterov, outer_gradient
+from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
 from simcluster.algorithms.parameter_server.facts import served
-from simcluster.algorithms.parameter_server.server import SERVER, reply_to, trainers
+from simcluster.algorithms.parameter_server.server import SERVER, trainers
 from simcluster.algorithms.parameter_server.serving import Rounds
+from simcluster.algorithms.steps import resumable
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
 from simcluster.payload import pack
 from simcluster.transport import Transport
-from simcluster.workloads import Group, Replica
+from simcluster.workloads import Replica
 
 
 @Facts(copies=async_diloco_copies, world=served(), exact=never)
@@ -68,78 +70,49 @@ async def _serve(
 ) -> None:  # fmt: skip
     theta = flatten(replica.parameters)
     m = gathered = torch.zeros_like(theta)
-    theta, m, gathered, version, step_s = replica.restored(theta=theta, m=m, gathered=gathered, version=0, step_s={})
-    done, updating = replica.done, asyncio.Lock()
+    state = resumable(replica, theta=theta, m=m, gathered=gathered, version=0, step_s={})
 
-    async def take(delta: Tensor, taken_at: int, rank: int, took_s: float, group: Group) -> int:
-        """One change: applied. Returns how many steps *rank*, of which each *took_s*, is to take next."""
-        nonlocal theta, m, gathered, version
-        # Below 0 only of a worker that was kept later than the server.
-        staleness, version = max(version - taken_at, 0), version + 1
-        due = version % outer[2] == 0
-        theta, m, gathered = await timed(node, delayed_nesterov, theta, m, gathered, delta, due, *outer)
-        replica.ledger.take([group])
-        if not server_trains:
-            replica.load(unflatten(theta, replica.parameters))  # for whoever judges them: nobody trains on them
-        node.record(step=done if server_trains else version, staleness=staleness, applied=version)
-        step_s[rank] = took_s
-        return max(round(interval * min(step_s.values()) / took_s), 1) if dynamic and took_s else interval
-
-    async def keep(step: int) -> None:
-        kept = {"theta": theta, "m": m, "gathered": gathered, "version": version, "step_s": step_s}
-        await replica.checkpoint(step, batches=done, loose=True, **kept)
-
-    async def train() -> None:
-        """The server's own changes go through the same rules as everyone's."""
-        nonlocal done
-        batches, start, taken_at, steps, pushed = replica.batches(), theta, version, interval, 0
-        while done < replica.steps:
-            began_s = asyncio.get_running_loop().time()
-            reached, loss = await inner_steps(node, replica, batches, done, steps)
-            took_s = (asyncio.get_running_loop().time() - began_s) / (reached - done)
-            delta = await timed(node, outer_gradient, start, replica.parameters)
-            async with updating:
-                steps = await take(delta, taken_at, SERVER, took_s, replica.ledger.hand_in(reached))
-            start, taken_at = theta, version
-            await timed(node, adopt, replica.parameters, start)
-            done, pushed = reached, pushed + 1
-            node.record(step=done, loss=loss, pushed=pushed)
-            async with updating:
-                await keep(done)
-            rounds.look()
-
-    rounds = Rounds(node, replica)
-    async with asyncio.TaskGroup() as tasks:
+    async with Server(node, replica, Rounds(node, replica), "answer", keep=state, codec=codec) as server:
         if server_trains:
-            rounds.train(tasks, train())
-        while (push := await rounds.next_push()) is not None:
-            delta = flatten(await codec.restore(node, push.tensors))
-            async with updating:
-                group = replica.ledger.receive(push)
-                steps = await take(delta, push["version"], push.source, push["step_s"], group)
-                if not server_trains:
-                    await keep(min(version * interval // (node.size - 1), replica.steps))
-                tasks.create_task(reply_to(node, push.source, "answer", pack(theta, version=version, steps=steps)))
-    await timed(node, adopt, replica.parameters, theta)
+            server.train(own_rounds(node, replica, server, interval, state.theta, state.version))
+        async for push in server.pushes():
+            # Phase 1, outer step, in order of arrival: the momentum is brought up to date at every N-th.
+            staleness, delta, state.version = server.staleness(push), flatten(push.tensors), state.version + 1
+            due = state.version % outer[2] == 0
+            state.theta, state.m, state.gathered = await timed(
+                node, delayed_nesterov, state.theta, state.m, state.gathered, delta, due, *outer
+            )
+            server.take([push])
+            if not server_trains:
+                replica.load(unflatten(state.theta, replica.parameters))  # for evaluation: no rank trains on them
+            step = server.done if server_trains else state.version
+            node.record(step=step, staleness=staleness, applied=state.version)
+
+            # Phase 2, local updates: as many inner steps as the rank makes in the time of the fastest one's H.
+            took_s = state.step_s[push.rank] = push["step_s"]
+            steps = round(interval * min(state.step_s.values()) / took_s) if dynamic and took_s else interval
+            if not server_trains:
+                await server.keep(state.version * interval // (node.size - 1), batches=server.done)
+            server.answer(push, pack(state.theta, version=state.version, steps=max(steps, 1)))
+    await timed(node, adopt, replica.parameters, state.theta)
 
 
 async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
     theta, version, steps, pushed, codec = replica.restored(
         theta=flatten(replica.parameters), version=0, steps=interval, pushed=0, codec=codec
     )
-    batches, done = replica.batches(), replica.done
+    clock, batches, done = asyncio.get_running_loop(), replica.batches(), replica.done
     while done < replica.steps:
         # Phase 1, inner: as many steps as the server asked for.
-        before, began_s = done, asyncio.get_running_loop().time()
+        before, began_s = done, clock.time()
         done, loss = await inner_steps(node, replica, batches, done, steps)
-        took_s = (asyncio.get_running_loop().time() - began_s) / (done - before)
+        took_s = (clock.time() - began_s) / (done - before)
 
         # Phase 2, push: what they changed, from which version of theta on, and how long each of them took.
         delta = await timed(node, outer_gradient, theta, replica.parameters)
         small = await codec.compress(node, unflatten(delta, replica.parameters))
         last = done == replica.steps
-        replica.ledger.hand_in(done)
-        await node.send(SERVER, "push", pack(*small, version=version, step_s=took_s, last=last))
+        await push_to_server(node, replica, *small, version=version, step_s=took_s, last=last)
         pushed += 1
         node.record(step=done, loss=loss, pushed=pushed)
 

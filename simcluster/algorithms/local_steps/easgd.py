@@ -7,9 +7,9 @@ f = |x|^2/2 that is stable, for many ranks, iff 0 <= eta <= 2 and 0 <= alpha <= 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Literal
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
@@ -18,8 +18,10 @@ from torch import Tensor
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.local_steps.facts import easgd_copies, easgd_world
 from simcluster.algorithms.local_steps.rounds import adopt, pulled_by_all, spring
-from simcluster.algorithms.parameter_server.server import SERVER, reply_to, trainers
+from simcluster.algorithms.parameter_server.asynchronous import Server
+from simcluster.algorithms.parameter_server.server import SERVER, trainers
 from simcluster.algorithms.parameter_server.serving import Rounds
+from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, ring_all_reduce
 from simcluster.payload import pack
@@ -61,13 +63,13 @@ async def easgd(
 
 async def _train(
     node: Transport, replica: Replica, interval: int, meet: Callable[[Tensor, int], Awaitable[Tensor]] | None,
-    keep: Callable[[], dict[str, Any]] = dict, loose: bool = False,
+    keep: SimpleNamespace | None = None, loose: bool = False,
 ) -> None:  # fmt: skip
     """x <- x - eta gradient(x) - alpha (x - centre): both terms are taken at the same x.
 
-    *meet*: (x, step) -> alpha (x - centre), once the centre has moved as far towards x. *keep*: what to keep beside x.
+    *meet*: (x, step) -> alpha (x - centre), once the centre has moved as far towards x. *keep*: kept with x.
     """
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    async for step, batch in steps(replica, keep=keep, loose=loose):
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         if meet is not None and (step % interval == 0 or step == replica.steps):
             x = await timed(node, flatten, replica.parameters)
@@ -75,44 +77,39 @@ async def _train(
             await timed(node, adopt, replica.parameters, await timed(node, torch.sub, x, force))
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
         node.record(step=step, loss=loss)
-        await replica.checkpoint(step, loose=loose, **keep())
 
 
 async def _synchronous(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
-    centre = replica.restored(centre=flatten(replica.parameters))
+    state = resumable(replica, centre=flatten(replica.parameters))
 
     async def meet(x: Tensor, step: int) -> Tensor:
-        nonlocal centre
         # centre <- centre + alpha sum_i (x_i - centre), the same bits everywhere
         total = await ring_all_reduce(node, x, f"sum/{step}")
-        force = await timed(node, spring, x, centre, alpha)
-        centre = await timed(node, pulled_by_all, centre, total, node.size, alpha)
+        force = await timed(node, spring, x, state.centre, alpha)
+        state.centre = await timed(node, pulled_by_all, state.centre, total, node.size, alpha)
         return force
 
-    await _train(node, replica, interval, meet, lambda: {"centre": centre})
+    await _train(node, replica, interval, meet, state)
     if node.rank == SERVER:
-        await timed(node, adopt, replica.parameters, centre)
+        await timed(node, adopt, replica.parameters, state.centre)
 
 
 async def _round_robin(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
     right, left = (node.rank + 1) % node.size, (node.rank - 1) % node.size
-    centre: Tensor | None = flatten(replica.parameters) if node.rank == 0 and not replica.done else None
     # Between two meetings the centre is on its way from the last rank to the first, whose turn comes when it is there.
-    on_its_way: Tensor | None = replica.restored(on_its_way=None)
-    if on_its_way is not None:
-        await node.send(right, "centre", on_its_way)
+    state = resumable(replica, on_its_way=None, centre=flatten(replica.parameters) if node.rank == 0 else None)
+    if state.on_its_way is not None:
+        await node.send(right, "centre", state.on_its_way)
 
     async def meet(x: Tensor, step: int) -> Tensor:
-        nonlocal centre, on_its_way
-        if centre is None:
-            centre = (await node.recv(left, "centre")).tensor
+        centre = state.centre if state.centre is not None else (await node.recv(left, "centre")).tensor
         force = await timed(node, spring, x, centre, alpha)
         moved = await timed(node, torch.add, centre, force)
         await node.send(right, "centre", moved)
-        centre, on_its_way = None, moved if right == 0 else None
+        state.centre, state.on_its_way = None, moved if right == 0 else None
         return force
 
-    await _train(node, replica, interval, meet, lambda: {"on_its_way": on_its_way, "centre": centre})
+    await _train(node, replica, interval, meet, state)
     if node.rank == SERVER:
         await timed(node, adopt, replica.parameters, (await node.recv(left, "centre")).tensor)
 
@@ -127,34 +124,25 @@ async def _work(node: Transport, replica: Replica, interval: int, alpha: float) 
 
 
 async def _serve(node: Transport, replica: Replica, interval: int, alpha: float, trains: bool) -> None:
-    centre, version, met_at = replica.restored(centre=flatten(replica.parameters), version=0, met_at={})
-    moving = asyncio.Lock()
-
-    async def take(x: Tensor, rank: int) -> Tensor:
-        """In order of arrival. Staleness: how often others have moved the centre since *rank* met it."""
-        nonlocal centre, version
-        async with moving:
-            force = await timed(node, spring, x, centre, alpha)
-            centre = await timed(node, torch.add, centre, force)
-            staleness, met_at[rank], version = version - met_at.get(rank, 0), version + 1, version + 1
-            node.record(step=version, staleness=staleness, applied=version)
-            return force
+    state = resumable(replica, centre=flatten(replica.parameters), version=0, met_at={})
 
     async def meet(x: Tensor, step: int) -> Tensor:
         node.record(step=step, pushed=-(-step // interval))
-        rounds.look()
-        return await take(x, SERVER)
+        server.look()
+        return (await server.push(x)).tensor
 
-    def kept() -> dict[str, Any]:
-        return {"centre": centre, "version": version, "met_at": met_at}
-
-    rounds = Rounds(node, replica)
-    async with asyncio.TaskGroup() as tasks:
+    async with Server(node, replica, Rounds(node, replica), "answer", keep=state) as server:
         if trains:
-            rounds.train(tasks, _train(node, replica, interval, meet, kept, loose=True))
-        while (push := await rounds.next_push()) is not None:
-            tasks.create_task(reply_to(node, push.source, "answer", pack(await take(push.tensor, push.source))))
+            server.train(_train(node, replica, interval, meet, state, loose=True))
+        async for push in server.pushes():
+            # In order of arrival. Staleness: how often other ranks have moved the centre since this one met it.
+            (x,) = push.tensors
+            force = await timed(node, spring, x, state.centre, alpha)
+            state.centre = await timed(node, torch.add, state.centre, force)
+            staleness, state.version = state.version - state.met_at.get(push.rank, 0), state.version + 1
+            state.met_at[push.rank] = state.version
+            node.record(step=state.version, staleness=staleness, applied=state.version)
+            server.answer(push, pack(force))
             if not trains:
-                step = min(version * interval // (node.size - 1), replica.steps)
-                await replica.checkpoint(step, batches=0, loose=True, **kept())
-    await timed(node, adopt, replica.parameters, centre)
+                await server.keep(state.version * interval // (node.size - 1), batches=0)
+    await timed(node, adopt, replica.parameters, state.centre)

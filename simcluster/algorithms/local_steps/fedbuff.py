@@ -7,7 +7,6 @@ Rank 0 serves, and trains as well unless told not to.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Literal
 
 import torch
@@ -16,17 +15,20 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.local_steps.facts import fedbuff_copies
-from simcluster.algorithms.local_steps.inner_steps import inner_steps
+from simcluster.algorithms.local_steps.inner_steps import train_alone
+from simcluster.algorithms.local_steps.own_rounds import own_rounds
 from simcluster.algorithms.local_steps.rounds import adopt, outer_gradient
+from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
 from simcluster.algorithms.parameter_server.facts import served
-from simcluster.algorithms.parameter_server.server import SERVER, reply_to, trainers
+from simcluster.algorithms.parameter_server.server import SERVER, trainers
 from simcluster.algorithms.parameter_server.serving import Rounds
+from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Codec, Compression
 from simcluster.payload import pack
 from simcluster.transport import Transport
-from simcluster.workloads import Group, Replica
+from simcluster.workloads import Replica
 
 
 @Facts(copies=fedbuff_copies, world=served(), exact=never)
@@ -61,91 +63,64 @@ async def _serve(
     max_staleness: int | None, codec: Codec, server_trains: bool,
 ) -> None:  # fmt: skip
     w = flatten(replica.parameters)
-    w, gathered = replica.restored(w=w, gathered=torch.zeros_like(w))
-    version, held, applied, rejected = replica.restored(version=0, held=0, applied=0, rejected=0)
-    done, updating = replica.done, asyncio.Lock()
-
-    async def take(delta: Tensor, taken_at: int, group: Group) -> None:
-        """One change: judged, scaled, put into the buffer, unless it is too stale."""
-        nonlocal gathered, held, rejected
-        staleness = max(version - taken_at, 0)  # below 0 only of a worker that was kept later than the server
-        if max_staleness is not None and staleness > max_staleness:
-            rejected += 1
-        else:
-            gathered = await timed(node, _gather, gathered, delta, staleness if damping == "root" else 0)
-            held += 1
-            replica.ledger.hold(group)
-            if held == K:
-                await step()
-        node.record(step=done, staleness=staleness, applied=applied, rejected=rejected)
+    state = resumable(replica, w=w, gathered=torch.zeros_like(w), version=0, held=0, applied=0, rejected=0)
 
     async def step() -> None:
         """w <- w - eta_g times the buffer's mean."""
-        nonlocal w, gathered, version, held, applied, done
-        w = await timed(node, _step, w, gathered, server_learning_rate, held)
-        replica.ledger.take(replica.ledger.held)
-        gathered, version, applied, held = torch.zeros_like(w), version + 1, applied + held, 0
+        state.w = await timed(node, _step, state.w, state.gathered, server_learning_rate, state.held)
+        server.take_held()
+        state.gathered, state.version = torch.zeros_like(state.w), state.version + 1
+        state.applied, state.held = state.applied + state.held, 0
         if not server_trains:
-            replica.load(unflatten(w, replica.parameters))  # for whoever judges them: nobody trains on them
-            done = version
+            replica.load(unflatten(state.w, replica.parameters))  # for evaluation: no gradient is taken at them
+            server.done = state.version
 
-    async def keep(step: int) -> None:
-        counts = {"version": version, "held": held, "applied": applied, "rejected": rejected}
-        await replica.checkpoint(step, batches=done, loose=True, w=w, gathered=gathered, **counts)
-
-    async def train() -> None:
-        """The server's own changes go through the same rules as everyone's."""
-        nonlocal done
-        batches, start, taken_at = replica.batches(), w, version
-        while done < replica.steps:
-            reached, loss = await inner_steps(node, replica, batches, done, interval)
-            delta = await timed(node, outer_gradient, start, replica.parameters)
-            async with updating:
-                await take(delta, taken_at, replica.ledger.hand_in(reached))
-            start, taken_at = w, version
-            await timed(node, adopt, replica.parameters, start)
-            done = reached
-            node.record(step=done, loss=loss, pushed=-(-done // interval))
-            async with updating:
-                await keep(done)
-            rounds.look()
-
-    rounds = Rounds(node, replica)
-    async with asyncio.TaskGroup() as tasks:
+    async with Server(node, replica, Rounds(node, replica), "answer", keep=state, codec=codec) as server:
         if server_trains:
-            rounds.train(tasks, train())
-        while (push := await rounds.next_push()) is not None:
-            delta = flatten(await codec.restore(node, push.tensors))
-            async with updating:
-                await take(delta, push["version"], replica.ledger.receive(push))
-                tasks.create_task(reply_to(node, push.source, "answer", pack(w, version=version)))
-                if not server_trains:
-                    await keep(min((applied + held + rejected) * interval // (node.size - 1), replica.steps))
-    if held:
+            pushed = -(-replica.done // interval)
+            server.train(own_rounds(node, replica, server, interval, state.w, state.version, pushed))
+        async for push in server.pushes():
+            # Phase 1, gather, in order of arrival: a change, scaled, unless it is too stale.
+            staleness = server.staleness(push)
+            if max_staleness is not None and staleness > max_staleness:
+                state.rejected += 1
+            else:
+                age = staleness if damping == "root" else 0
+                state.gathered = await timed(node, _gather, state.gathered, flatten(push.tensors), age)
+                state.held += 1
+                server.hold(push)
+                # Phase 2, step: K changes are there.
+                if state.held == K:
+                    await step()
+            node.record(step=server.done, staleness=staleness, applied=state.applied, rejected=state.rejected)
+
+            # Phase 3, pull: the weights as they are now.
+            server.answer(push, pack(state.w, version=state.version))
+            if not server_trains:
+                changes = state.applied + state.held + state.rejected
+                await server.keep(changes * interval // (node.size - 1), batches=server.done)
+    if state.held:
         await step()
-    await timed(node, adopt, replica.parameters, w)
-    node.record(step=done, applied=applied)
+    await timed(node, adopt, replica.parameters, state.w)
+    node.record(step=server.done, applied=state.applied)
 
 
 async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
-    w, version, codec = replica.restored(w=flatten(replica.parameters), version=0, codec=codec)
-    batches, done = replica.batches(), replica.done
-    while done < replica.steps:
+    state = resumable(replica, w=flatten(replica.parameters), version=0, codec=codec)
+    async for done, batches in rounds(replica, interval, keep=state, loose=True):
         # Phase 1, train: Q steps from the server's weights.
-        done, loss = await inner_steps(node, replica, batches, done, interval)
+        loss = await train_alone(node, replica, batches)
 
         # Phase 2, push: what they changed, and the version of the weights that they began from.
-        delta = await timed(node, outer_gradient, w, replica.parameters)
-        replica.ledger.hand_in(done)
+        delta = await timed(node, outer_gradient, state.w, replica.parameters)
         small = await codec.compress(node, unflatten(delta, replica.parameters))
-        await node.send(SERVER, "push", pack(*small, version=version, last=done == replica.steps))
+        await push_to_server(node, replica, *small, version=state.version, last=done == replica.steps)
         node.record(step=done, loss=loss, pushed=-(-done // interval))
 
         # Phase 3, pull: the weights as they are now.
         message = await node.recv(SERVER, "answer")
-        w, version = message.tensor, message["version"]
-        await timed(node, adopt, replica.parameters, w)
-        await replica.checkpoint(done, loose=True, w=w, version=version, codec=codec)
+        state.w, state.version = message.tensor, message["version"]
+        await timed(node, adopt, replica.parameters, state.w)
 
 
 def _gather(gathered: Tensor, delta: Tensor, staleness: int) -> Tensor:

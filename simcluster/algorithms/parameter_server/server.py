@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server.serving import Listener
-from simcluster.errors import PeerLost, Problem, UsageError
-from simcluster.payload import Message, Payload
+from simcluster.errors import Problem, UsageError
+from simcluster.payload import Message
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 
@@ -62,58 +61,6 @@ def endless(replica: Replica) -> Iterator[Batch]:
     yield from replica.batches()
     while True:
         yield from replica.batches(0)
-
-
-async def keep(replica: Replica, dealt_with: int, training: int, *, at: int | None = None, **kept: Any) -> None:
-    """A server's checkpoint: *at* that step if ranks go in step, else loosely: a step is as many batches *dealt_with*
-    as ranks are *training*.
-    """
-    step = min(dealt_with // training, replica.steps) if at is None else at
-    await replica.checkpoint(step, batches=replica.ledger.settled, loose=at is None, **kept)
-
-
-async def reply_to(node: Transport, worker: int, tag: str, content: Payload) -> None:
-    """Sends *content*, if *worker* is there to take it."""
-    try:
-        await node.send(worker, tag, content)
-    except PeerLost:
-        return
-
-
-class Expected(Listener):
-    """Which ranks have how many pushes still to come, at a server that answers each: *left* of them, and *each* of one
-    that begins from the beginning, late or once more.
-    """
-
-    def __init__(self, node: Transport, left: Mapping[int, int], each: int) -> None:
-        super().__init__(node, lambda: bool(self.workers()))
-        self._left, self._each = dict(left), each
-
-    def workers(self) -> set[int]:
-        """The workers that have pushes to come, or have just come themselves."""
-        open_ = {rank for rank, left in self._left.items() if left and rank != SERVER}
-        return open_ | {rank for rank in self._node.peers if rank not in self._left}
-
-    def left(self) -> set[int]:
-        """Who is there, and has not pushed all."""
-        return {rank for rank, left in self._left.items() if left and rank in (SERVER, *self._node.peers)}
-
-    def came(self, rank: int) -> None:
-        """One of *rank* has."""
-        self._left[rank] = self._left.get(rank, self._each) - 1
-        self.is_through = self.is_through or not self._left[rank]
-
-    def lost(self, loss: PeerLost) -> None:
-        """*loss* was told, behind all that had come. Who ended well is not told of one by one."""
-        there = (SERVER, *self._node.peers)
-        self._left = {rank: left for rank, left in self._left.items() if rank in there and rank != loss.rank}
-
-    async def reply(self, worker: int, tag: str, content: Payload) -> None:
-        """Sends *content*. Whoever turns out to be lost here may be back before the server's recv is told."""
-        try:
-            await self._node.send(worker, tag, content)
-        except PeerLost:
-            self._left.pop(worker, None)
 
 
 async def unless_told(node: Transport, tag: str, work: Coroutine[Any, Any, T]) -> T | Message:

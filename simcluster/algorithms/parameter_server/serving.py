@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
+from simcluster.algorithms.parameter_server.push import Push
+from simcluster.algorithms.parameter_server.server import SERVER
 from simcluster.errors import ABSENT, ENDED, PeerLost
 from simcluster.hearing import heard
 from simcluster.payload import Message
@@ -46,6 +48,15 @@ class Listener:
         """Wait for the next `look`."""
         self._looked.clear()
         await self._looked.wait()
+
+    def came(self, push: Push) -> None:
+        """Note that *push* has come."""
+
+    def lost(self, loss: PeerLost) -> None:
+        """Note that *loss* was raised."""
+
+    def gone(self, rank: int) -> None:
+        """Note that *rank* cannot be reached."""
 
     async def next(self) -> Message | PeerLost | None:
         """The next push, or the next loss; None when no push is to come and the server is not busy.
@@ -97,6 +108,37 @@ class Listener:
                 raise lost
 
 
+class Expected(Listener):
+    """Receives the pushes that *ranks* have to come, one per *batches*; late or again, all of a worker."""
+
+    def __init__(self, node: Transport, replica: Replica, ranks: Iterable[int], batches: int = 1) -> None:
+        super().__init__(node, lambda: bool(self._workers()))
+        self._each = -(-replica.steps // batches)
+        self._left = {rank: self._each - -(-replica.done_by(rank) // batches) for rank in ranks}
+
+    def left(self) -> set[int]:
+        """Return the ranks that are there, and have not pushed all."""
+        return {rank for rank, left in self._left.items() if left and rank in (SERVER, *self._node.peers)}
+
+    def came(self, push: Push) -> None:
+        self._left[push.rank] = self._left.get(push.rank, self._each) - 1
+        self.is_through = self.is_through or not self._left[push.rank]
+
+    def lost(self, loss: PeerLost) -> None:
+        """*loss* was raised, after all that had come. The end of a worker that ended well is not raised."""
+        there = (SERVER, *self._node.peers)
+        self._left = {rank: left for rank, left in self._left.items() if rank in there and rank != loss.rank}
+
+    def gone(self, rank: int) -> None:
+        """A reply to *rank* has failed: it may be back before its loss is raised."""
+        self._left.pop(rank, None)
+
+    def _workers(self) -> set[int]:
+        """Return the workers that have pushes to come, or have just come themselves."""
+        open_ = {rank for rank, left in self._left.items() if left and rank != SERVER}
+        return open_ | {rank for rank in self._node.peers if rank not in self._left}
+
+
 class Rounds(Listener):
     """Receives pushes of workers that say of each whether it is their `last`, until all have said so or are lost."""
 
@@ -109,18 +151,13 @@ class Rounds(Listener):
     def _may_come(self) -> bool:
         return bool(self._training) or any(rank not in self._through for rank in self._node.peers)
 
-    async def next_push(self) -> Message | None:
-        """The next push, in order of arrival; None when no worker is left to send one.
+    def came(self, push: Push) -> None:
+        """A worker that comes back begins from the beginning, and is in training again."""
+        if push.rank != self._node.rank:
+            (self._training.discard if push["last"] else self._training.add)(push.rank)
+            (self._through.add if push["last"] else self._through.discard)(push.rank)
 
-        A worker that comes back begins from the beginning, and is in training again.
-        """
-        while (push := await self.next()) is not None:
-            if isinstance(push, PeerLost):
-                # All that came is taken; a worker that is gone, even one that ended well, pushes no more.
-                self._training.intersection_update(self._node.peers)
-                self._through.discard(push.rank)
-                continue
-            (self._training.discard if push["last"] else self._training.add)(push.source)
-            (self._through.add if push["last"] else self._through.discard)(push.source)
-            return push
-        return None
+    def lost(self, loss: PeerLost) -> None:
+        """All that came is taken; a worker that is gone, even one that ended well, pushes no more."""
+        self._training.intersection_update(self._node.peers)
+        self._through.discard(loss.rank)

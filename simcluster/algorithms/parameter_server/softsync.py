@@ -8,18 +8,18 @@ particular; n = lambda is the asynchronous server. With one gradient in flight o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts, never
-from simcluster.algorithms.gradient import Gradient
+from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
 from simcluster.algorithms.parameter_server.facts import served, stale_copies
-from simcluster.algorithms.parameter_server.server import SERVER, Expected, keep, mean, most_of, trainers
-from simcluster.errors import PeerLost
-from simcluster.payload import pack
+from simcluster.algorithms.parameter_server.push import Push
+from simcluster.algorithms.parameter_server.server import SERVER, mean, most_of, trainers
+from simcluster.algorithms.parameter_server.serving import Expected
+from simcluster.algorithms.steps import resumable, steps
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -40,84 +40,59 @@ async def softsync(
     that only serves. A worker that is lost leaves the others to go on, with K as it was.
     """
     ranks = trainers(node.size, server_trains)
-    gathered = len(ranks) // most_of(ranks, "n", n)
+    K = len(ranks) // most_of(ranks, "n", n)
     if node.rank == SERVER:
-        await _serve(node, replica, ranks, gathered, damping)
+        await _serve(node, replica, ranks, K, damping)
     else:
         await _work(node, replica)
 
 
-async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], gathered: int, damping: str) -> None:
-    version, applied = replica.restored(version=0, applied=0)
-    pending: list[Gradient] = []
-    updating = asyncio.Lock()
+async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], K: int, damping: str) -> None:
+    state = resumable(replica, version=0, applied=0)
+    pending: list[Push] = []
 
-    async def update() -> None:
-        """Phase 3: one step with the mean of what is there; by rank, divided by the number really summed."""
-        nonlocal version, applied
-        pending.sort(key=lambda gradient: gradient.rank)
-        stale = [max(version - gradient.taken_at, 0) for gradient in pending]
-        divisors = [max(1, staleness) if damping == "inverse" else 1 for staleness in stale]
-        parts = [
-            gradient.tensors if divisor == 1 else [tensor / divisor for tensor in gradient.tensors]
-            for gradient, divisor in zip(pending, divisors, strict=True)
-        ]
-        await node.compute(replica.apply, mean(parts), cost=replica.apply_cost())
-        replica.ledger.take(gradient.group for gradient in pending)
-        version += 1
-        applied += len(pending)
-        for gradient, staleness in zip(pending, stale, strict=True):
-            node.record(step=version, loss=gradient.loss, staleness=staleness, applied=applied)
-        pending.clear()
-        await keep(replica, applied, len(ranks), version=version, applied=applied)
-
-    async def take(gradient: Gradient) -> None:
-        pending.append(gradient)
-        if len(pending) == gathered:
-            await update()
-
-    async def train() -> None:
-        """The server's own gradients go through the same rules as everyone's."""
-        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
-            taken_at = version
-            loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-            node.record(step=version, pushed=step)
-            async with updating:
-                await take(Gradient(SERVER, own, taken_at, loss, replica.ledger.hand_in(step)))
-            expected.look()
-
-    left = {rank: replica.steps - replica.done_by(rank) for rank in ranks if rank != SERVER}
-    expected = Expected(node, left, replica.steps)
-    async with asyncio.TaskGroup() as tasks:
+    async with Server(node, replica, Expected(node, replica, ranks), "weights", keep=state) as server:
         if SERVER in ranks:
-            expected.train(tasks, train())
-        while (push := await expected.next()) is not None:
-            # Push: in order of arrival.
-            if isinstance(push, PeerLost):
-                expected.lost(push)
-                continue
-            async with updating:
-                await take(Gradient.received(push, push["version"], replica))
-                # Pull: the weights, if they are others than those that the gradient was taken at.
-                weights = replica.snapshot() if version > push["version"] else ()
-                tasks.create_task(expected.reply(push.source, "weights", pack(*weights, version=version)))
-            expected.came(push.source)
+            server.train(server.gradients())
+        async for push in server.pushes():
+            # Phase 1, gather: K gradients, in order of arrival.
+            pending.append(push)
+
+            # Phase 2, update.
+            if len(pending) == K:
+                await _update(node, replica, server, pending, damping)
+                await server.keep(state.applied // len(ranks))
+
+            # Phase 3, pull: the weights, if they are others than those that the gradient was taken at.
+            server.send_weights(push, only_newer=True)
     if pending:
-        await update()
+        await _update(node, replica, server, pending, damping)
+        await server.keep(state.applied // len(ranks))
+
+
+async def _update(node: Transport, replica: Replica, server: Server, pending: list[Push], damping: str) -> None:
+    """One step with the mean of *pending*; by rank, divided by the number really summed."""
+    pending.sort(key=lambda push: push.rank)
+    divisors = [max(1, server.staleness(push)) if damping == "inverse" else 1 for push in pending]
+    parts = [
+        push.tensors if divisor == 1 else [tensor / divisor for tensor in push.tensors]
+        for push, divisor in zip(pending, divisors, strict=True)
+    ]
+    await node.compute(replica.apply, mean(parts), cost=replica.apply_cost())
+    server.count(pending)
+    pending.clear()
 
 
 async def _work(node: Transport, replica: Replica) -> None:
-    version = replica.restored(version=0)
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    state = resumable(replica, version=0)
+    async for step, batch in steps(replica, keep=state, loose=True):
         # Phase 1, compute.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         node.record(step=step, loss=loss, pushed=step)
 
         # Phase 2, push and pull.
-        replica.ledger.hand_in(step)
-        await node.send(SERVER, "push", pack(*gradients, version=version, loss=loss))
+        await push_to_server(node, replica, *gradients, version=state.version, loss=loss)
         message = await node.recv(SERVER, "weights")
         if message.tensors:
             replica.load(message.tensors)
-        version = message["version"]
-        await replica.checkpoint(step, loose=True, version=version)
+        state.version = message["version"]

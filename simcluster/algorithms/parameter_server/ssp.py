@@ -8,18 +8,17 @@ Rank 0 serves, and trains as well unless told not to.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from pydantic import NonNegativeInt
 
 from simcluster.algorithms.clocks import Clocks
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.gradient import Gradient
+from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
 from simcluster.algorithms.parameter_server.facts import served, stale_copies
-from simcluster.algorithms.parameter_server.server import SERVER, keep, mean, reply_to, trainers
-from simcluster.errors import PeerLost
-from simcluster.payload import pack
+from simcluster.algorithms.parameter_server.push import Push
+from simcluster.algorithms.parameter_server.server import SERVER, mean, trainers
+from simcluster.algorithms.steps import resumable, steps
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -42,86 +41,51 @@ async def ssp(
 
 
 async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int | None) -> None:
-    version, applied = replica.restored(version=0, applied=0)
+    state = resumable(replica, version=0, applied=0)
     clocks = Clocks(node, replica, ranks, s)
-    unread: list[Gradient] = []
-    own_turn, updating = asyncio.Event(), asyncio.Lock()
+    unread: list[Push] = []
 
-    async def push(gradient: Gradient, last: bool) -> None:
-        """The rank's clock moves on, and it waits to read."""
-        unread.append(gradient)
-        node.record(step=version, lead=clocks.tick(gradient.rank, last=last))
-        await release()
-
-    async def release() -> None:
-        """Answer the ranks that the bound holds up no longer, all with the same weights."""
-        while free := clocks.free():
-            await fold()
-            await keep(replica, applied, len(ranks), at=None if s != 0 else version, version=version, applied=applied)
-            for rank in free:
-                clocks.go_on(rank)
-                if rank == SERVER:
-                    own_turn.set()
-                else:
-                    tasks.create_task(reply_to(node, rank, "weights", pack(*replica.snapshot(), version=version)))
-
-    async def fold() -> None:
-        """Take one step with the mean of what is unread: by rank, divided by the number really summed."""
-        nonlocal version, applied
-        gradients = sorted(unread, key=lambda gradient: gradient.rank)
-        if not gradients:
-            return
-        unread.clear()
-        total = mean([gradient.tensors for gradient in gradients])
-        await node.compute(replica.apply, total, cost=replica.apply_cost())
-        replica.ledger.take(gradient.group for gradient in gradients)
-        applied += len(gradients)
-        version += 1
-        for gradient in gradients:
-            staleness = version - 1 - gradient.taken_at
-            node.record(step=version, loss=gradient.loss, staleness=staleness, applied=applied)
-
-    async def train() -> None:
-        """The server's own gradients tick a clock like everyone's."""
-        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
-            taken_at = version
-            loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-            node.record(step=version, pushed=step)
-            own_turn.clear()
-            async with updating:
-                gradient = Gradient(SERVER, own, taken_at, loss, replica.ledger.hand_in(step))
-                await push(gradient, last=step == replica.steps)
-            clocks.look()
-            await own_turn.wait()
-
-    async with asyncio.TaskGroup() as tasks:
+    async with Server(node, replica, clocks, "weights", keep=state) as server:
         if SERVER in ranks:
-            clocks.train(tasks, train())
-        while (arrived := await clocks.next()) is not None:
-            # Push: in order of arrival.
-            async with updating:
-                if isinstance(arrived, PeerLost):
-                    clocks.lost(arrived)
-                    await release()
-                else:
-                    await push(Gradient.received(arrived, arrived["version"], replica), last=arrived["last"])
-    await fold()  # of a worker that was lost behind its last push
+            server.train(server.gradients())
+        async for push in server.news():
+            # Phase 1, push, in order of arrival: the rank's clock ticks, and it waits to read.
+            if push is not None:
+                unread.append(push)
+                node.record(step=state.version, lead=clocks.tick(push))
+
+            # Phase 2, read: answer the ranks that the bound holds up no longer, all with the same weights.
+            while free := clocks.free():
+                await _fold(node, replica, server, unread)
+                await server.keep(state.applied // len(ranks) if s != 0 else state.version, loose=s != 0)
+                for waiting in free:
+                    clocks.go_on(waiting)
+                    server.send_weights(waiting)
+    await _fold(node, replica, server, unread)  # of a worker that was lost after its last push
+
+
+async def _fold(node: Transport, replica: Replica, server: Server, unread: list[Push]) -> None:
+    """Take one step with the mean of what is unread: by rank, divided by the number really summed."""
+    if unread:
+        pushes = sorted(unread, key=lambda push: push.rank)
+        unread.clear()
+        total = mean([push.tensors for push in pushes])
+        await node.compute(replica.apply, total, cost=replica.apply_cost())
+        server.count(pushes)
 
 
 async def _work(node: Transport, replica: Replica, *, loose: bool) -> None:
-    version = replica.restored(version=0)
-    for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+    state = resumable(replica, version=0)
+    async for step, batch in steps(replica, keep=state, loose=loose):
         # Phase 1, compute.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         node.record(step=step, loss=loss, pushed=step)
 
         # Phase 2, push: the clock ticks.
         last = step == replica.steps
-        replica.ledger.hand_in(step)
-        await node.send(SERVER, "push", pack(*gradients, version=version, loss=loss, last=last))
+        await push_to_server(node, replica, *gradients, version=state.version, loss=loss, last=last)
 
         # Phase 3, read: answered when the slowest is near enough.
         message = await node.recv(SERVER, "weights")
         replica.load(message.tensors)
-        version = message["version"]
-        await replica.checkpoint(step, loose=loose, version=version)
+        state.version = message["version"]

@@ -15,7 +15,6 @@ from simcluster.algorithms.parameter_server.server import (
     endless,
     mean,
     most_of,
-    reply_to,
     trainers,
     unless_told,
 )
@@ -106,14 +105,6 @@ def test_of_news_and_work_at_the_same_moment_none_is_lost() -> None:
     assert at_s == 2.0
     assert then["number"] == 7
     assert isinstance(first, Message) or first == "done"
-
-
-def test_a_reply_to_the_dead_is_dropped() -> None:
-    class Dead:
-        async def send(self, to: int, tag: str, content: object) -> None:
-            raise PeerLost(to)
-
-    asyncio.run(reply_to(Dead(), 1, "weights", pack()))  # type: ignore[arg-type]
 
 
 def test_replies_know_what_each_worker_has_been_told_and_what_is_still_under_way() -> None:

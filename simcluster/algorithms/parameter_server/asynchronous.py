@@ -1,0 +1,253 @@
+"""Both ends of a server without a barrier: pushes in order of arrival, with those of the server's own training."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Self
+
+from torch import Tensor
+
+from simcluster.algorithms.parameter_server.push import Push
+from simcluster.algorithms.parameter_server.server import SERVER
+from simcluster.algorithms.parameter_server.serving import PUSH, Listener
+from simcluster.compression import Codec
+from simcluster.errors import PeerLost
+from simcluster.payload import Message, Payload, Scalar, pack
+from simcluster.transport import Transport
+from simcluster.workloads import Replica
+
+
+@dataclass(eq=False)
+class _Own:
+    """A push of the server's own training, which goes on when the page has dealt with it and answered it."""
+
+    content: Payload
+    dealt_with: asyncio.Future[None]
+    answer: asyncio.Future[Payload]
+
+
+@dataclass(eq=False)
+class _Round:
+    """The end of a round of the server's own training: a moment for a checkpoint, at *step*."""
+
+    step: int
+    kept: asyncio.Future[None]
+
+
+class Server:
+    """A stream of pushes: `async with Server(...) as server: async for push in server.pushes(): ...`.
+
+    Only the body of the loop changes the model, one push at a time. *listener* says which workers have pushes to come.
+    Replies have the tag *reply*, and leave while the server goes on: a slow link holds up its own worker only. *keep*
+    is what `resumable` returned, with the server's `version`. *codec*: restore what workers push before its turn comes.
+    *done* counts the batches of the server's own rounds.
+    """
+
+    def __init__(
+        self, node: Transport, replica: Replica, listener: Listener, reply: str, *, keep: SimpleNamespace,
+        codec: Codec | None = None,
+    ) -> None:  # fmt: skip
+        self._node, self._replica, self._listener, self._reply = node, replica, listener, reply
+        self._state, self._codec = keep, codec
+        self.done = replica.done
+        self._tasks = asyncio.TaskGroup()
+        self._arrived: asyncio.Queue[Message | PeerLost | _Own | _Round | None] = asyncio.Queue()
+        self._at_hand: _Own | _Round | None = None
+        self._own: _Own | None = None
+        self._next = asyncio.Event()
+        self._last: dict[int, Push] = {}  # of each rank, the only one that may be answered
+        self._tells_losses = False
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._tasks.create_task(self._listen())
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._tasks.__aexit__(*error)
+
+    def pushes(self) -> AsyncIterator[Push]:
+        """Yield pushes until no more can come. A loss only changes what is expected."""
+        return self
+
+    def news(self) -> AsyncIterator[Push | None]:
+        """Yield pushes, and None after a loss: other ranks may have waited for the lost one."""
+        self._tells_losses = True
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        """End what is at hand, and take up the next."""
+        await self._end()
+        while isinstance(item := await self._arrived.get(), _Round):
+            self._at_hand = item
+            await self.keep(item.step, batches=item.step)
+            await self._end()
+        ledger = self._replica.ledger
+        if item is None:
+            raise StopAsyncIteration
+        if isinstance(item, PeerLost):
+            self._lose(item)
+            return None
+        if isinstance(item, _Own):
+            self._own = self._at_hand = item
+            push = Push(Message(SERVER, PUSH, item.content, 0), ledger.hand_in(ledger.drawn))
+        else:
+            push = Push(item, ledger.receive(item))
+        self._last[push.rank] = push
+        self._listener.came(push)
+        return push
+
+    # what a page does with a push
+
+    def staleness(self, push: Push) -> int:
+        """Return how many versions the weights are ahead of those that *push* was made of."""
+        return max(self._state.version - push["version"], 0)  # below 0 only of a worker that was kept later
+
+    def take(self, pushes: Sequence[Push]) -> None:
+        """Note that *pushes* are in the weights now."""
+        self._replica.ledger.take(push.group for push in pushes)
+
+    def hold(self, push: Push) -> None:
+        """Note that *push* is in what the server keeps, until `take_held`."""
+        self._replica.ledger.hold(push.group)
+
+    def take_held(self) -> None:
+        """Note that all that was held is in the weights now."""
+        self._replica.ledger.take(self._replica.ledger.held)
+
+    def count(self, pushes: Sequence[Push], *, versions: int = 1, **more: float) -> None:
+        """Count and record *pushes*, which are in the weights now; these are *versions* newer for it."""
+        state, stale = self._state, [self.staleness(push) for push in pushes]
+        self.take(pushes)
+        state.version += versions
+        state.applied += len(pushes)
+        for push, staleness in zip(pushes, stale, strict=True):
+            counts = {"staleness": staleness, "applied": state.applied, **more}
+            self._node.record(step=state.version, loss=push["loss"], **counts)
+
+    def reject(self, push: Push, **more: float) -> None:
+        """Count and record *push*, which stays out of the weights."""
+        self._state.rejected += 1
+        counts = {"staleness": self.staleness(push), "rejected": self._state.rejected, **more}
+        self._node.record(step=self._state.version, **counts)
+
+    def answer(self, push: Push, content: Payload) -> None:
+        """Send *content* to the rank that pushed, unless it was lost since: once it is back, it asks again."""
+        if self._last.get(push.rank) is not push:
+            return
+        if push.rank != SERVER:
+            self._tasks.create_task(self._send(push.rank, content))
+        elif self._own is not None:
+            self._own.answer.set_result(content)
+
+    def send_weights(self, push: Push, *, only_newer: bool = False) -> None:
+        """Answer *push* with the weights as they are, if *only_newer* is false or they are others than it was made of.
+
+        The server's own training has them already.
+        """
+        replica, version = self._replica, self._state.version
+        wanted = push.rank != SERVER and (version > push["version"] or not only_newer)
+        self.answer(push, pack(*replica.snapshot() if wanted else (), version=version))
+
+    async def keep(self, step: int, *, batches: int | None = None, loose: bool = True) -> None:
+        """Keep a checkpoint at *step*, if one is due."""
+        batches = self._replica.ledger.settled if batches is None else batches
+        step = min(step, self._replica.steps) if loose else step
+        await self._replica.checkpoint(step, batches=batches, loose=loose, **vars(self._state))
+
+    # the server's own training
+
+    def train(self, training: Coroutine[Any, Any, None]) -> None:
+        """Begin the server's own *training*, which pushes like a worker."""
+        self._listener.train(self._tasks, training)
+
+    async def push(self, *tensors: Tensor, **values: Scalar) -> Message:
+        """Hand in what the server's own training made; return the answer."""
+        answer = await (await self._hand_in(pack(*tensors, **values))).answer
+        return Message(SERVER, self._reply, answer, 0)
+
+    async def end_round(self, done: int, **metrics: float) -> None:
+        """Record that *done* batches of the server's own training are done, keep a checkpoint, and look for workers."""
+        self.done = done
+        self._node.record(step=done, **metrics)
+        kept = asyncio.get_running_loop().create_future()
+        self._arrived.put_nowait(_Round(done, kept))
+        await kept
+        self.look()
+
+    def look(self) -> None:
+        """Look for workers: one that has come (back) is served from now on."""
+        self._listener.look()
+
+    async def gradients(self, *, records: bool = True) -> None:
+        """Train on this server's batches: push the gradient of each, at the weights as they are.
+
+        *records*: each push is recorded at once; else the page does.
+        """
+        node, replica = self._node, self._replica
+        for step, batch in enumerate(replica.batches(), start=1 + replica.done):
+            version = self._state.version
+            loss, own = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+            if records:
+                node.record(step=self._state.version, pushed=step)
+            values = {"version": version, "loss": loss, "pushed": step, "pull": True, "last": step == replica.steps}
+            pushed = await self._hand_in(pack(*own, **values))
+            self.look()
+            await pushed.answer
+
+    # inside
+
+    async def _listen(self) -> None:
+        """Put each push, and each loss that the page is to hear of, into the stream, and wait for its end."""
+        while (news := await self._listener.next()) is not None:
+            if isinstance(news, PeerLost) and not self._tells_losses:
+                self._lose(news)
+                continue
+            if isinstance(news, Message) and self._codec is not None:
+                tensors = await self._codec.restore(self._node, news.tensors)
+                content = Payload(tuple(tensors), news.payload.values)
+                news = Message(news.source, news.tag, content, news.size_bytes, incarnation=news.incarnation)
+            self._next.clear()
+            self._arrived.put_nowait(news)
+            await self._next.wait()
+        self._arrived.put_nowait(None)
+
+    async def _hand_in(self, content: Payload) -> _Own:
+        """Put an own push into the stream, and wait for its end."""
+        future = asyncio.get_running_loop().create_future
+        own = _Own(content, future(), future())
+        self._arrived.put_nowait(own)
+        await own.dealt_with
+        return own
+
+    async def _end(self) -> None:
+        """Let the one whose push is at hand go on: the server's own training begins its next work before the page."""
+        ended, self._at_hand = self._at_hand, None
+        if ended is None:
+            self._next.set()
+            return
+        (ended.dealt_with if isinstance(ended, _Own) else ended.kept).set_result(None)
+        await asyncio.sleep(0)
+
+    def _lose(self, loss: PeerLost) -> None:
+        self._last.pop(loss.rank, None)
+        self._listener.lost(loss)
+
+    async def _send(self, worker: int, content: Payload) -> None:
+        await asyncio.sleep(0)  # the server listens for the next push before it answers this one
+        try:
+            await self._node.send(worker, self._reply, content)
+        except PeerLost:
+            self._listener.gone(worker)
+
+
+async def push_to_server(node: Transport, replica: Replica, *tensors: Tensor, **values: Scalar) -> None:
+    """Hand in to the server what a worker has made of the batches that it has drawn since its last push."""
+    replica.ledger.hand_in(replica.ledger.drawn)
+    await node.send(SERVER, PUSH, pack(*tensors, **values))
