@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 import pydantic
 from pydantic_core import InitErrorDetails
@@ -52,6 +52,7 @@ class Keys:
 
     def __init__(self, names: Iterable[str], required: Iterable[str] = ()) -> None:
         self.names, self._absent = tuple(names), dict.fromkeys(required)
+        self._set = frozenset(self.names)
 
     def unknown(self, key: str) -> InitErrorDetails:
         """Return what is wrong with a *key* that is not known."""
@@ -63,7 +64,7 @@ class Keys:
         data: Any,
         make: Callable[[Any], T],
         faults: Callable[[Mapping[str, Any]], Iterable[Any]],
-        unknown: Callable[[str], InitErrorDetails] | None = None,
+        unknown: Callable[[str], InitErrorDetails],
     ) -> T:
         """Return what *make* makes of *data*. A key without a value counts as absent; all that is wrong is raised.
 
@@ -71,7 +72,7 @@ class Keys:
         """
         if not isinstance(data, dict):
             raise Wrong(f"a mapping with {', '.join(self.names)}")
-        found = [(unknown or self.unknown)(key) for key in data if key not in self.names]
+        found = [] if data.keys() <= self._set else [unknown(key) for key in data if key not in self._set]
         given = {key: value for key, value in data.items() if value is not None}
         made: Any = None
         try:
@@ -80,7 +81,8 @@ class Keys:
         except pydantic.ValidationError as error:
             found += error.errors(include_url=False)  # type: ignore[arg-type]
         found += faults(given)
-        refuse(found)
+        if found:
+            refuse(found)
         return made  # type: ignore[no-any-return]
 
 
@@ -105,10 +107,11 @@ class Block(pydantic.BaseModel):
         """Yield what is wrong with keys that do not go together. *given* are those with a value, as they stand."""
         return ()
 
-    @pydantic.model_validator(mode="wrap")
     @classmethod
-    def _all_at_once(cls, data: Any, handler: Callable[[Any], Any]) -> Any:
-        return cls.known.check(data, handler, cls.faults, cls.unknown)
+    def read(cls, data: object) -> Self:
+        """Return the model of *data*. Raises pydantic's ValidationError, or Wrong, with everything that is wrong."""
+        make: Callable[[Any], Self] = cls.__pydantic_validator__.validate_python
+        return cls.known.check(data, make, cls.faults, cls.unknown)
 
 
 def block_of(made: type) -> type[Block]:

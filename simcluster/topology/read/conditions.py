@@ -72,17 +72,17 @@ class RateTraceBlock(TraceBlock):
 
 def _jitter(value: object) -> Jitter:
     """A time alone is the mean of an exponential one."""
-    return Jitter(**dict(JitterBlock.model_validate(value))) if isinstance(value, Mapping) else Jitter(time(value))
+    return Jitter(**dict(JitterBlock.read(value))) if isinstance(value, Mapping) else Jitter(time(value))
 
 
 def _background(value: object) -> Background:
     """A bandwidth alone is always there."""
     is_block = isinstance(value, Mapping)
-    return BackgroundBlock.model_validate(value).background if is_block else Background(bandwidth(value))
+    return BackgroundBlock.read(value).background if is_block else Background(bandwidth(value))
 
 
 def _rate_trace(value: object) -> RateTraceBlock:
-    block = RateTraceBlock.model_validate(value)
+    block = RateTraceBlock.read(value)
     if block.period_s is not None and block.steps[-1][0] >= block.period_s:
         refuse([fault("period", expected=f"more than {block.steps[-1][0]:g} s, the time of the last step")])
     return block

@@ -87,12 +87,12 @@ class DeviceBlock(Block):
             yield fault(
                 found=found, expected=f"device (one of {', '.join(DEVICES)}), or flops with its unit", at_key=True
             )
-        else:
+        elif "power_idle" in given or "power_busy" in given:
             yield from _power_faults(given)
 
     def made(self) -> Device:
         """The preset with the node's own numbers, or all numbers given."""
-        values = {name: getattr(self, name) for name in _OF_DEVICE if name in self.model_fields_set}
+        values = {name: getattr(self, name) for name in self.model_fields_set & _OF_DEVICE}
         if self.device is None:
             return Device(**{"name": "custom", "source": "given in the topology", **values})
         device = DEVICES[self.device]
@@ -104,7 +104,7 @@ class DeviceBlock(Block):
 _KEYS = {
     field.alias or name: name for name, field in DeviceBlock.model_fields.items() if name not in ("kind", "device")
 }
-_OF_DEVICE = tuple(_KEYS.values())
+_OF_DEVICE = frozenset(_KEYS.values())
 DEVICE_KEYS = DeviceBlock.known.names[1:]
 
 

@@ -77,9 +77,11 @@ class LinkBlock(Block):
         if self.trace is not None:
             given["trace"] = self.trace.trace(given["bandwidth_Bps"])
         a, b = self.between
-        return Link(a, b, source=source, **given, **{name: getattr(self, name) for name in _SAME})
+        return Link(
+            a, b, source=source, **given, **{name: getattr(self, name) for name in self.model_fields_set & _SAME}
+        )
 
 
 _NUMBERS = ("bandwidth_Bps", "latency_s", "duplex")
-_SAME = ("type", "ack_share", "jitter", "loss", "background", "medium", "spread")
+_SAME = frozenset({"type", "ack_share", "jitter", "loss", "background", "medium", "spread"})
 LINK_KEYS = LinkBlock.known.names

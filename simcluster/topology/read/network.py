@@ -41,7 +41,7 @@ class NetworkBlock(Block):
     network: Annotated[NetworkKind, one_of(get_args(NetworkKind))] = "maxmin"
     routing: Annotated[Routing, one_of(get_args(Routing))] = "shortest"
     routes: Annotated[list[Any], only(lambda value: isinstance(value, list), _ROUTES)] = Field([])
-    background: Annotated[list[FlowBlock], list_of(FlowBlock.model_validate, _BACKGROUND)] = Field([])
+    background: Annotated[list[FlowBlock], list_of(FlowBlock.read, _BACKGROUND)] = Field([])
     inbox_bytes: Size | None = Field(None, alias="inbox")
     misfit: PositiveFactors = ()
     startup_s: Times = Field((), alias="startup")

@@ -67,11 +67,16 @@ class NodeBlock(LaunchBlock, DeviceBlock):
 
     def node(self, name: str) -> Node:
         """The worker called *name*."""
-        return Node(name, self.made(), command=self.words, **{field: getattr(self, field) for field in _OF_NODE})
+        return Node(
+            name,
+            self.made(),
+            command=self.words,
+            **{key: getattr(self, key) for key in self.model_fields_set & _OF_NODE},
+        )
 
 
 NODE_KEYS = NodeBlock.known.names
-_OF_NODE = ("processes", *(name for name in NodeBlock.__annotations__))
+_OF_NODE = frozenset({"processes", *NodeBlock.__annotations__})
 
 
 class SwitchBlock(Block):
@@ -100,10 +105,11 @@ def read_node(document: Document, name: str, problems: list[Problem]) -> Node | 
     if not NODE_NAME.fullmatch(name):
         expected = f"a name of {NODE_NAME_EXPECTED}"
         problems.append(document.problem(path, found=repr(name), expected=expected, at_key=True))
-    if document.get(path) is None:
-        document.data["nodes"][name] = {}
-    block = _block_of(document.get(path))
-    made: Any = read(block.model_validate, document, path, problems)
+    nodes = document.data["nodes"]
+    if nodes[name] is None:
+        nodes[name] = {}
+    block = _block_of(nodes[name])
+    made: Any = read(block.read, document, path, problems)
     if made is None or len(problems) > before:
         return None
     if isinstance(made, NodeBlock):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import networkx
-from pydantic import Field
+from pydantic import Field, PlainValidator
 
 from simcluster.documents.models import Block, Wrong, read
 from simcluster.documents.shipped import find
@@ -47,7 +47,7 @@ _NODES = "a mapping of nodes by name, one at least"
 class _Head(Block):
     name: _Text | None = None
     description: _Text = ""
-    launch: LaunchBlock | None = None
+    launch: Annotated[LaunchBlock, PlainValidator(LaunchBlock.read)] | None = None
 
 
 class TopologyBlock(NetworkBlock, _Head):
@@ -132,7 +132,7 @@ def _build(document: Document, default_name: str, problems: list[Problem]) -> To
     """The topology, or None if *problems* got longer."""
     before = len(problems)
     put_files(document, problems)
-    top = read(TopologyBlock.model_validate, document, (), problems)
+    top = read(TopologyBlock.read, document, (), problems)
     if not isinstance(document.data, dict):
         return None
     document.data.setdefault("name", default_name)
@@ -183,8 +183,8 @@ def _read_links(
     """(links, their ends), None for what could not be read."""
     given = document.data.get("links")
     given = given if isinstance(given, list) else []
-    blocks = [read(LinkBlock.model_validate, document, ("links", index), problems) for index in range(len(given))]
-    ends = [_ends(link) for link in given]
+    blocks = [read(LinkBlock.read, document, ("links", index), problems) for index in range(len(given))]
+    ends = [_ends(link) if block is None else block.between for link, block in zip(given, blocks, strict=True)]
     first: dict[frozenset[str], int] = {}
     names: dict[str, int] = {}
     for index, pair in enumerate(ends):

@@ -68,7 +68,7 @@ class _NodeSpread(_Spread):
 
 
 def _read(block: type[Block]) -> Callable[[object], Spread]:
-    return lambda value: Spread(tuple((key, factors) for key, factors in block.model_validate(value) if factors))
+    return lambda value: Spread(tuple((key, factors) for key, factors in block.read(value) if factors))
 
 
 LinkSpread = Annotated[Spread, PlainValidator(_read(_LinkSpread))]

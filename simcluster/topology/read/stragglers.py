@@ -37,7 +37,7 @@ STRAGGLER_KEYS = _KEYS.names
 
 def read_straggler(value: object) -> Straggler:
     """Return the straggler model that a document has as *value*."""
-    made: Straggler = _KEYS.check(value, _made, _foreign)
+    made: Straggler = _KEYS.check(value, _made, _foreign, _KEYS.unknown)
     return made
 
 
@@ -50,7 +50,7 @@ def _made(given: Mapping[str, Any]) -> Any:
     kind = _kind(given)
     if not isinstance(kind, str) or kind not in _BLOCKS:
         return None
-    settings = dict(_BLOCKS[kind].model_validate({key: given[key] for key in STRAGGLER_KINDS[kind] if key in given}))
+    settings = dict(_BLOCKS[kind].read({key: given[key] for key in STRAGGLER_KINDS[kind] if key in given}))
     settings.pop("file", None)
     return _CLASSES[kind](**settings)
 

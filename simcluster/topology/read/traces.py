@@ -53,16 +53,25 @@ def steps_of(value: object, read: Callable[[Any], V], expected: str) -> tuple[tu
 def put_files(document: Document, problems: list[Problem]) -> None:
     """Put the rows of every CSV file into *document*: it reads back to the same topology wherever it is taken."""
     nodes, links = document.get(("nodes",)), document.get(("links",))
-    for name in nodes if isinstance(nodes, dict) else ():
-        _put_file(document, ("nodes", name, "straggler"), "factors", read_trace, problems)
-    for index in range(len(links) if isinstance(links, list) else 0):
-        _put_file(document, ("links", index, "trace"), "steps", read_rates, problems)
+    for name, node in nodes.items() if isinstance(nodes, dict) else ():
+        block = node.get("straggler") if isinstance(node, dict) else None
+        if isinstance(block, dict) and block.get("kind") == "trace":
+            _put_file(document, ("nodes", name, "straggler"), block, "factors", read_trace, problems)
+    for index, link in enumerate(links if isinstance(links, list) else ()):
+        block = link.get("trace") if isinstance(link, dict) else None
+        if isinstance(block, dict):
+            _put_file(document, ("links", index, "trace"), block, "steps", read_rates, problems)
 
 
-def _put_file(document: Document, path: KeyPath, key: str, read: Callable[..., Any], problems: list[Problem]) -> None:
-    block = document.get(path)
-    is_trace = isinstance(block, dict) and isinstance(block.get("file"), str) and block.get(key) is None
-    if not is_trace or (key == "factors" and block.get("kind") != "trace"):
+def _put_file(
+    document: Document,
+    path: KeyPath,
+    block: Mapping[str, Any],
+    key: str,
+    read: Callable[..., Any],
+    problems: list[Problem],
+) -> None:
+    if not isinstance(block.get("file"), str) or block.get(key) is not None:
         return
     file = document.folder_of((*path, "file")) / block["file"]
     rows = read(file, problems) or ((0.0, 1.0),)  # if there are none, that is a problem
