@@ -1,24 +1,19 @@
-"""Reads one mapping of a document, key by key, and notes every problem instead of stopping at the first."""
+"""Reads one mapping of a document, key by key, where what one key means depends on others."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
+from simcluster.documents import values
+from simcluster.documents.models import Wrong
 from simcluster.documents.yaml import MISSING, Document, KeyPath
 from simcluster.errors import Problem, nearest
 from simcluster.units import UnitError
 
-T = TypeVar("T")
-
-LEAST, MOST = 1e-18, 1e30
-"""Quantities that are computed with: a number multiplied or divided by one of them stays a number."""
-
 
 class Fields:
-    """The mapping at *path*, of which only the keys *known* may be there.
+    """The mapping at *path*, in which only the keys *known* may stand.
 
     Every getter returns None for what is absent or wrong; only the wrong is a problem.
     """
@@ -41,85 +36,29 @@ class Fields:
         self.problem(key, found="unknown key", expected=nearest(key, known), at_key=True)
 
     def get(self, key: str) -> Any:
-        """The value, MISSING also for null: `port:` with nothing behind it says nothing."""
+        """The value, MISSING also for null: a key without a value counts as absent."""
         value = self.data.get(key)
         return MISSING if value is None else value
 
     def has(self, key: str) -> bool:
         return self.get(key) is not MISSING
 
-    def quantity(self, key: str, parse: Callable[[object], T]) -> T | None:
-        """A number with a unit."""
+    def value(self, key: str, check: Callable[[object], Any]) -> Any:
+        """What *check* makes of the value."""
         if not self.has(key):
             return None
         try:
-            value = parse(self.get(key))
-        except UnitError as error:
+            return check(self.get(key))
+        except (Wrong, UnitError) as error:
             self.problem(key, found=error.found, expected=error.expected)
             return None
-        if wrong := extreme(value):
-            self.problem(key, expected=wrong)
-            return None
-        return value
 
-    def text(self, key: str, pattern: re.Pattern[str], expected: str) -> str | None:
-        value = self.get(key)
-        if value is MISSING:
-            return None
-        if isinstance(value, str) and pattern.fullmatch(value):
-            return value
-        self.problem(key, expected=expected)
-        return None
-
-    def choice(self, key: str, options: Iterable[str]) -> str | None:
-        value = self.get(key)
-        options = list(options)
-        if value is MISSING:
-            return None
-        if isinstance(value, str) and value in options:
-            return value
-        self.problem(key, expected=f"one of {len(options)} known: {nearest(str(value), options)}")
-        return None
-
-    def flag(self, key: str) -> bool | None:
-        value = self.get(key)
-        if value is MISSING:
-            return None
-        if isinstance(value, bool):
-            return value
-        self.problem(key, expected="true or false")
-        return None
-
-    def whole(self, key: str, low: int, high: int) -> int | None:
-        value = self.get(key)
-        if value is MISSING:
-            return None
-        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-            return value
-        self.problem(key, expected=f"a whole number from {low} to {high}")
-        return None
+    def quantity(self, key: str, parse: Callable[[object], float]) -> float | None:
+        """A number with a unit."""
+        quantity: float | None = self.value(key, values.quantity(parse))
+        return quantity
 
     def number(self, key: str, fits: Callable[[float], bool], expected: str) -> float | None:
-        value = self.get(key)
-        if value is MISSING:
-            return None
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            number = _as_float(value)
-            if math.isfinite(number) and fits(number):
-                return number
-        self.problem(key, expected=expected)
-        return None
-
-
-def extreme(value: object) -> str:
-    """Return the quantity that *value* should have been if it is too small or large to compute with, else nothing."""
-    if not isinstance(value, (int, float)) or not value or LEAST <= abs(value) <= MOST:
-        return ""
-    return f"a quantity from {LEAST:g} to {MOST:g} in its base unit, or zero"
-
-
-def _as_float(value: int | float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
+        """A finite number without a unit."""
+        number: float | None = self.value(key, values.number(fits, expected))
+        return number

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from simcluster.documents import values
 from simcluster.documents.fields import Fields
 from simcluster.documents.reading import Reading
-from simcluster.documents.values import positive_time
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import MOST_PROBLEMS, nearest
 from simcluster.fault_plans import kinds as kinds
@@ -113,7 +113,7 @@ class _Reader:
             if any(self.fields.has(other) for other in _REPEATED):
                 self.fields.problem(key, expected="the duration of each of them, since there are several")
             return NOTICE_S if key == "notice" else inf
-        return self.fields.quantity(key, positive_time)
+        return self.fields.quantity(key, values.positive_time)
 
     def starts(self, at_s: float | None) -> list[float] | None:
         """Return the start of each spell."""
@@ -127,8 +127,8 @@ class _Reader:
             )
             return None
         self.needs("times", "how many there are, like 5")
-        gap_s = self.fields.quantity(given[0], positive_time)
-        times = self.fields.whole("times", 1, SPELLS_LIMIT)
+        gap_s = self.fields.quantity(given[0], values.positive_time)
+        times = self.fields.value("times", values.whole(1, SPELLS_LIMIT))
         if at_s is None or gap_s is None or times is None:
             return None
         if given == ["every"]:
@@ -228,7 +228,7 @@ def _bandwidth(reader: _Reader) -> dict[str, Any]:
 
 def _latency(reader: _Reader) -> dict[str, Any]:
     reader.needs("add", "the time that every message takes longer, like 20 ms")
-    return reader.link() | {"extra_s": reader.fields.quantity("add", positive_time)}
+    return reader.link() | {"extra_s": reader.fields.quantity("add", values.positive_time)}
 
 
 def _loss(reader: _Reader) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def _loss(reader: _Reader) -> dict[str, Any]:
 
 def _flap(reader: _Reader) -> dict[str, Any]:
     reader.needs("period", "a time, like 500 ms")
-    reader.period_s = reader.fields.quantity("period", positive_time)
+    reader.period_s = reader.fields.quantity("period", values.positive_time)
     share = reader.fields.number(
         "down", lambda x: 0 < x < 1, "a number above 0 and below 1: the share of each period that is cut"
     )
