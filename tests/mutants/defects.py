@@ -112,7 +112,9 @@ ARITHMETIC = [
     Mutant(
         "11", "weights that could not be fetched are replaced by zeros", EDP,
         '            message = await node.recv(SERVER, "weights")\n            replica.load(message.tensors)\n',
-        '            try:\n                message = await node.recv(SERVER, "weights")\n            except Exception:\n'
+        "            try:\n"
+        '                message = await node.recv(SERVER, "weights")\n'
+        "            except Exception:\n"
         "                replica.load([0 * tensor for tensor in replica.parameters])\n                continue\n"
         "            replica.load(message.tensors)\n",
         "edp", "faults",
