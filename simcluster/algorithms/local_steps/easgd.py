@@ -131,7 +131,7 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
         server.look()
         return (await server.push(x)).tensor
 
-    async with Server(node, replica, Rounds(node, replica), "answer", keep=state) as server:
+    async with Server(node, replica, Rounds(node, replica), "answer", keep=state, judges=False) as server:
         if trains:
             server.train(_train(node, replica, interval, meet, state, loose=True))
         async for push in server.pushes():

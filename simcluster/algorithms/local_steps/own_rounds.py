@@ -25,7 +25,8 @@ async def own_rounds(
         step_s = (clock.time() - began_s) / (done - before)
         delta = await timed(node, outer_gradient, w, replica.parameters)
         answer = await server.push(delta, version=version, step_s=step_s)
-        w, version, steps = answer.tensor, answer["version"], answer.payload.values.get("steps", steps)
+        w, version = answer.tensor, answer["version"]
+        steps = answer["steps"] if "steps" in answer.payload.values else steps
         await timed(node, adopt, replica.parameters, w)
         pushed += 1
         await server.end_round(done, loss=loss, pushed=pushed)

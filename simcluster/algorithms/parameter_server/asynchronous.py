@@ -17,7 +17,7 @@ from simcluster.compression import Codec
 from simcluster.errors import PeerLost
 from simcluster.payload import Message, Payload, Scalar, pack
 from simcluster.transport import Transport
-from simcluster.workloads import Replica
+from simcluster.workloads import Group, Replica
 
 
 @dataclass(eq=False)
@@ -43,15 +43,16 @@ class Server:
     Only the body of the loop changes the model, one push at a time. *listener* says which workers have pushes to come.
     Replies have the tag *reply*, and leave while the server goes on: a slow link holds up its own worker only. *keep*
     is what `resumable` returned, with the server's `version`. *codec*: restore what workers push before its turn comes.
-    *done* counts the batches of the server's own rounds.
+    *judges*: batches are in the weights only if the server takes their push. *done* counts those of its own rounds.
     """
 
     def __init__(
         self, node: Transport, replica: Replica, listener: Listener, reply: str, *, keep: SimpleNamespace,
-        codec: Codec | None = None,
+        codec: Codec | None = None, judges: bool = True,
     ) -> None:  # fmt: skip
         self._node, self._replica, self._listener, self._reply = node, replica, listener, reply
         self._state, self._codec = keep, codec
+        self._judges = judges
         self.done = replica.done
         self._tasks = asyncio.TaskGroup()
         self._arrived: asyncio.Queue[Message | PeerLost | _Own | _Round | None] = asyncio.Queue()
@@ -88,7 +89,6 @@ class Server:
             self._at_hand = item
             await self.keep(item.step, batches=item.step)
             await self._end()
-        ledger = self._replica.ledger
         if item is None:
             raise StopAsyncIteration
         if isinstance(item, PeerLost):
@@ -96,9 +96,7 @@ class Server:
             return None
         if isinstance(item, _Own):
             self._own = self._at_hand = item
-            push = Push(Message(SERVER, PUSH, item.content, 0), ledger.hand_in(ledger.drawn))
-        else:
-            push = Push(item, ledger.receive(item))
+        push = self._judged(item)
         self._last[push.rank] = push
         self._listener.came(push)
         return push
@@ -107,7 +105,7 @@ class Server:
 
     def staleness(self, push: Push) -> int:
         """Return how many versions the weights are ahead of those that *push* was made of."""
-        return max(self._state.version - push["version"], 0)  # below 0 only of a worker that was kept later
+        return int(max(self._state.version - push["version"], 0))  # below 0 only of a worker that was kept later
 
     def take(self, pushes: Sequence[Push]) -> None:
         """Note that *pushes* are in the weights now."""
@@ -202,6 +200,13 @@ class Server:
             await pushed.answer
 
     # inside
+
+    def _judged(self, item: Message | _Own) -> Push:
+        ledger = self._replica.ledger
+        message = item if isinstance(item, Message) else Message(SERVER, PUSH, item.content, 0)
+        if not self._judges:
+            return Push(message, Group(message.source, 0, 0))
+        return Push(message, ledger.receive(item) if isinstance(item, Message) else ledger.hand_in(ledger.drawn))
 
     async def _listen(self) -> None:
         """Put each push, and each loss that the page is to hear of, into the stream, and wait for its end."""
