@@ -68,7 +68,7 @@ async def _serve(
     async def step() -> None:
         """w <- w - eta_g times the buffer's mean."""
         state.w = await timed(node, _step, state.w, state.gathered, server_learning_rate, state.held)
-        server.take_held()
+        server.take()
         state.gathered, state.version = torch.zeros_like(state.w), state.version + 1
         state.applied, state.held = state.applied + state.held, 0
         if not server_trains:

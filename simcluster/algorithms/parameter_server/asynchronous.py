@@ -22,19 +22,11 @@ from simcluster.workloads import Group, Replica
 
 @dataclass(eq=False)
 class _Own:
-    """A push of the server's own training, which goes on when the page has dealt with it and answered it."""
+    """A push of the server's own training, which waits for its end and its answer; without *content*, a round's end."""
 
-    content: Payload
-    dealt_with: asyncio.Future[None]
+    content: Payload | None
+    ended: asyncio.Future[None]
     answer: asyncio.Future[Payload]
-
-
-@dataclass(eq=False)
-class _Round:
-    """The end of a round of the server's own training: a moment for a checkpoint, at *step*."""
-
-    step: int
-    kept: asyncio.Future[None]
 
 
 class Server:
@@ -55,8 +47,8 @@ class Server:
         self._judges = judges
         self.done = replica.done
         self._tasks = asyncio.TaskGroup()
-        self._arrived: asyncio.Queue[Message | PeerLost | _Own | _Round | None] = asyncio.Queue()
-        self._at_hand: _Own | _Round | None = None
+        self._arrived: asyncio.Queue[Message | PeerLost | _Own | None] = asyncio.Queue()
+        self._at_hand: _Own | None = None
         self._own: _Own | None = None
         self._next = asyncio.Event()
         self._last: dict[int, Push] = {}  # of each rank, the only one that may be answered
@@ -85,9 +77,9 @@ class Server:
     async def __anext__(self) -> Any:
         """End what is at hand, and take up the next."""
         await self._end()
-        while isinstance(item := await self._arrived.get(), _Round):
+        while isinstance(item := await self._arrived.get(), _Own) and item.content is None:
             self._at_hand = item
-            await self.keep(item.step, batches=item.step)
+            await self.keep(self.done, batches=self.done)
             await self._end()
         if item is None:
             raise StopAsyncIteration
@@ -107,17 +99,14 @@ class Server:
         """Return how many versions the weights are ahead of those that *push* was made of."""
         return int(max(self._state.version - push["version"], 0))  # below 0 only of a worker that was kept later
 
-    def take(self, pushes: Sequence[Push]) -> None:
-        """Note that *pushes* are in the weights now."""
-        self._replica.ledger.take(push.group for push in pushes)
-
     def hold(self, push: Push) -> None:
-        """Note that *push* is in what the server keeps, until `take_held`."""
+        """Note that *push* is in what the server keeps, until `take`."""
         self._replica.ledger.hold(push.group)
 
-    def take_held(self) -> None:
-        """Note that all that was held is in the weights now."""
-        self._replica.ledger.take(self._replica.ledger.held)
+    def take(self, pushes: Sequence[Push] | None = None) -> None:
+        """Note that *pushes*, or all that it holds, are in the weights now."""
+        ledger = self._replica.ledger
+        ledger.take(ledger.held if pushes is None else [push.group for push in pushes])
 
     def count(self, pushes: Sequence[Push], *, versions: int = 1, **more: float) -> None:
         """Count and record *pushes*, which are in the weights now; these are *versions* newer for it."""
@@ -174,9 +163,7 @@ class Server:
         """Record that *done* batches of the server's own training are done, keep a checkpoint, and look for workers."""
         self.done = done
         self._node.record(step=done, **metrics)
-        kept = asyncio.get_running_loop().create_future()
-        self._arrived.put_nowait(_Round(done, kept))
-        await kept
+        await self._hand_in(None)
         self.look()
 
     def look(self) -> None:
@@ -203,7 +190,7 @@ class Server:
 
     def _judged(self, item: Message | _Own) -> Push:
         ledger = self._replica.ledger
-        message = item if isinstance(item, Message) else Message(SERVER, PUSH, item.content, 0)
+        message = item if isinstance(item, Message) else Message(SERVER, PUSH, item.content or Payload(), 0)
         if not self._judges:
             return Push(message, Group(message.source, 0, 0))
         return Push(message, ledger.receive(item) if isinstance(item, Message) else ledger.hand_in(ledger.drawn))
@@ -223,22 +210,22 @@ class Server:
             await self._next.wait()
         self._arrived.put_nowait(None)
 
-    async def _hand_in(self, content: Payload) -> _Own:
+    async def _hand_in(self, content: Payload | None) -> _Own:
         """Put an own push into the stream, and wait for its end."""
         future = asyncio.get_running_loop().create_future
         own = _Own(content, future(), future())
         self._arrived.put_nowait(own)
-        await own.dealt_with
+        await own.ended
         return own
 
     async def _end(self) -> None:
         """Let the one whose push is at hand go on: the server's own training begins its next work before the page."""
-        ended, self._at_hand = self._at_hand, None
-        if ended is None:
+        own, self._at_hand = self._at_hand, None
+        if own is None:
             self._next.set()
-            return
-        (ended.dealt_with if isinstance(ended, _Own) else ended.kept).set_result(None)
-        await asyncio.sleep(0)
+        else:
+            own.ended.set_result(None)
+            await asyncio.sleep(0)
 
     def _lose(self, loss: PeerLost) -> None:
         self._last.pop(loss.rank, None)
