@@ -37,7 +37,6 @@ EXACT: list[tuple[str, dict[str, Any]]] = [
     ("diloco", {"interval": 2, "compression": "int8"}),
     ("easgd", {"form": "synchronous", "interval": 2}),
     ("easgd", {"form": "round_robin", "interval": 2}),
-    ("easgd", {"form": "round_robin", "interval": 6}),  # kept before the first meeting
     ("gradient_tracking", {}),
     ("k_async", {}),
     ("k_sync", {}),
