@@ -25,7 +25,7 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     KeyboardInterrupt after everything has been ended. May be called where a loop runs, as in a notebook: it
     then waits for a thread.
     """
-    from simcluster_backends.sockets.launcher.launcher import run_job
+    from simcluster_backends.sockets.launcher.restarts import run_job
     from simcluster_backends.sockets.launcher.settings import read_options
 
     options, key = read_options(job)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 
-from simcluster.errors import nearest
+from simcluster.errors import ENDED, SimclusterError, nearest
 from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.wire.messages import Addresses
+from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome, Stop
 
 
 def refusal(name: str, members: Sequence[Member]) -> str | None:
@@ -50,3 +52,141 @@ def missing(members: Sequence[Member], founders: Sequence[Member]) -> list[str]:
         for member in members
         if member.gone is None and not (member.connected if founders else member.listening)
     ]
+
+
+log = logging.getLogger("simcluster.sockets")
+
+
+class Comers:
+    """Those of *members*. *changed* is set whenever anything happens to one.
+
+    *start* starts the process of one and *kill* ends it; *came* is called when one is among the others, with the reason
+    for which it was not there; *at_s* is how long the run has lasted. One that takes *patience_s* is given up.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        changed: asyncio.Event,
+        *,
+        start: Callable[[Member], Awaitable[None]],
+        kill: Callable[[Member], object],
+        came: Callable[[Member, str], object],
+        at_s: Callable[[], float],
+        patience_s: float,
+    ) -> None:
+        self._members, self._changed, self._patience_s = members, changed, patience_s
+        self._start, self._kill, self._came, self._at_s = start, kill, came, at_s
+        self._bringing: dict[int, asyncio.Task[None]] = {}
+        self._taking_in: asyncio.Task[None] | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether anybody is on the way."""
+        return any(member.is_coming for member in self._members) or bool(self._bringing)
+
+    def begin(self) -> None:
+        """The run has begun: from now on whoever comes is taken in."""
+        self._taking_in = asyncio.create_task(self._take_in_all())
+        for member in self._members:
+            if member.is_coming:
+                self._expect(member)
+
+    def bring(self, rank: int) -> None:
+        """The process of *rank*, once it is gone, is to be started again, or for the first time."""
+        task = self._bringing[rank] = asyncio.create_task(self._bring(self._members[rank]))
+        task.add_done_callback(lambda _: self._brought(rank))
+
+    def joined(self, member: Member) -> None:
+        """*member* has joined in the place of one that is gone; maybe nobody had started it from here."""
+        if not member.is_coming:
+            member.begin_anew()
+            self._expect(member)
+
+    def lost(self, member: Member) -> None:
+        """*member*, on its way, is gone again."""
+        if member.is_coming:
+            self._give_up(member, "its process is gone before it was among the others")
+
+    def refused(self, member: Member, outcome: Outcome) -> None:
+        """*member*, on its way, could not connect or prepare itself."""
+        self._give_up(member, outcome.failure.text if outcome.failure is not None else "it has nothing to do")
+
+    async def close(self) -> None:
+        """Nobody comes any more, and who is on the way goes."""
+        tasks = [*self._bringing.values(), *([self._taking_in] if self._taking_in is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for member in self._members:
+            if member.is_coming:
+                self._give_up(member, "the run has ended")
+
+    # inside
+
+    async def _bring(self, member: Member) -> None:
+        await self._until(lambda: member.ended and member.exited and member.connection is None)
+        if member.gone is None or member.is_coming:
+            return  # it had ended well before, or somebody else has started it
+        member.begin_anew()
+        self._expect(member)
+        try:
+            await self._start(member)
+        except (SimclusterError, OSError) as error:
+            self._give_up(member, str(error))
+
+    def _expect(self, member: Member) -> None:
+        """It is given up unless it says in time where it listens: others may wait for it."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._patience_s, self._check_ready, member, member.incarnation)
+
+    def _check_ready(self, member: Member, incarnation: int) -> None:
+        if member.is_coming and member.incarnation == incarnation and member.listening is None:
+            self._give_up(member, f"it has not got ready within {self._patience_s:g} s")
+
+    def _brought(self, rank: int) -> None:
+        self._bringing.pop(rank, None)
+        self._changed.set()
+
+    async def _take_in_all(self) -> None:
+        def ready() -> list[Member]:
+            return [member for member in self._members if member.is_coming and member.listening is not None]
+
+        while True:
+            await self._until(lambda: bool(ready()))
+            await self._take_in(ready()[0])
+
+    async def _take_in(self, member: Member) -> None:
+        others = [other for other in self._members if other is not member]
+        gone = {other.rank: _why(other) for other in others if not other.is_there}
+        addresses = [other.listening or ("", 0) for other in self._members]
+        member.tell(Addresses(addresses, gone, member.incarnation))
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._until(lambda: member.connected or not member.is_coming)
+        except TimeoutError:
+            self._give_up(member, f"it has not connected to all others within {self._patience_s:g} s")
+        if member.is_coming:
+            reason, member.is_coming, member.gone = member.gone or "", False, None
+            self._came(member, reason)
+            member.tell(Go(self._at_s()))
+
+    def _give_up(self, member: Member, why: str) -> None:
+        log.warning("%s does not come: %s", member.label, why)
+        member.is_coming, member.listening, member.connected = False, None, False
+        self._kill(member)
+        if member.connection is not None:
+            member.tell(Stop(why))
+            member.connection.close(why)
+        self._changed.set()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+
+def _why(member: Member) -> str:
+    """Return why no node can have a connection to it."""
+    failure = member.outcome.failure if member.outcome is not None else None
+    return member.gone or (f"failed: {failure.text}" if failure is not None else ENDED)

@@ -15,14 +15,12 @@ from simcluster.fault_plans.kinds import NOTICE_S
 from simcluster.runs.record import RunRecord
 from simcluster.watching.board import Telemetry
 from simcluster_backends.common.verdict import Verdict
-from simcluster_backends.sockets.launcher.admission import are_enough, begin_with, missing, refusal
+from simcluster_backends.sockets.launcher.admission import Comers, are_enough, begin_with, missing, refusal
 from simcluster_backends.sockets.launcher.checkpoints import FromNodes
 from simcluster_backends.sockets.launcher.faults import Faults
-from simcluster_backends.sockets.launcher.late_joiners import Comers
 from simcluster_backends.sockets.launcher.member import Member, members_of
 from simcluster_backends.sockets.launcher.node_job import node_job
-from simcluster_backends.sockets.launcher.reporting import Reporter, reporting
-from simcluster_backends.sockets.launcher.restarts import run_again_if_lost
+from simcluster_backends.sockets.launcher.reporting import Reporter
 from simcluster_backends.sockets.launcher.settings import Options
 from simcluster_backends.sockets.launcher.shutdown import Ending
 from simcluster_backends.sockets.launcher.starters import Starters
@@ -335,16 +333,3 @@ class Launcher:
 
 class _GiveUp(Exception):
     """The run has failed; the verdict knows why."""
-
-
-async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
-    """Runs *job*, again if it is lost and options say so.
-
-    Raises UsageError if its rendezvous cannot be listened at, or its configuration is too long.
-    """
-    async with reporting(job, options) as reporter:
-        record = await run_again_if_lost(
-            job, options.max_restarts, lambda job: Launcher(job, options, key, reporter).run()
-        )
-        await reporter.end("" if record.error is None else str(record.error))
-        return record

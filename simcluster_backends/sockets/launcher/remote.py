@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from simcluster.errors import LaunchFailed
-from simcluster_backends.sockets.launcher.fingerprint import differences, fingerprint
 from simcluster_backends.sockets.launcher.logs import Logs
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.launcher.orders import (
@@ -26,6 +25,8 @@ from simcluster_backends.sockets.launcher.orders import (
     Report,
     Said,
     ToMachine,
+    differences,
+    fingerprint,
     line_of,
     read_from_machine,
 )

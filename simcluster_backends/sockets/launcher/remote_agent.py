@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.documents.own_files import place_below
-from simcluster_backends.sockets.launcher.fingerprint import fingerprint
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, fork_server
 from simcluster_backends.sockets.launcher.orders import (
     ORDER_LIMIT_BYTES,
@@ -34,6 +33,7 @@ from simcluster_backends.sockets.launcher.orders import (
     Report,
     Said,
     ToMachine,
+    fingerprint,
     line_of,
     read_to_machine,
 )

@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.restarts import Restarts
 from simcluster.runs.record import RunRecord
+from simcluster_backends.sockets.launcher.launcher import Launcher
+from simcluster_backends.sockets.launcher.reporting import reporting
+from simcluster_backends.sockets.launcher.settings import Options
 
 
 async def run_again_if_lost(
@@ -17,3 +20,16 @@ async def run_again_if_lost(
     while restarts.again(record := await run_once(restarts.job)):
         continue
     return restarts.told(record)
+
+
+async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
+    """Runs *job*, again if it is lost and options say so.
+
+    Raises UsageError if its rendezvous cannot be listened at, or its configuration is too long.
+    """
+    async with reporting(job, options) as reporter:
+        record = await run_again_if_lost(
+            job, options.max_restarts, lambda job: Launcher(job, options, key, reporter).run()
+        )
+        await reporter.end("" if record.error is None else str(record.error))
+        return record

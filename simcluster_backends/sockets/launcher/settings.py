@@ -13,8 +13,8 @@ from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.job import ClusterJob
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster_backends.common.inbox import INBOX_BYTES
-from simcluster_backends.sockets.launcher import tmux
 from simcluster_backends.sockets.launcher.faults import check_faults
+from simcluster_backends.sockets.launcher.logs import missing_tmux
 from simcluster_backends.sockets.net.addresses import is_loopback, is_wildcard, parse_endpoint
 from simcluster_backends.sockets.net.tls import COORDINATOR, LAUNCHER, check_files, read_tls
 from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES
@@ -122,7 +122,7 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
         problems.append(
             Problem("min_workers", describe(options.min_workers), f"from 1 to {len(job.names)}, or nothing: all")
         )
-    problems += tmux.missing() if options.tmux else []
+    problems += missing_tmux() if options.tmux else []
     for option in options.ssh_options:
         if not isinstance(option, str) or "=" not in option:
             problems.append(Problem("ssh_options", repr(option), "KEY=VALUE, as ssh's -o takes it"))

@@ -12,13 +12,12 @@ from pathlib import Path
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.job import ClusterJob
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, Start, fork_server
-from simcluster_backends.sockets.launcher.logs import Logs
+from simcluster_backends.sockets.launcher.logs import Logs, Panes
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.launcher.orders import ORDER_LIMIT_BYTES, Order, Place
 from simcluster_backends.sockets.launcher.remote import Remotes
 from simcluster_backends.sockets.launcher.reporting import host_of
 from simcluster_backends.sockets.launcher.settings import Options
-from simcluster_backends.sockets.launcher.tmux import Panes
 from simcluster_backends.sockets.net.addresses import parse_endpoint, show_endpoint
 from simcluster_backends.sockets.net.reachable_address import meeting_host
 from simcluster_backends.sockets.net.ssh import Ssh

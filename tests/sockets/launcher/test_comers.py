@@ -20,7 +20,7 @@ from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import generate_key, write_key
-from simcluster_backends.sockets.launcher.late_joiners import Comers
+from simcluster_backends.sockets.launcher.admission import Comers
 from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome
 from tests.support.clusters import chain

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from simcluster_backends.sockets.launcher.fingerprint import fingerprint
-from simcluster_backends.sockets.launcher.orders import Order, Report, line_of, read_from_machine
+from simcluster_backends.sockets.launcher.orders import Order, Report, fingerprint, line_of, read_from_machine
 from simcluster_backends.sockets.launcher.remote_agent import LINE_BYTES, Pipe
 from tests.support.socket_runs import ROOT
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster_backends.sockets.launcher.fingerprint import Fingerprint
 from simcluster_backends.sockets.launcher.orders import (
     MARK,
     Exited,
+    Fingerprint,
     Kill,
     Order,
     Pause,

@@ -20,10 +20,9 @@ from simcluster.errors import LaunchFailed
 from simcluster.experiment.job import Remote
 from simcluster_backends.sockets import write_key
 from simcluster_backends.sockets.launcher import remote as remotes
-from simcluster_backends.sockets.launcher.fingerprint import Fingerprint, fingerprint
 from simcluster_backends.sockets.launcher.logs import Logs
 from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.launcher.orders import Order, Report, line_of
+from simcluster_backends.sockets.launcher.orders import Fingerprint, Order, Report, fingerprint, line_of
 from simcluster_backends.sockets.launcher.remote import Remotes
 from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.ssh import Ssh
@@ -230,7 +229,7 @@ import os, sys, time
 with open(__file__ + ".pid", "w") as file:
     file.write(str(os.getpid()))
 sys.path.insert(0, {root!r})
-from simcluster_backends.sockets.launcher.fingerprint import fingerprint
+from simcluster_backends.sockets.launcher.orders import fingerprint
 from simcluster_backends.sockets.launcher.orders import Exited, Kill, Order, Report, Said, line_of, read_to_machine
 
 def say(message):

@@ -11,7 +11,7 @@ import pytest
 
 from simcluster.errors import LaunchFailed, UsageError
 from simcluster.experiment.job import ClusterJob
-from simcluster_backends.sockets.launcher import tmux
+from simcluster_backends.sockets.launcher import logs
 from simcluster_backends.sockets.launcher.settings import read_options
 from tests.support.socket_runs import wait_for
 
@@ -31,7 +31,7 @@ def ask(*words: str) -> str:
 @needs_tmux
 def test_every_node_has_a_pane_that_follows_its_log_until_the_end(tmp_path: Path) -> None:
     files = {name: str(tmp_path / f"the log of {name}.log") for name in ("mini1", "mini2", "pi5")}
-    panes = tmux.Panes(files)
+    panes = logs.Panes(files)
     asyncio.run(panes.open())
     try:
         assert ask("list-panes", "-t", panes.session, "-F", "#{pane_title}").split() == ["mini1", "mini2", "pi5"]
@@ -45,8 +45,8 @@ def test_every_node_has_a_pane_that_follows_its_log_until_the_end(tmp_path: Path
 
 @needs_tmux
 def test_what_tmux_says_is_told_if_it_will_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tmux, "FOLLOW", "")
-    panes = tmux.Panes({"a": str(tmp_path / "a.log")})
+    monkeypatch.setattr(logs, "FOLLOW", "")
+    panes = logs.Panes({"a": str(tmp_path / "a.log")})
     panes.session = "not:a name"
     with pytest.raises(LaunchFailed, match="no panes can be shown"):
         asyncio.run(panes.open())
@@ -54,6 +54,6 @@ def test_what_tmux_says_is_told_if_it_will_not(tmp_path: Path, monkeypatch: pyte
 
 
 def test_without_tmux_the_request_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tmux, "PROGRAM", "no-such-tmux")
+    monkeypatch.setattr(logs, "PROGRAM", "no-such-tmux")
     with pytest.raises(UsageError, match="no tmux on this machine"):
         read_options(ClusterJob(["a"], "{}", options={"tmux": True}))
