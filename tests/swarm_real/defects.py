@@ -50,8 +50,8 @@ PLANTED = [
     plant(
         6,
         "a loss that no plan knows of does not fail the run",
-        LAUNCH,
-        "        self.verdict.died(member.rank, reason)\n",
+        SOCKETS + "launcher/departures.py",
+        "        self._verdict.died(member.rank, reason)\n",
         "",
         kinds=("kill", "stop"),
     ),

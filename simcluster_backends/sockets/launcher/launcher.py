@@ -17,12 +17,12 @@ from simcluster.watching.board import Telemetry
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sockets.launcher.admission import Comers, are_enough, begin_with, missing, refusal
 from simcluster_backends.sockets.launcher.checkpoints import FromNodes
+from simcluster_backends.sockets.launcher.departures import Ending, Losses
 from simcluster_backends.sockets.launcher.faults import Faults
 from simcluster_backends.sockets.launcher.member import Member, members_of
 from simcluster_backends.sockets.launcher.node_job import node_job
 from simcluster_backends.sockets.launcher.reporting import Reporter
 from simcluster_backends.sockets.launcher.settings import Options
-from simcluster_backends.sockets.launcher.shutdown import Ending
 from simcluster_backends.sockets.launcher.starters import Starters
 from simcluster_backends.sockets.launcher.telemetry import Teller
 from simcluster_backends.sockets.launcher.watchdog import Watch
@@ -34,13 +34,10 @@ from simcluster_backends.sockets.wire.frame import Frame
 from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake, Identity
 from simcluster_backends.sockets.wire.messages import (
     Beat,
-    Crash,
-    End,
     FromLauncher,
     Go,
     Leave,
     Outcome,
-    PeerGone,
     ShardPiece,
     read_from_node,
 )
@@ -58,7 +55,7 @@ class Launcher:
         self._teller = Teller(self.members, job.topology)
         self._safekeeping = FromNodes(job.keeping, self.members)
         self._listener = Listener(self._handshake, self._joined, tls=tls_of_launcher(options.tls))
-        self._starters = Starters(job, options, key, self._exited)
+        self._starters = Starters(job, options, key, lambda member, code: self._losses.exited(member, code))
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._started_s: float | None = None
@@ -68,14 +65,14 @@ class Launcher:
             self.members,
             options,
             beat=partial(self._tell_all, Beat()),
-            on_silent=self._give_up_on,
+            on_silent=lambda member: self._losses.give_up_on(member),
             give_up=self._lose_patience,
             expects=lambda: bool(self._faults.away) or self._comers.any,
         )
         self._faults = Faults(
             job,
             options.dead_s,
-            kill=lambda rank: self._crash(self.members[rank]),
+            kill=lambda rank: self._losses.crash(self.members[rank]),
             stop=lambda rank: self._starters.pause(self.members[rank], True),
             let_go=lambda rank: self._starters.pause(self.members[rank], False),
             leave=lambda rank: self.members[rank].tell(Leave()),
@@ -87,11 +84,21 @@ class Launcher:
             self._changed,
             start=lambda member: self._starters.start_again([member], self._where),
             kill=self._starters.kill,
-            came=self._came,
+            came=lambda member, reason: self._losses.came(member, reason),
             at_s=lambda: self._elapsed_s,
             patience_s=options.start_s,
         )
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
+        self._losses = Losses(
+            self.members,
+            self._changed,
+            self.verdict,
+            self._faults,
+            self._comers,
+            self._starters,
+            self._ending,
+            dead_s=options.dead_s,
+        )
 
     async def run(self) -> RunRecord:
         """The whole run. Raises UsageError if it cannot listen where it is asked to."""
@@ -190,7 +197,7 @@ class Launcher:
             self._comers.joined(member)
         member.connection, member.heard_s = connection, self._loop.time()
         connection.on_frame = partial(self._receive, member)
-        connection.on_lost = partial(self._left, member)
+        connection.on_lost = partial(self._losses.left, member)
         late = self._started_s is not None
         member.tell(node_job(self.job, self.options, member.rank, self._run_id, late=late))
         self._safekeeping.welcome(member)
@@ -213,9 +220,9 @@ class Launcher:
             else:
                 self.verdict.failed(member.rank, message.failure)
                 if member.has_left:
-                    self._let_go(member, message.failure.text)
+                    self._losses.let_go(member, message.failure.text)
                 elif not self._ending.is_stopping and message.failure.kind != "peer_lost":
-                    self._tell_others(member, f"failed: {message.failure.text}")
+                    self._losses.tell_others(member, f"failed: {message.failure.text}")
         self._changed.set()
 
     def _note_progress(self, member: Member) -> None:
@@ -225,67 +232,13 @@ class Launcher:
             except Exception:
                 log.exception("on_progress raised; the run goes on")
 
-    def _let_go(self, member: Member, reason: str) -> None:
-        """It has left, as it was told to, and said so to its peers; whoever is on the way to it must not wait."""
-        member.gone = reason
-        self._faults.has_left(member.rank)
-        for other in self.members:
-            if other.is_coming:
-                other.tell(PeerGone(member.rank, reason, member.incarnation))
-        member.tell(End())
-
-    def _came(self, member: Member, reason: str) -> None:
-        """It is among the others, though it was not there before, for *reason*."""
-        log.info("%s has come, %s before", member.label, reason)
-        self._faults.came(member.rank)
-        self.verdict.came(member.rank, reason)
-        self._changed.set()
-
-    def _left(self, member: Member, reason: str) -> None:
-        member.connection = None
-        self._comers.lost(member)
-        self._died(member, f"its process is gone ({reason})")
-
-    def _exited(self, member: Member, code: int | None) -> None:
-        if member.connection is None:
-            log_file = self._starters.logs.file(member.name)
-            seen = f"see {log_file}" if log_file else "give the run a folder to see its messages"
-            how = "" if code is None else f" with exit code {code}"
-            self._comers.lost(member)
-            self._died(member, f"its process ended{how} before it joined; {seen}")
-        self._changed.set()
-
-    def _died(self, member: Member, reason: str) -> None:
-        """Without an outcome. Its peers are told, for one that was silent has not closed its connections."""
-        self._changed.set()
-        if member.ended or self._ending.has_begun:
-            return
-        member.gone = reason = self._faults.planned.get(member.rank, reason)
-        self.verdict.died(member.rank, reason)
-        self._tell_others(member, reason)
-
     def _ask_to_leave(self, names: Collection[str]) -> None:
         """Tell the nodes called *names* to leave, as SIGTERM does; again until they have. Before the start none can."""
         for member in self.members:
             if self._started_s is not None and member.name in names and not member.ended:
                 member.tell(Leave(NOTICE_S))
 
-    def _crash(self, member: Member) -> None:
-        """The fault plan: this node dies now."""
-        if member.ended:
-            return
-        if member.by_hand:
-            member.tell(Crash())
-        else:
-            self._starters.kill(member)
-
     # losing patience
-
-    def _give_up_on(self, member: Member) -> None:
-        self._died(member, f"silent for {self.options.dead_s:g} s")
-        self._starters.kill(member)
-        if member.connection is not None:
-            member.connection.abort("silent for too long")
 
     def _lose_patience(self, headline: str) -> None:
         """The run ends now; of a death that may have led to this the verdict knows already."""
@@ -324,11 +277,6 @@ class Launcher:
     def _tell_all(self, message: FromLauncher) -> None:
         for member in self.members:
             member.tell(message)
-
-    def _tell_others(self, member: Member, reason: str) -> None:
-        for other in self.members:
-            if other is not member and (other.is_coming or not other.ended):
-                other.tell(PeerGone(member.rank, reason, member.incarnation))
 
 
 class _GiveUp(Exception):
