@@ -1,1 +1,1 @@
-"""Shared by all backends: the receiving half of a node, the device thread, the verdict on a run."""
+"""Shared by all backends: the verbs of a node and its receiving half, the device, the verdict on a run, its watchdog."""
