@@ -1,1 +1,1 @@
-"""Shared by all backends: the verbs of a node and its receiving half, the device, the verdict on a run, its watchdog."""
+"""Shared by all backends: a node's verbs and receiving half, the device, the verdict on a run, its watchdog."""
