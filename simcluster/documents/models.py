@@ -50,8 +50,8 @@ def tried(faults: list[Any], step: Callable[[], T], *place: str | int, at_key: b
 class Keys:
     """The *names* of the keys of a mapping, and those of them that are *required*."""
 
-    def __init__(self, names: Iterable[str], required: Iterable[str] = ()) -> None:
-        self.names, self._absent = tuple(names), dict.fromkeys(required)
+    def __init__(self, names: Iterable[str], required: Iterable[str] = (), mapping: str = "") -> None:
+        self.names, self._absent, self.mapping = tuple(names), dict.fromkeys(required), mapping
         self._set = frozenset(self.names)
 
     def unknown(self, key: str) -> InitErrorDetails:
@@ -71,7 +71,7 @@ class Keys:
         *faults* yields what is wrong with keys that do not go together, *unknown* tells what is with one not known.
         """
         if not isinstance(data, dict):
-            raise Wrong(f"a mapping with {', '.join(self.names)}")
+            raise Wrong(self.mapping or f"a mapping with {', '.join(self.names)}")
         found = [] if data.keys() <= self._set else [unknown(key) for key in data if key not in self._set]
         given = {key: value for key, value in data.items() if value is not None}
         made: Any = None
@@ -91,11 +91,13 @@ class Block(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True)
     known: ClassVar[Keys]
+    mapping: ClassVar[str] = ""
+    """Words for what is expected where there is no mapping."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         fields = {field.alias or name: field for name, field in cls.model_fields.items()}
-        cls.known = Keys(fields, [key for key, field in fields.items() if field.is_required()])
+        cls.known = Keys(fields, [key for key, field in fields.items() if field.is_required()], cls.mapping)
 
     @classmethod
     def unknown(cls, key: str) -> InitErrorDetails:

@@ -28,23 +28,3 @@ class Reading:
         except UsageError as error:
             self.problems.extend(error.problems)
             return None
-
-    def value(
-        self,
-        key: str,
-        kind: type,
-        expected: str,
-        *,
-        default: Any,
-        least: int | None = None,
-        most: int | None = None,
-        one_of: tuple[str, ...] | None = None,
-    ) -> Any:
-        """The value of one top-level *key*; *default* if it is not there, or wrong and noted."""
-        value = self.document.data.get(key, default)
-        right = isinstance(value, kind) and not isinstance(value, bool) and value != ""
-        outside = right and ((least is not None and value < least) or (most is not None and value > most))
-        if not right or outside or (one_of and value not in one_of):
-            self.bad((key,), expected)
-            return default
-        return value

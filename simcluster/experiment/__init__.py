@@ -1,6 +1,7 @@
 """The experiment file and what runs it."""
 
-from simcluster.experiment.read import BACKENDS, Experiment, read_experiment
+from simcluster.experiment.keys import BACKENDS
+from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.run import run, run_plan
 
 __all__ = ["BACKENDS", "Experiment", "read_experiment", "run", "run_plan"]

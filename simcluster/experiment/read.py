@@ -7,45 +7,29 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from simcluster.documents import yaml as yaml_lines
+from simcluster.documents.models import read
 from simcluster.documents.reading import Reading
 from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.blocks import read_algorithm, read_topology, read_workload
-from simcluster.experiment.checkpoint import CheckpointSettings, read_checkpoint
+from simcluster.experiment.keys import KEYS, CheckpointSettings, ExperimentBlock
 from simcluster.experiment.model_cuts import check_cut, put_numbers
-from simcluster.experiment.observe import read_observe
 from simcluster.experiment.overrides import add_faults, apply_overrides
-from simcluster.experiment.stop import count_steps, read_stop
+from simcluster.experiment.stop import count_steps
 from simcluster.fault_plans.kinds import Fault
 from simcluster.fault_plans.read import read_faults
 from simcluster.intra_op import one_thread
-from simcluster.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.topology import Topology
 from simcluster.workloads import Workload
 from simcluster.workloads.workload import Numerics
 
-KEYS = (
-    "name",
-    "topology",
-    "algorithm",
-    "workload",
-    "stop",
-    "evaluate_every",
-    "evaluate_consensus",
-    "faults",
-    "seed",
-    "numerics",
-    "check_memory",
-    "checkpoint",
-    "observe",
-    "regroup",
-    "backend",
-)
-BACKENDS = ("sim", "sockets", "torch")
+IN_PARTS = ("pipeline", "tensor_parallel")
+"""Algorithms in which no rank has a gradient of the whole model."""
+
 EVALUATIONS = 50
 """How often a run is evaluated if the file does not say."""
 
@@ -122,52 +106,37 @@ def _open(source: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
 
 
 def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
-    for key in reading.document.data:
-        if key not in KEYS:
-            reading.bad((key,), nearest(str(key), KEYS), "unknown key", at_key=True)
-    name = reading.value("name", str, "a short text", default=_stem(reading))
-    seed = reading.value(
-        "seed", int, f"a whole number of at least 0 and at most {MOST_WHOLE}", default=0, least=0, most=MOST_WHOLE
-    )
-    backend = reading.value("backend", str, " or ".join(BACKENDS), default="sim", one_of=BACKENDS)
-    numerics = _numerics(reading, backend)
-    check_memory = _check_memory(reading)
+    top = read(ExperimentBlock.read, reading.document, (), reading.problems) or ExperimentBlock()
     cluster = read_topology(reading, of_topology)
-    function, algorithm_block, settings = read_algorithm(reading, cluster, seed)
+    function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed)
     put_numbers(algorithm_block, settings, cluster)
     workload, workload_block = read_workload(reading)
-    faults = read_faults(reading, cluster, seed)
-    stop, time_s = read_stop(reading)
-    steps = count_steps(reading, workload, cluster, seed, stop, numerics, backend)
-    often = max(1, -(-steps // EVALUATIONS))
-    expected = f"a whole number of at least 1 and at most {MOST_STEPS}"
-    evaluate_every = reading.value("evaluate_every", int, expected, default=often, least=1, most=MOST_STEPS)
-    evaluate_consensus = _evaluate_consensus(reading, numerics)
-    checkpoint = read_checkpoint(reading, function, settings, numerics)
-    gradient_norms = read_observe(reading, algorithm_block, numerics)
-    regroup = _true_or_false(reading, "regroup", default=True) is not False
-    check_cut(reading, function, settings, workload, cluster, numerics)
+    faults = read_faults(reading, cluster, top.seed)
+    steps = count_steps(reading, workload, cluster, top)
+    check_fit(reading, top, function, settings)
+    check_cut(reading, function, settings, workload, cluster, top.numerics)
     if reading.problems:
         raise UsageError(reading.problems)
     assert cluster is not None, "a topology that is missing was a problem"
     assert function is not None
     assert workload is not None
+    name, often = top.name or _stem(reading), top.evaluate_every or max(1, -(-steps // EVALUATIONS))
     resolved = {
         "name": name,
         "topology": cluster.document,
         "algorithm": algorithm_block,
         "workload": workload_block,
-        "stop": stop,
-        "evaluate_every": evaluate_every,
-        **({"evaluate_consensus": True} if evaluate_consensus else {}),
-        "faults": reading.document.data.get("faults") or [],
-        "seed": seed,
-        "numerics": numerics,
-        "check_memory": check_memory,
-        **({"checkpoint": checkpoint.block} if checkpoint is not None else {}),
-        **({"observe": {"gradient_norms": True}} if gradient_norms else {}),
-        **({"regroup": False} if not regroup else {}),
-        "backend": backend,
+        "stop": top.stop.block,
+        "evaluate_every": often,
+        **({"evaluate_consensus": True} if top.evaluate_consensus else {}),
+        "faults": top.planned or [],
+        "seed": top.seed,
+        "numerics": top.numerics,
+        "check_memory": top.check_memory,
+        **({"checkpoint": top.checkpoint.block} if top.checkpoint is not None else {}),
+        **({"observe": {"gradient_norms": True}} if top.observe.gradient_norms else {}),
+        **({"regroup": False} if not top.regroup else {}),
+        "backend": top.backend,
     }
     return Experiment(
         name=name,
@@ -176,44 +145,37 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
         algorithm_settings=settings,
         workload=workload,
         steps=steps,
-        time_s=time_s,
-        evaluate_every=evaluate_every,
-        evaluate_consensus=evaluate_consensus,
+        time_s=top.stop.time_s,
+        evaluate_every=often,
+        evaluate_consensus=top.evaluate_consensus,
         faults=faults,
-        seed=seed,
-        numerics=numerics,
-        check_memory=check_memory,
-        checkpoint=checkpoint,
-        gradient_norms=gradient_norms,
-        regroup=regroup,
-        backend=backend,
+        seed=top.seed,
+        numerics=top.numerics,
+        check_memory=top.check_memory,
+        checkpoint=top.checkpoint,
+        gradient_norms=top.observe.gradient_norms,
+        regroup=top.regroup,
+        backend=top.backend,
         document=resolved,
     )
 
 
-def _numerics(reading: Reading, backend: str) -> Numerics:
-    numerics: Numerics = reading.value("numerics", str, "real or none", default="real", one_of=get_args(Numerics))
-    if numerics == "none" and backend != "sim":
-        reading.bad(("numerics",), f"real, since {backend} computes on real nodes; none is for the simulator")
-    return numerics
+def check_fit(
+    reading: Reading, top: ExperimentBlock, algorithm: Callable[..., Any] | None, settings: Mapping[str, Any]
+) -> None:
+    """Note what is asked for that this *algorithm* does not have."""
+    from simcluster.algorithms.facts import facts_of
 
-
-def _check_memory(reading: Reading) -> bool:
-    return _true_or_false(reading, "check_memory", default=True) is not False
-
-
-def _evaluate_consensus(reading: Reading, numerics: Numerics) -> bool:
-    wanted = _true_or_false(reading, "evaluate_consensus", default=False) is True
-    if wanted and numerics == "none":
-        reading.bad(("evaluate_consensus",), "numerics: real beside it, since without there are no weights")
-    return wanted
-
-
-def _true_or_false(reading: Reading, key: str, *, default: bool) -> object:
-    value = reading.document.data.get(key, default)
-    if not isinstance(value, bool):
-        reading.bad((key,), "true or false")
-    return value
+    name = getattr(algorithm, "__name__", "")
+    if top.checkpoint is not None and top.checkpoint.best and not facts_of(algorithm).whole(settings):
+        expected = "no best: rank 0 of this algorithm has no whole model that could be judged"
+        reading.bad(("checkpoint", "best"), expected)
+    if top.observe.gradient_norms and name in IN_PARTS:
+        expected = "false: in this algorithm no rank has a gradient of the whole model"
+        reading.bad(("observe", "gradient_norms"), expected)
+    elif top.observe.gradient_norms and settings.get("bucket_bytes") is not None:
+        expected = "no algorithm.bucket_bytes beside it: its buckets leave before the gradient is whole"
+        reading.bad(("observe", "gradient_norms"), expected)
 
 
 def _stem(reading: Reading) -> str:

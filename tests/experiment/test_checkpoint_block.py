@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.experiment.checkpoint import CheckpointSettings
+from simcluster.experiment.keys import CheckpointSettings
 from simcluster.experiment.read import read_experiment
 from tests.support.kept import config
 

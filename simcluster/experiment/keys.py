@@ -1,0 +1,120 @@
+"""The keys of an experiment, but for the blocks that name something, as pydantic models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, get_args
+
+from pydantic import Field, PlainValidator
+from pydantic_core import InitErrorDetails
+
+from simcluster.checkpoints.store import Best
+from simcluster.documents.models import Block, Wrong, fault
+from simcluster.documents.values import Flag, only, whole
+from simcluster.limits import MOST_STEPS, MOST_WHOLE
+from simcluster.units import parse_latency, write_latency
+from simcluster.workloads.workload import Numerics
+
+BACKENDS = ("sim", "sockets", "torch")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= MOST_STEPS
+
+
+def _time(value: object) -> float:
+    time_s = parse_latency(value)
+    if not time_s:
+        raise Wrong("a time above zero")
+    return time_s
+
+
+def _among(options: tuple[str, ...]) -> PlainValidator:
+    return only(lambda value: isinstance(value, str) and value in options, " or ".join(options))
+
+
+Steps = Annotated[int, whole(1, MOST_STEPS, f"a whole number of at least 1 and at most {MOST_STEPS}")]
+Seed = Annotated[int, whole(0, MOST_WHOLE, f"a whole number of at least 0 and at most {MOST_WHOLE}")]
+
+
+class StopBlock(Block):
+    """The stop of a run: after steps or epochs of every rank, or at a time."""
+
+    mapping = "a mapping: steps or epochs, and time"
+    steps: Steps | None = None
+    epochs: Annotated[Any, only(_is_number, f"a number above 0 and at most {MOST_STEPS}")] = None
+    time_s: Annotated[float, PlainValidator(_time)] | None = Field(default=None, alias="time")
+
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        if ("steps" in given) == ("epochs" in given):
+            yield fault(expected="either steps or epochs")
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """As a file would have it."""
+        time = None if self.time_s is None else write_latency(self.time_s)
+        given = {"steps": self.steps, "epochs": self.epochs, "time": time}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+class CheckpointSettings(Block):
+    """A checkpoint *every* so many steps, and at the last one; the *keep* newest stay, and the *best* by validation."""
+
+    mapping = "a mapping: every, keep, best"
+    every: Annotated[int, whole(1, MOST_STEPS, f"a whole number of steps, from 1 to {MOST_STEPS}")]
+    keep: Annotated[int, whole(1, MOST_STEPS, f"a whole number, from 1 to {MOST_STEPS}")] = 3
+    best: Annotated[Best, _among(("accuracy", "loss"))] | None = None
+
+    @property
+    def block(self) -> dict[str, Any]:
+        """As a file would have it."""
+        return {"every": self.every, "keep": self.keep} | ({"best": self.best} if self.best else {})
+
+
+class ObserveBlock(Block):
+    """Measurements while nodes train, off the clock."""
+
+    mapping = "a mapping: gradient_norms"
+    gradient_norms: Flag = False
+
+
+class ExperimentBlock(Block):
+    """An experiment. *topology*, *algorithm*, *workload* and *faults* are read with what they name."""
+
+    name: Annotated[str, only(lambda value: isinstance(value, str) and bool(value), "a short text")] | None = None
+    topology: Any = None
+    algorithm: Any = None
+    workload: Any = None
+    stop: Annotated[StopBlock, PlainValidator(StopBlock.read)] = StopBlock(epochs=1)
+    evaluate_every: Steps | None = None
+    evaluate_consensus: Flag = False
+    planned: Any = Field(default=None, alias="faults")
+    seed: Seed = 0
+    numerics: Annotated[Numerics, _among(get_args(Numerics))] = "real"
+    check_memory: Flag = True
+    checkpoint: Annotated[CheckpointSettings, PlainValidator(CheckpointSettings.read)] | None = None
+    observe: Annotated[ObserveBlock, PlainValidator(ObserveBlock.read)] = ObserveBlock()
+    regroup: Flag = True
+    backend: Annotated[str, _among(BACKENDS)] = "sim"
+
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        if given.get("numerics") != "none":
+            return
+        backend, observe = given.get("backend"), given.get("observe")
+        if backend in BACKENDS[1:]:
+            expected = f"real, since {backend} computes on real nodes; none is for the simulator"
+            yield fault("numerics", expected=expected)
+        if given.get("evaluate_consensus") is True:
+            expected = "numerics: real beside it, since without there are no weights"
+            yield fault("evaluate_consensus", expected=expected)
+        if isinstance(given.get("checkpoint"), dict):
+            expected = "no checkpoints: with numerics none there are no values to keep"
+            yield fault("checkpoint", expected=expected)
+        if isinstance(observe, dict) and observe.get("gradient_norms") is True:
+            expected = "numerics: real beside it, since without there are no gradients"
+            yield fault("observe", "gradient_norms", expected=expected)
+
+
+KEYS = ExperimentBlock.known.names
