@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import Problem, UsageError
-from simcluster.inside import write_whole
+from simcluster.paths.inside import write_whole
 from simcluster.runs.compare import Pair
 from simcluster.runs.folder import REPORT, SUMMARY, RunFolder
 from simcluster.runs.sweep_folder import EXPLORER, SweepFolder, read_sweep

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from simcluster.cli import app as cli
-from simcluster.intra_op import one_thread
+from simcluster.process.intra_op import one_thread
 
 # How long an example takes says something about the machine, not about the law. The same examples every time, so that
 # a change is judged by what it changed; HYPOTHESIS_PROFILE=search looks for new ones.

@@ -22,7 +22,7 @@ import simcluster
 from simcluster.checkpoints.gather import Gather
 from simcluster.checkpoints.store import SHARDS, Store, checkpoints, latest
 from simcluster.experiment.resume import resume
-from simcluster.intra_op import use_one_thread
+from simcluster.process.intra_op import use_one_thread
 
 PATIENCE_S = 300.0
 

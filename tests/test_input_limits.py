@@ -19,13 +19,13 @@ import pytest
 import simcluster
 from simcluster.bench.collective import bench_collective
 from simcluster.bench.simulator import bench_simulator
+from simcluster.documents.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.documents.yaml import describe, parse_value
 from simcluster.errors import MOST_PROBLEMS, MOST_TEXT, Problem, SimclusterError, UsageError, nearest
 from simcluster.experiment.read import read_experiment
 from simcluster.fault_plans.read import FAULTS_LIMIT, SPELLS_IN_ALL_LIMIT
-from simcluster.limits import MOST_STEPS, MOST_WHOLE
+from simcluster.process.terminal import Visible, visible
 from simcluster.sweeps.axes import read_axes
-from simcluster.terminal import Visible, visible
 from simcluster.topology import load, star
 
 COMMAND = Path(sys.executable).with_name("simcluster")

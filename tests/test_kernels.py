@@ -14,7 +14,7 @@ import torch
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.kernels import PORTABLE, heed_portable, numerics
+from simcluster.process.kernels import PORTABLE, heed_portable, numerics
 from tests.support.root import ROOT
 
 EXPERIMENT: dict[str, Any] = {
@@ -84,7 +84,7 @@ def test_a_product_that_only_mkl_has_computed_is_noticed_too() -> None:
     """torch chooses its own kernels later than that."""
     code = (
         "import numpy, torch; a = torch.from_numpy(numpy.ones((64, 64), 'f')); a @ a\n"
-        "from simcluster.kernels import heed_portable; heed_portable({'portable': True})"
+        "from simcluster.process.kernels import heed_portable; heed_portable({'portable': True})"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     if "MKL" in numerics()["blas"]:

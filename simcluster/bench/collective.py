@@ -16,8 +16,8 @@ from simcluster.bench.counted import Counted
 from simcluster.bench.placement import far_order, near_order, sites_of, weights_of
 from simcluster.collectives import operations, subgroup
 from simcluster.collectives.schedules import find
+from simcluster.documents.limits import MOST_BYTES
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.limits import MOST_BYTES
 from simcluster.topology import Topology
 from simcluster.transport import Transport
 

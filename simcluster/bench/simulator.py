@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from simcluster.collectives import ring_all_reduce
+from simcluster.documents.limits import MOST_BYTES
 from simcluster.errors import Problem, UsageError
-from simcluster.limits import MOST_BYTES
 from simcluster.topology import star
 from simcluster.topology.presets.generators import MOST_WORKERS
 from simcluster.transport import Transport

@@ -23,7 +23,7 @@ from typing import Literal
 
 from simcluster.checkpoints.manifest import File, Manifest, decode_manifest, encode_manifest
 from simcluster.errors import CheckpointError, CheckpointWarning
-from simcluster.inside import PARTIAL, listed, opened, put, read, remove_from, stage, sync, write_whole
+from simcluster.paths.inside import PARTIAL, listed, opened, put, read, remove_from, stage, sync, write_whole
 
 SHARDS = "shards"
 SUFFIX = ".safetensors"

@@ -27,8 +27,8 @@ from simcluster.cli.track import export
 from simcluster.cli.verify import verify
 from simcluster.cli.whatif import whatif
 from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere
-from simcluster.exits import INTERRUPTED
-from simcluster.terminal import make_visible
+from simcluster.process.exits import INTERRUPTED
+from simcluster.process.terminal import make_visible
 
 app = typer.Typer(
     name="simcluster",

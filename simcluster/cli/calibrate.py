@@ -42,7 +42,7 @@ def calibrate(
     """
     from simcluster.calibrate import calibrate as measure
     from simcluster.calibrate.write import calibrated_document, calibrated_text, describe
-    from simcluster.cli.sets import overrides
+    from simcluster.cli.options import overrides
     from simcluster.topology import load
 
     if backend not in names("backends"):

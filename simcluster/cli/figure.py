@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simcluster.cli.sets import overrides
+from simcluster.cli.options import overrides
 from simcluster.cli.show import wrapped
 from simcluster.errors import Problem, UsageError
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from simcluster.errors import Problem, UsageError
-from simcluster.given_path import given_path
-from simcluster.inside import write_whole
+from simcluster.paths.given_path import given_path
+from simcluster.paths.inside import write_whole
 
 
 def check_target(given: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from simcluster.errors import RunError, UsageError
-from simcluster.exits import INTERRUPTED
+from simcluster.process.exits import INTERRUPTED
 
 OPTIONS = {
     "log_format": (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -57,9 +58,9 @@ def node(
 ) -> None:
     """Join a run on the sockets backend by hand, from this machine."""
     if launched:
-        from simcluster.cli.launched import serve_launcher
-
-        raise typer.Exit(serve_launcher())
+        # Before anything large is imported: the launcher waits for an answer.
+        agent: Any = importlib.import_module("simcluster_backends.sockets.launcher.remote_agent")
+        raise typer.Exit(agent.serve_launcher())
     from simcluster.experiment.join import attend_run, join_run
 
     if coordinator is not None:

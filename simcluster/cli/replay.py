@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simcluster.cli.options import Json
-from simcluster.cli.sets import overrides
+from simcluster.cli.options import Json, overrides
 from simcluster.errors import Problem, UsageError
 
 

@@ -11,26 +11,24 @@ import typer
 from simcluster.cli.options import (
     BackendName,
     BackendOptions,
+    Coordinator,
     Json,
     KeyFile,
     OtherTopology,
-    Rendezvous,
-    Sets,
-    meeting,
-)
-from simcluster.cli.real import (
-    Coordinator,
     PlainHttp,
+    Rendezvous,
     Restarts,
+    Sets,
     Ssh,
     SshConfig,
     SshOptions,
     TlsFolder,
     Tmux,
     TokenFile,
+    meeting,
+    overrides,
     real_options,
 )
-from simcluster.cli.sets import overrides
 from simcluster.cli.show import failure_printed, print_finished, print_line, progress_bar, warnings_told
 from simcluster.cli.watch import Watch, watching
 

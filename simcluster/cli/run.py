@@ -10,29 +10,27 @@ import typer
 from simcluster.cli.options import (
     BackendName,
     BackendOptions,
+    Coordinator,
     ExperimentFile,
     Json,
     KeyFile,
     OtherAlgorithm,
     OtherTopology,
-    Rendezvous,
-    Sets,
-    meeting,
-)
-from simcluster.cli.real import (
-    Coordinator,
     PlainHttp,
     Processes,
+    Rendezvous,
     Restarts,
+    Sets,
     Ssh,
     SshConfig,
     SshOptions,
     TlsFolder,
     Tmux,
     TokenFile,
+    meeting,
+    overrides,
     real_options,
 )
-from simcluster.cli.sets import overrides
 from simcluster.cli.show import failure_printed, print_finished, print_line, progress_bar, warnings_told
 from simcluster.cli.track import Track, tracked
 from simcluster.cli.watch import Watch, watching

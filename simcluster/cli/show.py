@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcluster import terminal
 from simcluster.errors import CheckpointWarning, RunError
+from simcluster.process import terminal
 
 if TYPE_CHECKING:
     from simcluster.experiment.run import Progress

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from simcluster.cli.options import Json
-from simcluster.cli.sets import overrides
+from simcluster.cli.options import Json, overrides
 
 bench_app = typer.Typer(
     help="Time a collective, the simulator, or real transports.",

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simcluster import terminal
-from simcluster.cli.options import BackendName, BackendOptions, ExperimentFile, Json, OtherAlgorithm, OtherTopology
-from simcluster.cli.sets import overrides
+from simcluster.cli.options import (
+    BackendName,
+    BackendOptions,
+    ExperimentFile,
+    Json,
+    OtherAlgorithm,
+    OtherTopology,
+    overrides,
+)
 from simcluster.cli.track import Track, tracked
+from simcluster.process import terminal
 
 if TYPE_CHECKING:
     from simcluster.sweeps import PlannedSweep

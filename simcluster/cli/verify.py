@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simcluster.cli.options import Json, names_of
-from simcluster.cli.sets import overrides
+from simcluster.cli.options import Json, names_of, overrides
 from simcluster.errors import Problem, UsageError
 
 

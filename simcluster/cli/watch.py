@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcluster import terminal
+from simcluster.process import terminal
 
 if TYPE_CHECKING:
     from simcluster.watching.telling import Watcher

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simcluster import terminal
 from simcluster.cli.options import ExperimentFile, Json, OtherAlgorithm, OtherTopology, Sets
+from simcluster.process import terminal
 
 if TYPE_CHECKING:
     from simcluster.what_if.run import Progress

@@ -56,8 +56,7 @@ class Keys:
 
     def unknown(self, key: str) -> InitErrorDetails:
         """Return what is wrong with a *key* that is not known."""
-        expected = f"a known one: {nearest(key, self.names)}"
-        return fault(key, found="an unknown key", expected=expected, at_key=True)
+        return fault(key, found="unknown key", expected=nearest(key, self.names), at_key=True)
 
     def check(
         self,

@@ -10,9 +10,9 @@ from typing import Any, get_type_hints
 
 import pydantic
 
+from simcluster.documents.limits import MOST_WHOLE
 from simcluster.documents.yaml import describe
 from simcluster.errors import UsageError, nearest
-from simcluster.limits import MOST_WHOLE
 
 
 @dataclass(frozen=True)

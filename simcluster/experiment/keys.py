@@ -9,9 +9,9 @@ from pydantic import Field, PlainValidator
 from pydantic_core import InitErrorDetails
 
 from simcluster.checkpoints.store import Best
+from simcluster.documents.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.documents.models import Block, Wrong, fault
 from simcluster.documents.values import Flag, only, whole
-from simcluster.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.units import parse_latency, write_latency
 from simcluster.workloads.workload import Numerics
 

@@ -12,7 +12,7 @@ from simcluster.errors import ENDED, PeerLost
 from simcluster.experiment.part import OBSERVED_RANK, Part
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.values import missing_values
-from simcluster.kernels import numerics
+from simcluster.process.kernels import numerics
 from simcluster.runs.record import NodeRecord, Recorder
 from simcluster.runs.weights import to_safetensors
 from simcluster.transport import Transport

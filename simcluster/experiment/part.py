@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
 from simcluster.algorithms.facts import facts_of
 from simcluster.checkpoints.keeper import Holder
 from simcluster.checkpoints.shard import restore
-from simcluster.errors import TIME_IS_UP, PeerLost
-from simcluster.experiment.copies import Copies
-from simcluster.experiment.evaluations import Evaluations
-from simcluster.experiment.observed import observed
+from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
+from simcluster.experiment.measurements import Copies, Evaluations, observed
 from simcluster.experiment.read import Experiment
-from simcluster.experiment.understudies import is_lowest, may_stand
-from simcluster.fault_plans.kinds import may_lose
+from simcluster.fault_plans.kinds import Fault, NodeFault, may_lose
+from simcluster.overlays.hearing import heard
 from simcluster.regroup.memory import Capture, Memory, put_back
 from simcluster.regroup.supervisor import Regrouped, Supervisor
 from simcluster.runs.record import Recorder
@@ -194,3 +193,24 @@ def can_regroup(experiment: Experiment) -> bool:
     if not (experiment.regroup and facts.in_step) or facts.why_it_stays(experiment.algorithm_settings):
         return False
     return experiment.backend != "sim" or any(map(may_lose, experiment.faults))
+
+
+def may_stand(rank: int, faults: Sequence[Fault], late: Collection[int] = ()) -> bool:
+    """Whether *rank* may come to stand for the run: *faults* may take every lower one, or it is one of the *late*.
+
+    A rank that was not there at the beginning may come too late to train.
+    """
+    losing = [fault for fault in faults if may_lose(fault)]
+    at_risk = {*late, *(fault.rank for fault in losing if isinstance(fault, NodeFault))}
+    return any(not isinstance(fault, NodeFault) for fault in losing) or at_risk.issuperset(range(rank))
+
+
+async def is_lowest(node: Transport, late: Collection[int] = ()) -> bool:
+    """Whether every rank below that of *node* is *late*, or gone without having ended well, as far as it knows."""
+    for rank in sorted({*range(node.rank)}.difference(late)):
+        if rank in node.peers:
+            return False
+        lost = await heard(node, rank)
+        if not isinstance(lost, PeerLost) or lost.reason == ENDED:
+            return False
+    return True

@@ -1,13 +1,16 @@
-"""Checks before a run whether what is to be trained fits into the nodes that train it, or how far it does not."""
+"""Checks before a run: whether the model fits into its nodes, and whether they were measured with its work."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from simcluster.algorithms.facts import facts_of
 from simcluster.errors import Problem, UsageError
 from simcluster.units import format_size
+from simcluster.workloads import WORKLOADS
 from simcluster.workloads.costs.memory import Memory
 
 if TYPE_CHECKING:
@@ -71,3 +74,29 @@ def _problem(plan: Experiment, names: list[str], limit: int, needed: int, memory
         f"{format_size(limit)} on {where}, {format_size(needed - limit)} too little",
         f"{format_size(needed)} at least ({', '.join(parts)}), or check_memory: false",
     )
+
+
+ALIKE = 0.75
+
+log = logging.getLogger("simcluster.run")
+
+
+def misspelt(plan: Experiment) -> list[str]:
+    """What each profile says of a workload that is called nearly as that of *plan* and is none of ours, in words.
+
+    No more than a warning: somebody may have a workload of that name.
+    """
+    name, found = plan.workload.name, []
+    for node, of_node in plan.topology.nodes.items():
+        profile = of_node.device.profile if of_node.device is not None else None
+        for kind, _ in profile.kinds if profile is not None else ():
+            measured, _, what = kind.rpartition("/")
+            if measured != name and measured not in WORKLOADS and get_close_matches(measured, [name], cutoff=ALIKE):
+                found.append(f"nodes.{node}.profile.{kind} is not used: did you mean {f'{name}/{what}'!r}?")
+    return found
+
+
+def warn_of_misspelt(plan: Experiment) -> None:
+    """To the log, all of them."""
+    for words in misspelt(plan):
+        log.warning("%s", words)

@@ -22,7 +22,7 @@ from simcluster.experiment.overrides import add_faults, apply_overrides
 from simcluster.experiment.stop import count_steps
 from simcluster.fault_plans.kinds import Fault
 from simcluster.fault_plans.read import read_faults
-from simcluster.intra_op import one_thread
+from simcluster.process.intra_op import one_thread
 from simcluster.topology import Topology
 from simcluster.workloads import Workload
 from simcluster.workloads.workload import Numerics

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from simcluster.errors import NodeFailed, PeerLost
-from simcluster.experiment.faults_to_come import faults_to_come
 from simcluster.experiment.job import NODE_PROGRAM, ClusterJob
+from simcluster.fault_plans.faults_to_come import faults_to_come
 from simcluster.fault_plans.kinds import UNTRAINED, Join
 from simcluster.runs.record import RunRecord, last
 

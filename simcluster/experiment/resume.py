@@ -12,8 +12,8 @@ from simcluster.errors import CheckpointError
 from simcluster.experiment.checkpointing import begin_with, last_before_the_end, last_complete
 from simcluster.experiment.read import read_experiment
 from simcluster.experiment.run import Output, Progress, run_plan
-from simcluster.given_path import given_path
-from simcluster.kernels import heed_portable
+from simcluster.paths.given_path import given_path
+from simcluster.process.kernels import heed_portable
 from simcluster.results import Run
 from simcluster.runs.folder import SUMMARY, read_summary
 from simcluster.watching.telling import Watcher

@@ -23,18 +23,17 @@ from simcluster.documents.own_files import files_of
 from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.checkpointing import check_nothing_to_resume, conclude, keeping_of, restart_of
-from simcluster.experiment.faults_to_come import faults_to_come
 from simcluster.experiment.interval import intervals, take_option
 from simcluster.experiment.job import ClusterJob
-from simcluster.experiment.measured import warn_of_misspelt
 from simcluster.experiment.node import remember
 from simcluster.experiment.places import places
-from simcluster.experiment.preflight import check_memory
+from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read import Experiment, read_experiment
+from simcluster.fault_plans.faults_to_come import faults_to_come
 from simcluster.fault_plans.plan import planned
-from simcluster.given_path import given_path
-from simcluster.kernels import heed_portable, stay_portable
 from simcluster.logs.setup import about
+from simcluster.paths.given_path import given_path
+from simcluster.process.kernels import heed_portable, stay_portable
 from simcluster.results import Run
 from simcluster.runs.folder import LOGS, TRACEBACK, check_folder, default_folder
 from simcluster.runs.record import RunRecord

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
+from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import Reading
 from simcluster.documents.user_code import calling
-from simcluster.experiment.host import check_host
+from simcluster.errors import Problem, UsageError
 from simcluster.experiment.keys import ExperimentBlock
-from simcluster.limits import MOST_STEPS
 from simcluster.topology import Topology
+from simcluster.units import format_size
 from simcluster.workloads import Replica, Workload
 
 
@@ -37,3 +40,26 @@ def count_steps(reading: Reading, workload: Workload | None, cluster: Topology |
     if replica.steps > MOST_STEPS:
         reading.bad(("stop", "epochs"), f"at most {MOST_STEPS} steps", f"{epochs}, which is {replica.steps} steps")
     return replica.steps
+
+
+def check_host(workload: Workload, replicas: int) -> None:
+    """Raises UsageError if weights and gradients of *replicas* that compute are more than this machine's memory.
+
+    Only of workloads that know their size without being made.
+    """
+    if workload.weights_bytes is None:
+        return
+    needed, there = 2 * replicas * workload.weights_bytes, _memory_bytes()
+    if needed > there:
+        who = "a replica" if replicas == 1 else f"{replicas} replicas"
+        raise UsageError(
+            Problem(
+                "numerics",
+                f"real, but weights and gradients of {who} are {format_size(needed)}",
+                f"none, which computes nothing; or at most {format_size(there)}, the memory of this machine",
+            )
+        )
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

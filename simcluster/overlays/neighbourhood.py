@@ -12,8 +12,8 @@ from torch import Tensor
 
 from simcluster.collectives import flatten, ring_all_reduce, unflatten
 from simcluster.errors import ENDED, PeerLost
-from simcluster.hearing import heard
 from simcluster.overlays.gossip import Swapped, mix, swap
+from simcluster.overlays.hearing import heard
 from simcluster.overlays.overlay import Overlay
 from simcluster.payload import Sendable, pack
 from simcluster.transport import Transport

@@ -17,8 +17,8 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read import read_experiment
-from simcluster.given_path import given_path
-from simcluster.kernels import heed_portable
+from simcluster.paths.given_path import given_path
+from simcluster.process.kernels import heed_portable
 from simcluster.replays.reader import read_orders
 from simcluster.results import Run, load_run
 from simcluster.runs.folder import check_folder

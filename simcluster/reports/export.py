@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
-from simcluster.given_path import given_path
-from simcluster.inside import write_whole
+from simcluster.paths.given_path import given_path
+from simcluster.paths.inside import write_whole
 
 if TYPE_CHECKING:
     from types import ModuleType

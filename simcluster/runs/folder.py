@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from simcluster.errors import Problem, UsageError
-from simcluster.inside import PARTIAL, links, read
+from simcluster.paths.inside import PARTIAL, links, read
 from simcluster.runs.record import Span
 from simcluster.runs.rest import Rest
 from simcluster.runs.schema import summary_of, trace_of

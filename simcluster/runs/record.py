@@ -72,9 +72,8 @@ class NodeRecord:
     its algorithm recorded first and last, also where no value is known. *incarnation* is which
     of its lives ended last: see Recorder. *ended_well* and *trained* are of that life: it came to the run's end, or to
     its time; and its weights have had a step, or were taken over from a node whose weights had. *holds_part*: only some
-    of its weights are the model's, and rank 0 has them all. *numerics* names the
-    kernels that computed there, as simcluster.kernels does: None where nothing was computed, or if the node never
-    handed in its record.
+    of its weights are the model's, and rank 0 has them all. *numerics* names the kernels that computed there, as
+    simcluster.process.kernels does: None where nothing was computed, or if the node never handed in its record.
     """
 
     rank: int

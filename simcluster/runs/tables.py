@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from simcluster.errors import Problem, UsageError
-from simcluster.inside import open_file
+from simcluster.paths.inside import open_file
 
 if TYPE_CHECKING:
     import pandas as pd

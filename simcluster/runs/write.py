@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 import yaml
 
-from simcluster import inside
 from simcluster.errors import NodeFailed, RunError
-from simcluster.inside import PARTIAL
-from simcluster.interrupts import CtrlC
+from simcluster.paths import inside
+from simcluster.paths.inside import PARTIAL
+from simcluster.process.interrupts import CtrlC
 from simcluster.runs.copies import consensus_metrics
 from simcluster.runs.folder import (
     CHECKPOINTS,

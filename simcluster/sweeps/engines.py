@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from simcluster.errors import Problem, UsageError
-from simcluster.interrupts import CtrlC
+from simcluster.process.interrupts import CtrlC
 from simcluster.sweeps.work import run_point, warm_up
 
 Call: TypeAlias = tuple[Any, ...]

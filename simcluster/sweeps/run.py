@@ -17,9 +17,9 @@ import yaml
 
 from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import Problem, UsageError
-from simcluster.given_path import given_path
-from simcluster.inside import opened, write_whole
-from simcluster.kernels import heed_portable
+from simcluster.paths.given_path import given_path
+from simcluster.paths.inside import opened, write_whole
+from simcluster.process.kernels import heed_portable
 from simcluster.results import Sweep
 from simcluster.runs.folder import SUMMARY, check_links, check_writable
 from simcluster.runs.sweep_folder import LOGS, POINTS, SWEEP

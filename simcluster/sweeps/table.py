@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from simcluster.inside import read, write_whole
+from simcluster.paths.inside import read, write_whole
 from simcluster.runs.folder import METRICS, SUMMARY, read_summary
 from simcluster.runs.sweep_folder import TABLE_CSV, TABLE_PARQUET
 from simcluster.runs.tables import METRIC_COLUMNS, read_table

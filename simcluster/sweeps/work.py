@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.errors import RunError, UsageError
-from simcluster.inside import remove, write_whole
+from simcluster.paths.inside import remove, write_whole
 
 ERROR, DIED = "error.txt", "died.txt"
 """Why a point has no run: it proved invalid when it ran; or its process died, which may not happen again."""
@@ -20,7 +20,7 @@ def run_point(document: Mapping[str, Any], folder: str, options: Mapping[str, An
     """Run the experiment *document* into *folder*; a failed run is as complete as a successful one."""
     from simcluster.experiment.read import read_experiment
     from simcluster.experiment.run import run_plan
-    from simcluster.kernels import heed_portable
+    from simcluster.process.kernels import heed_portable
     from simcluster.runs.folder import OURS
 
     heed_portable(options)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from simcluster.errors import Problem, RunError, UsageError, nearest
-from simcluster.given_path import given_path
+from simcluster.paths.given_path import given_path
 from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep_folder import SweepFolder
 from simcluster.tracking.handover import Handover, hand_over

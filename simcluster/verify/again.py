@@ -6,7 +6,7 @@ import json
 import sys
 
 from simcluster.experiment.read import read_experiment
-from simcluster.intra_op import use_one_thread
+from simcluster.process.intra_op import use_one_thread
 from simcluster.verify.checks.determinism import digests
 from simcluster.verify.running import run_plan
 

@@ -23,7 +23,7 @@ from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import remember
 from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.interrupts import stop_innermost
+from simcluster.process.interrupts import stop_innermost
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.verify import faults
 from simcluster.verify.cluster import Shape, cluster

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.intra_op import one_thread
+from simcluster.process.intra_op import one_thread
 from simcluster.verify.checks import (
     backends,
     compressors,

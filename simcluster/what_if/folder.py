@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from simcluster.errors import Problem, UsageError
-from simcluster.inside import read
+from simcluster.paths.inside import read
 
 if TYPE_CHECKING:
     from simcluster.what_if.critical_path import Part

@@ -17,8 +17,8 @@ from typing import Any
 from simcluster.documents.user_code import refuse_while_loading
 from simcluster.errors import Problem, RunError, UsageError
 from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.given_path import given_path
-from simcluster.inside import write_whole
+from simcluster.paths.given_path import given_path
+from simcluster.paths.inside import write_whole
 from simcluster.runs.folder import RunFolder, check_links, check_writable
 from simcluster.runs.sweep_folder import POINTS
 from simcluster.sweeps.axes import read_axes

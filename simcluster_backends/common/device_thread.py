@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from simcluster.exits import left_behind
-from simcluster.intra_op import use_one_thread
+from simcluster.process.exits import left_behind
+from simcluster.process.intra_op import use_one_thread
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from simcluster.interrupts import PATIENCE_S, CtrlC
+from simcluster.process.interrupts import PATIENCE_S, CtrlC
 
 T = TypeVar("T")
 

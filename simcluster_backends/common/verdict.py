@@ -6,8 +6,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from simcluster.errors import ABSENT, NobodyLeft, NodeFailed, PeerLost, RunError
-from simcluster.experiment.attribution import Report, excuse, excuses
 from simcluster.fault_plans.kinds import NEVER_JOINED, too_late
+from simcluster_backends.common.attribution import Report, excuse, excuses
 from simcluster_backends.common.failure import LEFT, Failure
 
 
@@ -30,8 +30,8 @@ class Verdict:
     planned death or cut that a survivor could not do without; else the first report there is.
 
     *planned* has the ranks that the fault plan kills, *cut_off* says of two ranks that it has cut them off from each
-    other. Which reports are no failure is the rule of simcluster.experiment.attribution. A node that left as it was
-    told to is no failure; one that comes back is no longer lost.
+    other. Which reports are no failure is the rule of `attribution`. A node that left as it was told to is no failure;
+    one that comes back is no longer lost.
     """
 
     names: list[str]

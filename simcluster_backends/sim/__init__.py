@@ -15,8 +15,8 @@ from simcluster.errors import ENDED, NeedsValues, NodeFailed, PeerLost, Problem,
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster.fault_plans.log import FaultLog
-from simcluster.intra_op import one_thread
-from simcluster.kernels import heed_portable
+from simcluster.process.intra_op import one_thread
+from simcluster.process.kernels import heed_portable
 from simcluster.runs.record import RunRecord
 from simcluster.watching.telling import run_info
 from simcluster.workloads.ledger import Ledger

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from simcluster.interrupts import Cancellable, CtrlC
+from simcluster.process.interrupts import Cancellable, CtrlC
 from simcluster_backends.sockets.wire.keys import OPEN_KEY, generate_key, read_key, write_key
 
 if TYPE_CHECKING:

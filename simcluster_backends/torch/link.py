@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 
 from simcluster.errors import ProtocolError
-from simcluster.exits import left_behind
+from simcluster.process.exits import left_behind
 from simcluster_backends.torch.frame import LEAD_NUMBERS, Frame, Kind, content_of, parts_of, read_lead
 from simcluster_backends.torch.group import CONTROL_TAG, Group, first_line
 

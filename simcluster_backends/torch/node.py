@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from simcluster.errors import LaunchFailed, RunError, SimclusterError
 from simcluster.experiment.job import ClusterJob
-from simcluster.intra_op import one_thread
-from simcluster.kernels import heed_portable
+from simcluster.process.intra_op import one_thread
+from simcluster.process.kernels import heed_portable
 from simcluster.runs.record import NodeRecord, Recorder, RunRecord, kept_spans
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import Failure, failure_of

@@ -21,7 +21,7 @@ import msgspec
 
 from simcluster.errors import RunError
 from simcluster.experiment.job import ClusterJob
-from simcluster.inside import append_to, remove
+from simcluster.paths.inside import append_to, remove
 from simcluster_backends.torch.group import Place, store_of_ours
 from simcluster_backends.torch.node import take_part
 from simcluster_backends.torch.settings import Options

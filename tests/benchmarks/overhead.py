@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.read import Experiment, read_experiment
-from simcluster.intra_op import one_thread
+from simcluster.process.intra_op import one_thread
 from simcluster_backends.sim import run_cluster
 from tests.benchmarks.timing import Ratio, compare, wall_s
 

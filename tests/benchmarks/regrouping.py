@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from simcluster.intra_op import use_one_thread
+from simcluster.process.intra_op import use_one_thread
 from simcluster.regroup.memory import Memory
 from simcluster.rng import NodeRandom
 from simcluster.workloads import WORKLOADS

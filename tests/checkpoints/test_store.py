@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from simcluster import inside
 from simcluster.checkpoints.gather import Gather
 from simcluster.checkpoints.manifest import Manifest, RankEntry, decode_manifest, encode_manifest
 from simcluster.checkpoints.shard import Shard
 from simcluster.checkpoints.store import Best, Store, checkpoints, latest
 from simcluster.errors import CheckpointError, CheckpointWarning
+from simcluster.paths import inside
 
 CONFIG = {"algorithm": {"name": "all_reduce_dp"}, "workload": {"name": "quadratic"}, "seed": 0, "numerics": "real"}
 

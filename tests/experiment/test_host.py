@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.experiment import host
-from simcluster.experiment.host import check_host
+from simcluster.experiment import stop
 from simcluster.experiment.read import read_experiment
+from simcluster.experiment.stop import check_host
 from simcluster.workloads import gpt, mnist_mlp
 
 

@@ -11,7 +11,7 @@ import torch
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.experiment.observed import GRADIENT_NORM, norm
+from simcluster.experiment.measurements import GRADIENT_NORM, norm
 from simcluster.experiment.read import read_experiment
 
 RUN: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from simcluster.experiment.understudies import is_lowest, may_stand
+from simcluster.experiment.part import is_lowest, may_stand
 from simcluster.fault_plans.kinds import Crash as CrashFault
 from simcluster.testing import Crash
 from simcluster.transport import Transport

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simcluster import inside
+from simcluster.paths import inside
 from simcluster.results import load_run
 from simcluster.runs.write import write_run
 from simcluster.topology import load

@@ -14,8 +14,8 @@ import yaml
 
 from simcluster.checkpoints.store import checkpoints, latest
 from simcluster.errors import UsageError
-from simcluster.exits import INTERRUPTED
-from simcluster.inside import PARTIAL
+from simcluster.paths.inside import PARTIAL
+from simcluster.process.exits import INTERRUPTED
 from simcluster.results import load_run
 from simcluster.runs.folder import SUMMARY
 from simcluster.runs.sweep_folder import POINTS

@@ -255,7 +255,7 @@ IN_CHECKPOINTS = [
     plant(
         30,
         "content is renamed before it is on the disk",
-        "simcluster/inside.py",
+        "simcluster/paths/inside.py",
         "            os.fsync(number)\n",
         "",
         needs=("checkpoint",),
@@ -383,7 +383,7 @@ ONCE_THERE = [
     plant(
         50,
         "rank 0 alone is judged, though it may die",
-        "simcluster/experiment/understudies.py",
+        "simcluster/experiment/part.py",
         "    losing = [fault for fault in faults if may_lose(fault)]\n",
         "    if rank:\n        return False\n    losing = [fault for fault in faults if may_lose(fault)]\n",
         kinds=LOSSES,
@@ -401,7 +401,7 @@ ONCE_THERE = [
     plant(
         60,
         "a node that comes when all others have ended fails the run",
-        "simcluster/experiment/attribution.py",
+        "simcluster_backends/common/attribution.py",
         "        return too_late(report.absence)",
         "        return str(report.lost) if report.is_cut else None",
         kinds=("restart", "join"),

@@ -16,7 +16,7 @@ import torch
 
 import simcluster
 from simcluster.experiment.job import ClusterJob
-from simcluster.intra_op import one_thread, use_one_thread
+from simcluster.process.intra_op import one_thread, use_one_thread
 from simcluster.replays.run import replay
 from simcluster.results import Run
 from simcluster.topology import star

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
-from simcluster.experiment.measured import warn_of_misspelt
+from simcluster.experiment.preflight import warn_of_misspelt
 from simcluster.experiment.read import read_experiment
 from simcluster.topology import Profile, load, loads, profile_block
 from simcluster.topology.model.stragglers import Pareto

@@ -75,7 +75,7 @@ def test_making_replicas_leaves_the_global_generator_alone():
 
 
 RUN = """
-from simcluster.intra_op import use_one_thread
+from simcluster.process.intra_op import use_one_thread
 from simcluster.workloads import mnist_mlp
 use_one_thread()
 replica = mnist_mlp(partition="dirichlet", hidden=16).replica(2, 5, 11, 20)

@@ -14,7 +14,7 @@ from simcluster.algorithms.parameter_server.server import SERVER, endless
 from simcluster.algorithms.parameter_server.serving import PUSH, Listener
 from simcluster.algorithms.steps import resumable
 from simcluster.errors import PeerLost
-from simcluster.hearing import arrival, heard
+from simcluster.overlays.hearing import arrival, heard
 from simcluster.payload import Message, pack
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Batch, Replica

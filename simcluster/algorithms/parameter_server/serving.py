@@ -9,7 +9,7 @@ from typing import Any, Final
 from simcluster.algorithms.parameter_server.push import Push
 from simcluster.algorithms.parameter_server.server import SERVER
 from simcluster.errors import ABSENT, ENDED, PeerLost
-from simcluster.hearing import heard
+from simcluster.overlays.hearing import heard
 from simcluster.payload import Message
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Replica

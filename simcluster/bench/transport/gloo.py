@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from simcluster.intra_op import use_one_thread
+from simcluster.process.intra_op import use_one_thread
 
 HOST = "127.0.0.1"
 TIMEOUT_S = 60.0

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from simcluster.exits import left_behind
-from simcluster.intra_op import use_one_thread
+from simcluster.process.exits import left_behind
+from simcluster.process.intra_op import use_one_thread
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import Left, NodeFailed, PeerLost, ReplayDiverged, RunError
-from simcluster.intra_op import one_thread
+from simcluster.process.intra_op import one_thread
 from simcluster.runs.record import NodeRecord, Recorder, RunRecord, kept_spans
 from simcluster_backends.sim.loop.suspended import owner_of_task
 from simcluster_backends.sim.replay.loop import ReplayLoop

@@ -21,7 +21,7 @@ import traceback
 from typing import Any, NoReturn
 
 from simcluster.errors import SimclusterError
-from simcluster.intra_op import use_one_thread
+from simcluster.process.intra_op import use_one_thread
 from simcluster_backends.sockets.launcher.logs import log_file
 from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simcluster.errors import LaunchFailed, Problem, RunError
-from simcluster.inside import append_to
+from simcluster.paths.inside import append_to
 
 
 def log_file(path: str | Path) -> int:

@@ -16,9 +16,9 @@ from simcluster.checkpoints.keeper import Channel
 from simcluster.documents.own_files import look_below
 from simcluster.errors import Problem, UsageError
 from simcluster.fault_plans.kinds import cut_off
-from simcluster.intra_op import one_thread
-from simcluster.kernels import heed_portable
 from simcluster.logs import setup as logs
+from simcluster.process.intra_op import one_thread
+from simcluster.process.kernels import heed_portable
 from simcluster.replays.notes import Notes
 from simcluster.replays.order import Kind
 from simcluster.runs.record import NodeRecord, Recorder, kept_spans

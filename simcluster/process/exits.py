@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
-from simcluster.interrupts import Answer
+from simcluster.process.interrupts import Answer
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""

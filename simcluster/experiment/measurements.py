@@ -1,0 +1,109 @@
+"""Measurements of a node off the clock: its held-out losses, copies of its weights, norms of its gradients."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from simcluster.runs.copy import Copy
+from simcluster.runs.record import OBSERVED, Recorder
+from simcluster.runs.summary import ACCURACY, LOSS
+from simcluster.transport import Cost, Transport
+from simcluster.workloads import Replica
+
+_NAMES = {"loss": LOSS, "accuracy": ACCURACY}
+
+
+class Evaluations:
+    """Keeps the weights where a step is recorded, the first at or after each multiple of *every*.
+
+    The time and step of an evaluation are those at which its weights were held.
+    """
+
+    def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
+        self._every, self._recorder = every, recorder
+        self._kept: list[tuple[float, int, list[Tensor]]] = []
+        self.go_on(replica)
+
+    def go_on(self, replica: Replica) -> None:
+        """From now on it is *replica* that is evaluated."""
+        self._replica = replica
+        self._next_step = (replica.done // self._every + 1) * self._every
+
+    def note(self, step: int) -> None:
+        """*step* is recorded."""
+        if step >= self._next_step:
+            self._next_step = (step // self._every + 1) * self._every
+            self._kept.append((self._recorder.now(), step, self._replica.snapshot()))
+
+    async def finish(self, finished_s: float) -> None:
+        """Judges what was kept, and the final weights; lets heartbeats through in between."""
+        last_step = self._recorder.record.steps
+        for time_s, step, weights in [*self._kept, (finished_s, last_step, self._replica.parameters)]:
+            await asyncio.sleep(0)
+            for name, value in self._replica.evaluate_weights(weights).items():
+                self._recorder.metric_at(time_s, step, _NAMES[name], value)
+
+
+class Copies:
+    """Fills the record's copies where the algorithm records a step, the first at or after each multiple of *every*.
+
+    A rank that lacks parts of the model records none, and so has none.
+    """
+
+    def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
+        self._every, self._recorder = every, recorder
+        self.go_on(replica)
+
+    def go_on(self, replica: Replica) -> None:
+        """From now on it is *replica* that is copied."""
+        self._replica = replica
+        self._next_step = (replica.done // self._every + 1) * self._every
+
+    def note(self, step: int) -> None:
+        """*step* is recorded."""
+        if step >= self._next_step:
+            self._next_step = (step // self._every + 1) * self._every
+            numbers = torch.cat([tensor.reshape(-1) for tensor in self._replica.snapshot()])
+            exact = numbers.dtype in (torch.float32, torch.float64)
+            vector = (numbers if exact else numbers.float()).numpy()
+            copy = Copy(self._recorder.now(), step, vector.dtype.str, vector.nbytes, vector.tobytes())
+            self._recorder.record.copies.append(copy)
+
+
+T = TypeVar("T")
+
+GRADIENT_NORM = f"{OBSERVED}gradient_norm"
+
+
+class _Observed:
+    """*node*, but for `compute`."""
+
+    def __init__(self, node: Transport, replica: Replica, recorder: Recorder) -> None:
+        self._node, self._work, self._recorder = node, replica.loss_and_gradients, recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
+        result = await self._node.compute(work, *args, cost=cost, **kwargs)
+        if work == self._work:
+            batch, (_, gradients) = args[0], cast(tuple[float, list[Tensor]], result)
+            self._recorder.metric_at(self._recorder.now(), batch.step + 1, GRADIENT_NORM, norm(gradients))
+        return result
+
+
+def observed(node: Transport, replica: Replica, recorder: Recorder) -> Transport:
+    """*node*; the norm of each gradient of *replica* is noted as a metric, at its batch's number counted from 1."""
+    return cast(Transport, _Observed(node, replica, recorder))
+
+
+def norm(gradients: Sequence[Tensor]) -> float:
+    """The Euclidean norm of all of them together."""
+    squares = [torch.linalg.vector_norm(gradient, dtype=torch.float64).item() ** 2 for gradient in gradients]
+    return math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan

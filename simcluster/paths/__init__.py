@@ -1,0 +1,1 @@
+"""Paths that users give, and files in folders that may come from elsewhere."""
