@@ -19,19 +19,15 @@ from simcluster.workloads import Replica
 _NAMES = {"loss": LOSS, "accuracy": ACCURACY}
 
 
-class Evaluations:
-    """Keeps the weights where a step is recorded, the first at or after each multiple of *every*.
-
-    The time and step of an evaluation are those at which its weights were held.
-    """
+class _Periodic:
+    """Takes the weights where the algorithm records a step, the first at or after each multiple of *every*."""
 
     def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
         self._every, self._recorder = every, recorder
-        self._kept: list[tuple[float, int, list[Tensor]]] = []
         self.go_on(replica)
 
     def go_on(self, replica: Replica) -> None:
-        """From now on it is *replica* that is evaluated."""
+        """Take the weights of *replica* from now on."""
         self._replica = replica
         self._next_step = (replica.done // self._every + 1) * self._every
 
@@ -39,7 +35,24 @@ class Evaluations:
         """*step* is recorded."""
         if step >= self._next_step:
             self._next_step = (step // self._every + 1) * self._every
-            self._kept.append((self._recorder.now(), step, self._replica.snapshot()))
+            self._take(step, self._replica.snapshot())
+
+    def _take(self, step: int, weights: list[Tensor]) -> None:
+        raise NotImplementedError
+
+
+class Evaluations(_Periodic):
+    """Keeps weights, and evaluates them at the end.
+
+    The time and step of an evaluation are those at which its weights were held.
+    """
+
+    def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
+        super().__init__(every, replica, recorder)
+        self._kept: list[tuple[float, int, list[Tensor]]] = []
+
+    def _take(self, step: int, weights: list[Tensor]) -> None:
+        self._kept.append((self._recorder.now(), step, weights))
 
     async def finish(self, finished_s: float) -> None:
         """Judges what was kept, and the final weights; lets heartbeats through in between."""
@@ -50,30 +63,15 @@ class Evaluations:
                 self._recorder.metric_at(time_s, step, _NAMES[name], value)
 
 
-class Copies:
-    """Fills the record's copies where the algorithm records a step, the first at or after each multiple of *every*.
+class Copies(_Periodic):
+    """Fills the record's copies: `evaluate_consensus: true`. A rank that lacks parts of the model records none."""
 
-    A rank that lacks parts of the model records none, and so has none.
-    """
-
-    def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
-        self._every, self._recorder = every, recorder
-        self.go_on(replica)
-
-    def go_on(self, replica: Replica) -> None:
-        """From now on it is *replica* that is copied."""
-        self._replica = replica
-        self._next_step = (replica.done // self._every + 1) * self._every
-
-    def note(self, step: int) -> None:
-        """*step* is recorded."""
-        if step >= self._next_step:
-            self._next_step = (step // self._every + 1) * self._every
-            numbers = torch.cat([tensor.reshape(-1) for tensor in self._replica.snapshot()])
-            exact = numbers.dtype in (torch.float32, torch.float64)
-            vector = (numbers if exact else numbers.float()).numpy()
-            copy = Copy(self._recorder.now(), step, vector.dtype.str, vector.nbytes, vector.tobytes())
-            self._recorder.record.copies.append(copy)
+    def _take(self, step: int, weights: list[Tensor]) -> None:
+        numbers = torch.cat([tensor.reshape(-1) for tensor in weights])
+        exact = numbers.dtype in (torch.float32, torch.float64)
+        vector = (numbers if exact else numbers.float()).numpy()
+        copy = Copy(self._recorder.now(), step, vector.dtype.str, vector.nbytes, vector.tobytes())
+        self._recorder.record.copies.append(copy)
 
 
 T = TypeVar("T")
