@@ -146,7 +146,7 @@ def real_options(backend: str | None, given: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             [
                 Problem(
-                    written.get(name, f"--{name.replace('_', '-')}"), str(value), "this only with --backend sockets"
+                    written.get(name, f"--{name.replace('_', '-')}"), f"{value} works only with --backend sockets", ""
                 )
                 for name, value in meaningless.items()
             ]
