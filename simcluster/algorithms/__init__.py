@@ -1,7 +1,7 @@
-"""One file per algorithm, each a page that reads like its paper. The imports of the pages are the list of them.
+"""The algorithms, one file each, written to read like its paper. The imports below are the list of them.
 
-Any algorithm may be written with the tools of these pages: `steps` and `rounds` are its loop, `resumable` its variables
-that a checkpoint keeps, `Lag` the results that it applies late.
+A user's own algorithm can use the same tools: `steps` and `rounds` are the loop, `resumable` holds the variables that a
+checkpoint keeps, `Lag` the results that are applied late.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Facts: all that is known of an algorithm before it runs, stated by a decorator on its page's function.
+"""Facts: everything known about an algorithm before it runs, stated by a decorator on its function.
 
 @Facts(copies=diloco_copies, in_step=True)
 async def diloco(node, replica, ...): ...
@@ -19,7 +19,7 @@ _MARK = "__facts__"
 
 
 class Shares(NamedTuple):
-    """The shares of a whole model's weights, gradients and optimizer state that a rank keeps."""
+    """The shares of a whole model's weights, gradients and optimizer state that one rank holds."""
 
     weights: float = 1.0
     gradients: float = 1.0
@@ -36,19 +36,20 @@ def never(_: Settings) -> bool:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about an algorithm with given settings. The defaults hold for a user's own, except that it may be in step.
+    """Facts about an algorithm under given settings. The defaults fit a user's own algorithm; only `in_step` may
+    differ.
 
-    *copies*: copies of the trainable parameters, the size of gradients, that a rank holds at once besides a replica, at
-    the most crowded moment; None if unknown. Messages are counted where they are held: a send holds a frozen copy
-    until it has left, a message that arrived is held until used. *shares*: of the model, at least and on average.
+    *copies*: copies of the trainable parameters (the size of gradients) that a rank holds besides its replica, at peak;
+    None if unknown. Messages count where they are held: a send holds a frozen copy until it has left, a received
+    message is held until used. *shares*: the shares of the model that a rank holds, at least and on average.
 
-    *world*, *cut*: raise UsageError if the settings do not fit the world size, or the replica's model cannot be cut for
-    it. The algorithm raises the same when it runs.
+    *world*, *cut*: raise UsageError if the settings do not fit the world size, or if the replica's model cannot be
+    split for it. The algorithm raises the same when it runs.
 
-    *exact*: whether a resumed run ends with the bits of one that never stopped; if not, training continues. *stays*:
-    why it cannot resume with another number of ranks; empty if it can. *whole*: whether rank 0 has a whole model at
-    every step. *spares*: which ranks the others continue without, so that a checkpoint may have an older part of
-    theirs: all except the server, any of them, or none where the parts of one step belong together. *in_step*: see
+    *exact*: whether a resumed run ends bit-identical to an uninterrupted one; if not, training merely continues.
+    *stays*: why it cannot resume with a different world size; empty if it can. *whole*: whether rank 0 holds a whole
+    model at every step. *spares*: the ranks whose loss the others survive, so a checkpoint may hold older state for
+    them: all except the server, any, or none if one step's state must stay together. *in_step*: see
     `simcluster.regroup.in_step`.
     """
 
@@ -63,12 +64,12 @@ class Facts:
     in_step: bool = False
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:
-        """State these facts of *algorithm*, as a decorator does."""
+        """Attach these facts to *algorithm*, as its decorator."""
         setattr(algorithm, _MARK, self)
         return algorithm
 
     def why_it_stays(self, settings: Settings) -> str:
-        """Return why the algorithm cannot resume with another number of ranks; empty if it can."""
+        """Return why the algorithm cannot resume with a different world size; empty if it can."""
         if why := self.stays(settings):
             return why
         if settings.get("compression", "none") != "none":
@@ -76,13 +77,13 @@ class Facts:
         return ""
 
     def spared(self, size: int, settings: Settings) -> range:
-        """Return the ranks, of *size*, that the others continue without."""
+        """Return the ranks, out of *size*, whose loss the others survive."""
         if not self.spares or self.why_it_stays(settings):
             return range(0)
         return range(1 if self.spares == "workers" else 0, size)
 
 
 def facts_of(algorithm: object) -> Facts:
-    """Return the facts stated of *algorithm*; of a function without any, and of None, the defaults."""
+    """Return the facts stated about *algorithm*; the defaults for None and for functions without any."""
     found = getattr(algorithm, _MARK, None)
     return found if isinstance(found, Facts) else Facts()

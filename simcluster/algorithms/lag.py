@@ -1,4 +1,4 @@
-"""Results that are applied some steps after they were sent off, as late gradients are."""
+"""Results that are applied some steps after they were sent off, such as late gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simcluster.workloads import Replica
 
 
 class Late:
-    """The *parts* that a step sent off, whose results may still be in flight, and a *note* for when they arrive."""
+    """The *parts* that a step sent off, which may still be in flight, and a *note* for their arrival."""
 
     def __init__(self, step: int, parts: Sequence[asyncio.Future[Any]], *note: Any) -> None:
         self.step, self.parts, self.note = step, parts, note
@@ -19,7 +19,7 @@ class Late:
 
     @classmethod
     def again(cls, step: int, *saved: Any) -> Late:
-        """Restore one from a checkpoint: *saved* is its note, then its results."""
+        """Restore from a checkpoint; *saved* is the note followed by the results."""
         late = cls(step, [], *saved[:-1])
         late._results = saved[-1]
         return late
@@ -31,7 +31,7 @@ class Late:
         return self._results
 
     async def saved(self) -> list[Any]:
-        """Return the results as a checkpoint is to have them."""
+        """Return the results in the form that a checkpoint keeps."""
         return await self.results()
 
 
@@ -45,10 +45,10 @@ class Lag:
         for late in lag.rest():
             ...
 
-    A checkpoint waits for the results in flight and keeps them; *again* turns each into a `Late` when the run resumes.
-    A group that loses a rank does not wait: it resumes from the last step whose result was applied. *lacking*: until
-    then the weights lack the batches of a step, as with late gradients; false for late means of weights, which have
-    them at once. *apart*: how many more results than another a rank may have applied; by default *depth*.
+    A checkpoint waits for the results in flight and keeps them; on resume, *again* turns each into a `Late`. A group
+    that loses a rank does not wait: it resumes from the last step whose result was applied. *lacking*: whether the
+    weights lack a step's batches until its result is applied, as with late gradients; false for late means of weights.
+    *apart*: how many more results than another rank one may have applied; *depth* by default.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Lag:
 
     @property
     def unfinished(self) -> int:
-        """How many steps have parts that are still in flight."""
+        """The number of steps with parts still in flight."""
         return sum(not all(part.done() for part in late.parts) for late in self._in_flight)
 
     def send_off(self, late: Late) -> None:
@@ -70,17 +70,17 @@ class Lag:
         self._in_flight.append(late)
 
     def due(self, step: int) -> Iterator[Late]:
-        """Yield, oldest first, what is to be applied at *step*."""
+        """Yield the results to apply at *step*, oldest first."""
         while self._in_flight and self._rounds(step) - self._rounds(self._in_flight[0].step) >= self._depth:
             yield self._land(step)
 
     def rest(self) -> Iterator[Late]:
-        """Yield, oldest first, all that is in flight, at the last step or after it."""
+        """Yield everything still in flight, oldest first, at or after the last step."""
         while self._in_flight:
             yield self._land(self._replica.steps)
 
     async def state(self, step: int) -> dict[str, Any]:
-        """Return the arguments for `Progress.checkpoint` at *step*; wait for results only if it keeps them."""
+        """Return the arguments for `Progress.checkpoint` at *step*, waiting for results only if a checkpoint is due."""
         landed, self._landed = self._landed, 0
         due = self._replica.is_due(step)
         kept = [[late.step, *late.note, await late.saved()] for late in self._in_flight] if due else []

@@ -1,11 +1,11 @@
-"""The loop of every page: batches from where the run stands, and after each step a state that it can resume from.
+"""The loop of every algorithm: batches from where the run stands, and a state to resume from after each step.
 
-    state = resumable(replica, theta=..., m=...)          # as the checkpoint has them, or these values
+    state = resumable(replica, theta=..., m=...)          # from the checkpoint, or else these values
     async for step, batch in steps(replica, keep=state):  # the body is one step of the paper
         ...
 
-When the body ends, so does the step: its batches are in the weights, a checkpoint is written if one is due, and a rank
-that was told to leave leaves. A page that breaks out of its loop skips this for the step at hand.
+When the body ends, the step ends: its batches are in the weights, a checkpoint is written if one is due, and a rank
+that was asked to leave does so. Breaking out of the loop skips this for the current step.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from simcluster.workloads import Batch, Replica
 
 
 def resumable(replica: Replica, **initial: Any) -> SimpleNamespace:
-    """Return the page's own variables by name: as the checkpoint has them that the run resumes from, or *initial*."""
+    """Return the algorithm's variables by name, from the checkpoint that the run resumes from or else *initial*."""
     found = replica.restored(**initial)
     return SimpleNamespace(**dict(zip(initial, found if len(initial) > 1 else (found,), strict=True)))
 
 
 class rounds:
-    """Yield (step, batches) of each round still to do: *step* batches are done when it ends, *size* of them in it.
+    """Yield (step, batches) of each remaining round: *size* batches, after which *step* batches are done.
 
-    Take all of *batches*: each is drawn when it is taken, and the next round begins after them. *keep* is what
-    `resumable` returned, and *lag* has the results in flight. *joined*: batches are those of all ranks as one. *how*
-    goes to `Progress.checkpoint` as it is: `loose`, `places`.
+    Use up all of *batches*: each is drawn on demand, and the next round starts after them. *keep*: the result of
+    `resumable`. *lag*: the results in flight. *joined*: a batch joins those of all ranks. *how*: passed on to
+    `Progress.checkpoint` (`loose`, `places`).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class rounds:
         return self
 
     async def __anext__(self) -> tuple[int, Iterator[Batch]]:
-        """End the round at hand, if there is one, and begin the next."""
+        """End the current round, if any, and begin the next."""
         if self._step > self._first:
             late = await self._lag.state(self._step) if self._lag is not None else {}
             kept = vars(self._keep) if self._keep is not None else {}
@@ -58,7 +58,7 @@ class rounds:
 
 
 class steps:
-    """Yield (step, batch) of each step still to do, counted from 1: rounds of one batch, with the same options."""
+    """Yield (step, batch) of each remaining step, counted from 1: rounds of one batch, with the same options."""
 
     def __init__(self, replica: Replica, **how: Any) -> None:
         self._rounds = rounds(replica, 1, **how)

@@ -1,4 +1,4 @@
-"""An algorithm's own arithmetic on the device's clock: its cost is counted once for each kind of work and shapes."""
+"""An algorithm's own arithmetic on the device's clock, its cost counted once per kind of work and shapes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ T = TypeVar("T")
 
 
 async def timed(node: Transport, work: Callable[..., T], *args: Any) -> T:
-    """*work(\\*args)* on this node's device; *work* is a function of a module, *args* tensors, lists of them, numbers.
+    r"""Run *work(\\*args)* on this node's device; *work* is a module-level function, *args* are tensors, lists of them,
+    or numbers.
 
-    Its cost is counted on tensors without values, so it is the same whatever is computed, and if nothing is.
+    The cost is counted on tensors without values, so it never depends on them, nor on whether anything is computed.
     """
     return await node.compute(work, *args, cost=cost_of(work, *args))
 
 
 def cost_of(work: Callable[..., Any], *args: Any) -> Cost:
-    """What *work(\\*args)* asks of a device, each element that an operator writes counting as one FLOP."""
+    r"""Return the device cost of *work(\\*args)*, at one FLOP per element that an operator writes."""
     return _counted(work, tuple(_shape(arg) for arg in args))
 
 
@@ -35,7 +36,7 @@ def _counted(work: Callable[..., Any], shapes: tuple[Any, ...]) -> Cost:
 
 
 class _Tensor(tuple[torch.Size, torch.dtype]):
-    """(shape, dtype) in place of a tensor."""
+    """A tensor's shape and dtype, in its place."""
 
 
 def _shape(arg: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Every node holds the model and averages gradients with all others."""
+"""Every rank holds the whole model and averages gradients with all others."""

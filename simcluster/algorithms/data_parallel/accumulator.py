@@ -1,7 +1,7 @@
-"""Sums of what every rank contributes to one step of one shard. Pure: it waits for nobody.
+"""Sums of every rank's contribution to one step of one shard. Pure: it never waits.
 
-A contribution that is late, or is there already, is refused and leaves nothing behind; a sum that was taken is
-forgotten, and so is whatever was left of earlier steps of its shard.
+Late and duplicate contributions are refused without a trace. Taking a sum drops it and everything left of the shard's
+earlier steps.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ Verdict = Literal["taken", "stale", "duplicate"]
 
 
 class Accumulator:
-    """Of *size* ranks, each of which contributes once to every (step, shard); steps are numbered upwards.
+    """Sums over *size* ranks, each contributing once per (step, shard); steps are numbered upwards.
 
-    *applied* and *rejected* count contributions: what was added = applied + rejected + `waiting`.
+    *applied* and *rejected* count contributions: those added = applied + rejected + `waiting`.
     """
 
     def __init__(self, size: int) -> None:
@@ -24,11 +24,11 @@ class Accumulator:
             raise ValueError(f"an accumulator for {size} ranks: at least 1")
         self._size = size
         self._parts: dict[int, dict[int, dict[int, Tensor]]] = {}  # shard -> step -> rank -> contribution
-        self._taken: dict[int, int] = {}  # shard -> the last step that was taken
+        self._taken: dict[int, int] = {}  # shard -> the last step taken
         self.applied = self.rejected = 0
 
     def add(self, step: int, shard: int, rank: int, tensor: Tensor) -> Verdict:
-        """Keeps *tensor* until the sum is taken, unless it is refused. Raises ValueError for a rank that is none."""
+        """Keep *tensor* until the sum is taken, unless it is refused. Raise ValueError if *rank* does not exist."""
         if not 0 <= rank < self._size:
             raise ValueError(f"a contribution of rank {rank}: expected 0 to {self._size - 1}")
         last = self._taken.get(shard)
@@ -43,13 +43,13 @@ class Accumulator:
         return "taken"
 
     def is_complete(self, step: int, shard: int) -> bool:
-        """Whether everybody has contributed."""
+        """Return whether every rank has contributed."""
         return len(self._parts.get(shard, {}).get(step, {})) == self._size
 
     def take(self, step: int, shard: int) -> Tensor:
-        """The sum, in rank order; from now on *step* and all before it are over for *shard*.
+        """Return the sum, in rank order, and close *step* and all earlier steps of *shard*.
 
-        Raises ValueError if somebody is still missing.
+        Raise ValueError if a contribution is missing.
         """
         if not self.is_complete(step, shard):
             found = sorted(self._parts.get(shard, {}).get(step, {}))
@@ -69,5 +69,5 @@ class Accumulator:
 
     @property
     def waiting(self) -> int:
-        """Contributions that are held."""
+        """The number of contributions held."""
         return sum(len(parts) for steps in self._parts.values() for parts in steps.values())

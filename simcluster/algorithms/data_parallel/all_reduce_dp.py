@@ -1,9 +1,9 @@
-"""Data parallelism by all-reduce: every rank keeps a whole replica and they average gradients, step by step.
+"""Data parallelism by all-reduce: every rank holds a whole replica, and all average their gradients at each step.
 
-This is what SmolCluster calls ClassicDP, and what Goyal et al. 2017 (section 2) analyse: with equal batches the mean of
-the ranks' gradients is the gradient of the joined batch, so N ranks take the steps that one process would take. Buckets
-and accumulation are those of Li et al. 2020 (PyTorch Distributed, sections 3.2.3 and 3.2.4); the bound on staleness is
-that of pipelined SGD (Li et al. 2018, Pipe-SGD, section 3).
+SmolCluster's ClassicDP, analysed by Goyal et al. 2017 (section 2): with equal batches the mean of the ranks' gradients
+is the gradient of the joined batch, so N ranks take the steps that a single process would. Buckets and accumulation
+follow Li et al. 2020 (PyTorch Distributed, sections 3.2.3 and 3.2.4), bounded staleness follows pipelined SGD (Li et
+al. 2018, Pipe-SGD, section 3).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ async def all_reduce_dp(
     accumulate: PositiveInt = 1,
     staleness: NonNegativeInt = 0,
 ) -> None:
-    """One gradient, one all-reduce and one step of the optimizer per batch.
+    """One gradient, one all-reduce and one optimizer step per batch.
 
-    *schedule*: of the all-reduce. `ring` sends the fewest bytes, 2 (N-1)/N of the gradient's per rank and step, in
-    2 (N-1) rounds; `direct` as few in 2 rounds, all at once; `naive` N-1 times the gradient in one; the others take
-    about 2 lg N rounds. *initial_weights*: `seed` trusts that every rank drew the same weights from the common seed;
-    `broadcast` sends rank 0's to all. Without either, replicas would average gradients of different points.
-    *compression*: what travels in place of gradients; other than `none` it has its own way among ranks, and only
-    power_sgd still uses *schedule*. *bucket_bytes*: gradients leave in buckets of at least so many bytes, those of the
-    last layers while those before are still computed; null sends all at the end. *accumulate*: so many batches a step;
-    the mean of their gradients is sent. *staleness*: a gradient is taken at weights that lack so many of the last
-    updates, always exactly as many, so a rank may be that many steps ahead of the slowest, and yet who was fast changes
-    no bit. Its *lead* is recorded: all-reduces that it has joined and somebody else has not.
+    *schedule*: of the all-reduce. `ring` sends the fewest bytes, 2 (N-1)/N times the gradient per rank and step, in 2
+    (N-1) rounds; `direct` sends as few in 2 rounds, all at once; `naive` sends N-1 times the gradient in one; the
+    others take about 2 lg N rounds. *initial_weights*: `seed` trusts every rank to draw the same weights from the
+    common seed; `broadcast` sends rank 0's to all. (Gradients taken at different weights must not be averaged.)
+    *compression*: what travels instead of gradients; anything except `none` has its own communication pattern, and only
+    power_sgd still uses *schedule*. *bucket_bytes*: gradients leave in buckets of at least this size, those of the last
+    layers while earlier layers are still being computed; null sends everything at the end. *accumulate*: batches per
+    step, whose mean gradient is sent. *staleness*: each gradient is taken at weights that lack exactly this many of the
+    latest updates. A rank may thus be that many steps ahead of the slowest, and the result never depends on timing. The
+    *lead* is recorded: the all-reduces that this rank has joined and some other rank has not.
     """
     buckets = cut_into_buckets(replica, bucket_bytes)
     by_schedule = partial(all_reduce, schedule=schedule)
@@ -65,12 +65,12 @@ async def all_reduce_dp(
     state, lag, leads = resumable(replica, means=means), Lag(replica, staleness, size=accumulate), list[int]()
 
     def reduce(tag: str, bucket: int, gradients: list[Tensor]) -> asyncio.Task[list[Tensor]]:
-        # Phase 3, reduce: the mean over ranks, while the device goes on with what is left of phase 2.
+        # Phase 3, reduce: the mean over ranks, while the device works on the rest of phase 2.
         tag = f"{tag}/{bucket}" if len(buckets) > 1 else tag
         return reductions.create_task(state.means[bucket](gradients, tag))
 
     async def update(late: Late) -> None:
-        # Phase 4, apply: the mean, the same bits everywhere, in the order of steps, so the replicas never part.
+        # Phase 4, apply: the mean, in step order and bit-identical on all ranks, so the replicas stay equal.
         mean = in_order(buckets, await late.results())
         await node.compute(replica.apply, mean, cost=replica.apply_cost())
         loss, lead = late.note

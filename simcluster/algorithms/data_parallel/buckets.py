@@ -1,7 +1,7 @@
-"""Gradients that leave in buckets, the last layers' first, while the backward pass goes on to the layers before them.
+"""Gradients that leave in buckets, the last layers' first, while the backward pass continues to earlier layers.
 
-Li et al. 2020 (PyTorch Distributed, section 3.2.3): neighbouring parameters travel together, the last layers first, and
-a bucket is on its way as soon as its last gradient is there.
+Li et al. 2020 (PyTorch Distributed, section 3.2.3): neighbouring parameters travel together, and a bucket leaves as
+soon as its last gradient is ready.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from simcluster.workloads import Batch, Replica
 Reducing = asyncio.Future[list[Tensor]]
 Complete = Callable[[int, list[Tensor]], None]
 Leave = Callable[[int, list[Tensor]], Reducing]
-"""(number of a bucket, its gradients in the order of its places) -> their mean over ranks, still to come."""
+"""(bucket number, its gradients in the order of its places) -> a future of their mean over ranks."""
 
 
 @dataclass
 class Bucket:
-    """*places* are those of its parameters in `Replica.parameters`; *layers* are gone through backward to fill it.
+    """*places*: its parameters' places in `Replica.parameters`. *layers*: the layers to pass backward to fill it.
 
-    Without layers, the bucket is the whole model, and its gradient one piece of work.
+    A bucket without layers is the whole model, and its gradient one piece of work.
     """
 
     places: list[int] = field(default_factory=list)
@@ -34,9 +34,10 @@ class Bucket:
 
 
 def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]:
-    """The buckets in the order in which they are filled: each ends with the layer that fills it to *bucket_bytes*.
+    """Return the buckets in the order in which they fill; a layer that brings one to *bucket_bytes* ends it.
 
-    A parameter that several layers share is complete with the first of them. None is one bucket, filled at once.
+    A parameter shared by several layers is complete with the first of them. With None there is one bucket, filled at
+    once.
     """
     if bucket_bytes is None:
         return [Bucket(list(range(len(replica.parameters))))]
@@ -51,7 +52,7 @@ def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]
         buckets[-1].layers.append(number)
         buckets[-1].places += complete
         size_bytes += sum(replica.parameters[place].nbytes for place in complete)
-    if not buckets[-1].places:  # the first layers of all have no parameters, but something to forget
+    if not buckets[-1].places:  # the first layers have no parameters, but must still be passed
         buckets[-2].layers += buckets.pop().layers
     return buckets
 
@@ -66,8 +67,8 @@ def in_order(buckets: Sequence[Bucket], parts: Sequence[Sequence[Tensor]]) -> li
 async def mean_gradient(
     node: Transport, replica: Replica, batches: Sequence[Batch], buckets: Sequence[Bucket], leave: Leave
 ) -> tuple[float, list[Reducing]]:
-    """Return the mean loss of *batches* and, for each bucket in turn, the result of *leave*, which is called with the
-    mean gradient of all batches while the last of them goes backward.
+    """Return the mean loss of *batches* and, per bucket, the result of *leave*, which is called with the mean gradient
+    of all batches during the last backward pass.
     """
     losses: list[float] = []
     sums: list[Tensor] = []
@@ -116,7 +117,7 @@ def _forward(replica: Replica, batch: Batch) -> float:
 def _backward(
     replica: Replica, numbers: Sequence[int], passing: dict[str, Tensor | None], gradients_of: dict[int, Tensor]
 ) -> None:
-    """Goes on from the gradient that is *passing* between layers; *gradients_of* parameters are added up by place."""
+    """Continue from the gradient *passing* between layers, and add up *gradients_of* parameters by place."""
     layers = replica.layers()
     for number in numbers:
         passing["gradient"], gradients = layers[number].backward(passing["gradient"])

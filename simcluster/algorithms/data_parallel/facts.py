@@ -6,28 +6,28 @@ from simcluster.algorithms.facts import Settings, Shares
 
 
 def all_reduce_copies(rank: int, size: int, settings: Settings) -> float:
-    # Per step in flight one vector, its sum, and what is out and in meanwhile; besides, what accumulates.
+    # Per step in flight: a vector, its sum, and the data going out and coming in meanwhile. Plus what accumulates.
     more, steps = 1.0 if settings["accumulate"] > 1 else 0.0, 1.0 + float(settings["staleness"])
     if settings["compression"] != "none":
-        # A mean of small forms, each at most half as large, out and in; a residual is kept in double precision.
+        # A mean of compressed forms, each at most half as large, out and in; the residual is in double precision.
         return steps * (1.0 + 2.0 + 0.5 * (size - 1)) + 2.0 + more
     if settings["schedule"] == "ring":
         beside = 1.0 + (2.0 / size if size > 1 else 0.0)  # the sum, a chunk out and a chunk in
     elif settings["schedule"] == "naive":
         beside = 2.0 * (size - 1)  # one from every peer, and frozen ones to every peer
     else:
-        beside = 3.0  # the sum; as much out and as much in
+        beside = 3.0  # the sum, and as much going out and coming in
     return steps * (1.0 + beside) + more
 
 
 def one_bit_adam_copies(rank: int, size: int, settings: Settings) -> float:
-    # m and v, and a new m; an all-reduce of the warm-up, or later a residual in double precision and bits.
+    # m and v, and a new m. During warm-up an all-reduce; afterwards a double-precision residual and bits.
     return 3.0 + max(2.0 + (2.0 / size if size > 1 else 0.0), 4.0)
 
 
 def zero_copies(rank: int, size: int, settings: Settings) -> float:
-    # A copy of the part that it updates; per step in flight the gradient in one piece, its sum, and what is out and in
-    # meanwhile; weights in flight. From stage 2 on that is a layer or two, whose size is not known here.
+    # A copy of the part that it updates. Per step in flight: the flat gradient, its sum, and the data going out and
+    # coming in meanwhile. Plus weights in flight. From stage 2 on these are a layer or two, of a size not known here.
     steps = 1.0 + float(settings["staleness"])
     if settings["stage"] < 2:
         return (1.0 / size if settings["stage"] else 1.0) + 3.0 * steps + 1.0

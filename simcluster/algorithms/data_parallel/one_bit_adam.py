@@ -1,10 +1,9 @@
-"""Adam whose momentum travels as signs: a bit a number, once the variance has been learnt in full.
+"""1-bit Adam: after a warm-up that learns the variance, momentum travels as signs, one bit per number.
 
-Tang et al. 2021 (1-bit Adam), algorithm 1. Adam is not linear in the gradient, so error feedback cannot make up for
-what compressing its gradients loses; but its variance v soon changes little. After a warm-up of ordinary Adam v is
-frozen, and what is left is momentum descent with a step of its own for each weight, which bears compression: each rank
-sends the signs of its momentum, chunk by chunk, and the signs of the mean come back (section 4.2), both with error
-feedback.
+Tang et al. 2021, algorithm 1. Adam is not linear in the gradient, so error feedback cannot make up for compressing its
+gradients. But its variance v soon hardly changes: after a warm-up of ordinary Adam v is frozen. What remains is
+momentum descent with a step size per weight, which tolerates compression: each rank sends the signs of its momentum,
+chunk by chunk, and receives the signs of the mean (section 4.2), both with error feedback.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from simcluster.workloads import Replica
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-@Facts(copies=one_bit_adam_copies, stays=lambda _: "what signs left out is kept by each rank for each of the others")
+@Facts(copies=one_bit_adam_copies, stays=lambda _: "each rank keeps a residual of the signs for each of the others")
 async def one_bit_adam(
     node: Transport,
     replica: Replica,
@@ -40,12 +39,12 @@ async def one_bit_adam(
     epsilon: PositiveFloat = 1e-8,
     schedule: Literal["ring", "direct", "halving_doubling"] = "ring",
 ) -> None:
-    """*warmup* steps of Adam, then as many of 1-bit Adam as there are batches left.
+    """*warmup* steps of Adam, then 1-bit Adam for all remaining batches.
 
-    *beta1* and *beta2* are the decays of momentum and variance, *epsilon* is added to the root of the variance; the
-    learning rate is the workload's, whose optimizer should be plain `sgd`: it is handed Adam's direction in place of a
-    gradient. *schedule*: of the all-reduces of the warm-up. A weight whose gradient was zero all through the warm-up
-    has no step of its own, and stays as it is.
+    *beta1*, *beta2*: decays of momentum and variance. *epsilon*: added to the root of the variance. The learning rate
+    is the workload's; its optimizer should be plain `sgd`, since it receives Adam's direction instead of a gradient.
+    *schedule*: of the all-reduces during warm-up. A weight whose gradient was zero throughout the warm-up has no step
+    size and keeps its value.
     """
     whole = Mean("none", node, "gradients", replica.parameters, partial(all_reduce, schedule=schedule))
     signs = Mean("sign", node, "momentum", replica.parameters, partial(all_reduce, schedule=schedule))
@@ -54,20 +53,20 @@ async def one_bit_adam(
     direction_cost = cost_of(_direction, zeros, zeros, 1.0, 1.0, epsilon)
 
     async for step, batch in steps(replica, keep=state):
-        # g_t of this rank's batch
+        # g_t, the gradient of this rank's batch.
         loss, g = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
         if step <= warmup:
-            # Warm-up: m and v of the mean gradient.
+            # Warm-up: m and v from the mean gradient.
             g = await state.whole(g, f"gradients/{step}")
             state.v = await timed(node, _blend_squares, state.v, g, beta2)
             state.m = await timed(node, _blend, state.m, g, beta1)
         else:
-            # Compression: m of this rank's gradient, and of that the mean, by signs.
+            # Compression: m from this rank's gradient, then the mean of its signs.
             m = await timed(node, _blend, state.m, g, beta1)
             state.m = await state.signs(m, f"momentum/{step}")
 
-        # x <- x - gamma m / (sqrt(v) + epsilon), both moments freed of their start at zero.
+        # x <- x - gamma m / (sqrt(v) + epsilon), both moments corrected for starting at zero.
         of_m, of_v = 1 - beta1**step, 1 - beta2 ** min(step, warmup)
         direction = await node.compute(_direction, state.m, state.v, of_m, of_v, epsilon, cost=direction_cost)
         await node.compute(replica.apply, direction, cost=replica.apply_cost())
@@ -75,7 +74,7 @@ async def one_bit_adam(
 
 
 def _blend(old: Sequence[Tensor], new: Sequence[Tensor], decay: float) -> list[Tensor]:
-    """decay old + (1 - decay) new, tensor by tensor."""
+    """Return decay old + (1 - decay) new, per tensor."""
     return [before * decay + now * (1 - decay) for before, now in zip(old, new, strict=True)]
 
 

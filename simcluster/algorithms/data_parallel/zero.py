@@ -1,9 +1,9 @@
-"""ZeRO: data parallelism in which each rank keeps only a part of what all of them would keep alike.
+"""ZeRO: data parallelism without redundant state; each rank keeps only its part of it.
 
-Rajbhandari et al. 2020, section 5, in its numbers: stage 1 (P_os) parts the optimizer's state, stage 2 (P_os+g) the
-gradients as well, stage 3 (P_os+g+p) the parameters, too; stage 0 parts nothing. With N_d ranks and Psi bytes of
-parameters each rank sends 2 (N_d-1)/N_d Psi a step up to stage 2 and 3 (N_d-1)/N_d Psi in stage 3 (section 7), and all
-stages take the same steps as plain data parallelism. The bound on staleness is that of SmolCluster's FSDP.
+Rajbhandari et al. 2020, section 5. Stage 1 (P_os) partitions the optimizer state, stage 2 (P_os+g) also the gradients,
+stage 3 (P_os+g+p) also the parameters; stage 0 partitions nothing. With N_d ranks and Psi bytes of parameters, a rank
+sends 2 (N_d-1)/N_d Psi per step up to stage 2 and 3 (N_d-1)/N_d Psi in stage 3 (section 7). All stages take the same
+steps as plain data parallelism. The bound on staleness is that of SmolCluster's FSDP.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ async def zero(
     staleness: NonNegativeInt = 0,
     gather_interval: PositiveInt | None = None,
 ) -> None:
-    """One gradient, one sum of it at each owner, one step of each owner's part of the optimizer per batch.
+    """Per batch: one gradient, its sum at each owner, and an optimizer step of each owner's part.
 
-    *reduce*: how gradients get to their owners: `ring`, or `direct`, straight to them, all at once and added in rank
-    order. *gather*: how parameters get back: `ring`, or `broadcast`, each owner to everybody. *prefetch*: in stage 3,
-    so many layers are gathered before they are needed. *staleness*: a gradient is taken at weights that lack so many of
-    the last updates, always exactly as many, so a rank may be that many steps ahead of another. *gather_interval*: in
-    stage 3 nobody has a whole model to be judged, but every so many steps, and at the end; rank 0 records those steps.
+    *reduce*: how gradients reach their owners: by `ring`, or `direct`, all at once and added in rank order. *gather*:
+    how parameters return: by `ring`, or by `broadcast` from each owner to all ranks. *prefetch*: in stage 3, the number
+    of layers gathered ahead of use. *staleness*: each gradient is taken at weights that lack exactly this many of the
+    latest updates, so a rank may be that many steps ahead of another. *gather_interval*: in stage 3 no rank has a whole
+    model to evaluate except at every *gather_interval*-th step and at the end; rank 0 records those steps.
     """
     n_d, held = node.size, Held()
     weights = Weights(node, replica, stage > 0, stage == 3, gather, prefetch, held)
@@ -54,13 +54,13 @@ async def zero(
     state = resumable(replica, owner=owner)
 
     async def update(late: Late) -> None:
-        # Phase 4, step: the owner's part of the mean gradient, its part of the optimizer, its part of the weights.
+        # Phase 4, step: each owner updates its part of the weights with its part of the mean gradient.
         (loss,), step, mean = late.note, late.step, [total.div_(n_d) for total in await late.results()]
         squares = await _squared_norm(node, owner, mean, stage, f"norm/{step}") if owner.clips else None
         await node.compute(owner.apply, mean, squares, cost=owner.apply_cost())
         held.give("gradients", sum(part.nbytes for part in mean))
 
-        # Phase 5, gather: everybody's part to everybody; in stage 3 a layer at a time, when it is needed.
+        # Phase 5, gather: every part to every rank; in stage 3 layer by layer, on demand.
         whole = stage < 3 or step == replica.steps or (gather_interval is not None and step % gather_interval == 0)
         if whole:
             await weights.share(f"after {step}")
@@ -82,7 +82,7 @@ async def zero(
 
 
 async def _forward(node: Transport, replica: Replica, batch: Batch, weights: Weights) -> float:
-    """Phase 1: the loss; each layer's parameters are there when it is its turn, and not longer."""
+    """Phase 1: the loss; each layer's parameters are present only while it runs."""
     *inner, last = zip(replica.layers(), replica.layer_costs(batch), strict=True)
     value = batch.inputs
     for layer, cost in inner:
@@ -94,7 +94,7 @@ async def _forward(node: Transport, replica: Replica, batch: Batch, weights: Wei
 
 
 async def _backward(node: Transport, replica: Replica, batch: Batch, weights: Weights, gradient: Gradient) -> Gradient:
-    """Phases 2 and 3: each layer's gradient, which is summed at its owners; from stage 2 on at once, and not kept."""
+    """Phases 2 and 3: each layer's gradient, summed at its owners; from stage 2 on at once, without keeping it."""
     passing: Tensor | None = None
     found: dict[int, Tensor] = {}
     for layer, cost in reversed(list(zip(replica.layers(), replica.layer_costs(batch), strict=True))):
@@ -109,7 +109,7 @@ async def _backward(node: Transport, replica: Replica, batch: Batch, weights: We
 
 
 async def _squared_norm(node: Transport, owner: Pieces, mean: list[Tensor], stage: int, tag: str) -> Tensor:
-    """Of the whole gradient, added up by owner: the same bits in every stage."""
+    """Return that of the whole gradient, added up by owner, so its bits are the same in every stage."""
     if stage > 0:
         own = await node.compute(owner.squared_norm, mean, cost=owner.norm_cost())
         return await naive_all_reduce(node, own, tag)

@@ -1,6 +1,7 @@
-"""Gradients on their way to who owns them: each rank gets the sum of its part of every unit.
+"""Gradients on their way to their owners: each rank gets the sum of its part of every unit.
 
-Around a ring, or straight to the owner, who adds up by step, unit and rank and refuses what is late or there already.
+They travel around a ring, or directly to the owner, which adds them up by step, unit and rank and refuses late and
+duplicate ones.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from simcluster.workloads.saved import Sharded
 
 
 class Sums:
-    """Of the gradients of *steps* steps; *group* has the tasks. In *stage* 0 every rank gets all parts of the sum."""
+    """Sums of the gradients of *steps* steps; *group* holds the tasks. In *stage* 0 every rank gets the whole sum."""
 
     def __init__(
         self,
@@ -43,14 +44,14 @@ class Sums:
             group.create_task(self._receive(steps * len(units) * (node.size - 1)))
 
     def again(self, step: int, loss: float, totals: Sequence[Tensor]) -> Gradient:
-        """Return a gradient whose sums a checkpoint has."""
+        """Return a gradient whose sums were restored from a checkpoint."""
         gradient = Gradient(self, step, loss)
         gradient.totals = dict(enumerate(totals))
         self.held.take("gradients", sum(total.nbytes for total in totals))
         return gradient
 
     def begin(self, step: int, unit: int, vector: Tensor) -> asyncio.Task[Tensor]:
-        """Begins to sum *vector*; the task returns this rank's part, or all of it."""
+        """Start summing *vector*; the task returns this rank's part of the sum, or all of it."""
         return self._group.create_task(self._sum(step, unit, vector))
 
     async def _sum(self, step: int, unit: int, vector: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ class Sums:
             expected -= self._add(message["step"], message["unit"], message.source, message.tensor)
 
     def _add(self, step: int, unit: int, rank: int, part: Tensor) -> bool:
-        """Whether the contribution was taken; the last one completes the sum."""
+        """Return whether the contribution was accepted; the last one completes the sum."""
         taken = self._accumulator.add(step, unit, rank, part) == "taken"
         if taken and self._accumulator.is_complete(step, unit):
             self._future(step, unit).set_result(self._accumulator.take(step, unit))
@@ -91,7 +92,7 @@ class Sums:
 
 
 class Gradient(Late):
-    """One rank's gradient of one step, unit by unit, until its sum has been used."""
+    """One rank's gradient of one step, unit by unit, until its sum is used."""
 
     def __init__(self, sums: Sums, step: int, loss: float) -> None:
         super().__init__(step, [], loss)
@@ -101,12 +102,12 @@ class Gradient(Late):
         self.totals: dict[int, Tensor] = {}
 
     def keep(self, gradient: Tensor) -> Tensor:
-        """*gradient* of a parameter, which is held from now on."""
+        """Count a parameter's *gradient* as held from now on, and return it."""
         self._held.take("gradients", gradient.nbytes)
         return gradient
 
     async def leave(self, unit: Unit, vector: Tensor) -> None:
-        """The gradient of *unit* is complete. From stage 2 on it leaves at once, when the one before it has arrived."""
+        """Take the complete gradient of *unit*. From stage 2 on, send it as soon as the previous one has arrived."""
         if not self._sums.at_once:
             self._vectors[unit.number] = vector
             return
@@ -115,24 +116,24 @@ class Gradient(Late):
         self._in_flight[unit.number] = self._sums.begin(self.step, unit.number, vector)
 
     def leave_all(self) -> None:
-        """All that was kept leaves, the last layers' first."""
+        """Send everything that was kept, the last layers' first."""
         for number in list(self._vectors):
             self._in_flight[number] = self._sums.begin(self.step, number, self._vectors.pop(number))
 
     async def results(self) -> list[Tensor]:
-        """Hand over this rank's part of the sum of every unit, or all of it; by unit."""
+        """Hand over this rank's part of every unit's sum, or all of it, by unit."""
         await self.saved()
         return [self.totals.pop(unit.number) for unit in self._sums.units]
 
     async def saved(self) -> list[Any]:
-        """Return the same, marked as parts unless they are all of it, and still hold it."""
+        """Return the same without releasing it, marked as parts unless it is whole."""
         for number in list(self._in_flight):
             await self._arrive(number)
         totals = [self.totals[unit.number] for unit in self._sums.units]
         return totals if self._sums.whole else [Sharded(total) for total in totals]
 
     async def _arrive(self, number: int) -> None:
-        """Waits for a sum, which takes the place of this rank's own gradient."""
+        """Wait for a sum, which replaces this rank's own gradient."""
         self.totals[number] = total = await self._in_flight.pop(number)
         self._held.give("gradients", self._sums.units[number].size_bytes)
         self._held.take("gradients", total.nbytes)

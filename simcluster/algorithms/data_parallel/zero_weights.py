@@ -21,10 +21,10 @@ SCHEDULES = {"ring": "ring", "broadcast": "naive"}
 
 
 class Weights:
-    """*mine* is this rank's part of every unit as a vector of its own, or all of it if nothing is *owned*.
+    """*mine* is this rank's part of every unit as a separate vector, or the whole unit unless *owned*.
 
-    If they are *sharded*, the replica's own weights are only where a layer's are put while it is used; *prefetch*
-    layers more are on their way.
+    If *sharded*, a layer's weights are in the replica only while the layer is used; *prefetch* more layers are being
+    gathered.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class Weights:
         own_bytes = sum(vector.nbytes for vector in self.mine)
         held.take("parameters", own_bytes if sharded else sum(unit.size_bytes for unit in self.units))
         if not sharded:
-            held.take("optimizer", own_bytes)  # the master copy of what it updates
+            held.take("optimizer", own_bytes)  # the master copy that it updates
 
     def complete_with(self, layer: Layer) -> list[Unit]:
-        """The units whose gradient is complete when *layer* has gone backward."""
+        """Return the units whose gradient is complete after *layer*'s backward pass."""
         return [unit for unit in self.units if unit.layer == layer.number]
 
     # sharded: gathered layer by layer, a few ahead, and freed
 
     def expect(self, step: int, group: asyncio.TaskGroup) -> None:
-        """All layers are about to be used, forward and then backward; *group* has the tasks that gather them.
+        """Announce a pass through all layers, forward and then backward; *group* holds the gathering tasks.
 
-        What the first pass forward needs, everybody has drawn from the common seed: that is not sent.
+        The first forward pass needs no messages: every rank drew those weights from the common seed.
         """
         if self._sharded:
             self._group, numbers = group, range(len(self._used_by))
@@ -64,7 +64,7 @@ class Weights:
 
     @asynccontextmanager
     async def present(self, layer: Layer) -> AsyncIterator[None]:
-        """The weights of *layer*, the next that is used, are in place."""
+        """Hold the weights of *layer*, the next to be used, in place."""
         if self._sharded:
             self._begin()
             layer.fill(await self._coming.popleft())
@@ -91,10 +91,10 @@ class Weights:
     def _size_bytes(self, number: int) -> int:
         return sum(unit.size_bytes for unit in self._used_by[number])
 
-    # replicated: everybody hands out what it has updated
+    # replicated: each owner sends its updates to all
 
     async def share(self, tag: str) -> None:
-        """The replica's weights become those of all owners."""
+        """Load all owners' weights into the replica."""
         async with asyncio.TaskGroup() as group:
             coming = [group.create_task(self._whole(unit, tag)) for unit in self.units]
         found = {place: tensor for task in coming for place, tensor in task.result().items()}

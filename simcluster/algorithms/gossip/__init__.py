@@ -1,1 +1,1 @@
-"""Nodes average with their neighbours in an overlay."""
+"""Ranks average with their neighbours in an overlay."""

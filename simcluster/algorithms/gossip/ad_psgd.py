@@ -1,9 +1,10 @@
-"""Asynchronous decentralized parallel SGD: nobody waits for anybody's step; pairs of ranks average, one pair at a time.
+"""Asynchronous decentralized parallel SGD: no rank waits for another's step; ranks average in pairs.
 
-Lian et al. 2018 (ICML), algorithm 1: a rank computes a gradient at weights x^ that it has read, averages its weights
-with a random neighbour's meanwhile, both of the pair taking the mean, and applies the gradient to what its weights are
-by then. As in the paper (section 3), neighbours are of two sides: some ask, the others answer, also while they compute.
-Who waits for an answer is never asked, so no circle of waiting can close, on any graph.
+Lian et al. 2018 (ICML), algorithm 1. A rank computes a gradient at weights x^ that it read earlier. Meanwhile it
+averages its weights with a random neighbour's: both take the mean. Then it applies the gradient to its weights, which
+may have moved. As in the paper (section 3), the graph is bipartite: ranks on one side ask, those on the other side
+answer, even while they compute. A rank that waits for an answer is never asked, so no circle of waiting, and no
+deadlock, can form.
 """
 
 from __future__ import annotations
@@ -28,20 +29,19 @@ from simcluster.workloads import Replica
 async def ad_psgd(
     node: Transport, replica: Replica, *, overlay: StaticOverlay = "ring", output: Literal["local", "mean"] = "local"
 ) -> None:
-    """A gradient per batch on every rank, an averaging per batch of those that ask.
+    """A gradient per batch on every rank, an averaging per batch on the ranks that ask.
 
-    Edges count both ways, and of an *overlay* that has odd circles those between ranks of one side are not used:
-    of even and odd ranks where that connects all, else of even and odd distances from rank 0. *output*: what a rank
-    ends with, its `local` weights or the `mean` of all, for which all wait for each other at the end.
+    Edges count in both directions. If *overlay* has odd cycles, edges within one side are ignored; the sides are even
+    and odd ranks if that leaves the graph connected, otherwise even and odd distances from rank 0. *output*: the final
+    model, a rank's `local` weights or the `mean` of all, for which all ranks wait at the end.
 
-    Staleness is how often a rank's weights were averaged between the reading of x^ and the gradient's application.
-    A partner that is lost leaves the others to go on, without a partner alone, and is averaged with again if it comes
-    back; PeerLost is raised where the mean of all is needed. A rank that answers does so until all that may ask it have
-    ended.
+    Staleness is the number of times that a rank's weights were averaged between reading x^ and applying the gradient.
+    Ranks survive the loss of a partner, alone if it was the last, and average with it again once it rejoins; only the
+    mean of all raises PeerLost. An answering rank serves until all ranks that may ask it have ended.
     """
     partners = Partners(node, overlay_for(overlay, node.size, node.rng.seed, moving))
     requests = Requests(partners)
-    state = resumable(replica, x=replica.snapshot(), averagings=0)  # the replica is at x^ while x moves on
+    state = resumable(replica, x=replica.snapshot(), averagings=0)  # the replica stays at x^ while x moves on
     training = _train(node, replica, state, partners, requests)
 
     async with asyncio.TaskGroup() as group:
@@ -50,12 +50,12 @@ async def ad_psgd(
         else:
             requests.train(group, training)
             while (request := await requests.next_request()) is not None:
-                # Atomic: nothing waits between reading x and writing it.
+                # Atomic: no await between reading x and writing it.
                 state.x = [(mine + theirs) / 2 for mine, theirs in zip(state.x, request.tensors, strict=True)]
                 state.averagings += 1
                 group.create_task(partners.send(request.source, "mean", state.x))
 
-    # Phase 3, end: a rank that answers may stop waiting for this one.
+    # Phase 3, end: tell the answering ranks not to wait for this one.
     async with asyncio.TaskGroup() as group:
         for partner in partners.ranks if partners.asks else ():
             group.create_task(partners.send(partner, "average"))
@@ -72,14 +72,14 @@ async def _train(
             state.x, state.averagings = mean, state.averagings + 1
 
     async for step, batch in steps(replica, keep=state, loose=True):
-        # Phase 1, compute at x^; meanwhile a rank that asks averages with a random neighbour.
+        # Phase 1, compute at x^; meanwhile an asking rank averages with a random neighbour.
         x_hat, before = state.x, state.averagings
         async with asyncio.TaskGroup() as both:
             if partners.asks and partners.ranks:
                 both.create_task(average())
             loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
-        # Phase 2, apply to x as it is by then: the step that was taken from x^.
+        # Phase 2, apply to the current x the step that was taken from x^.
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
         staleness = state.averagings - before
         state.x = _moved(state.x, x_hat, replica.parameters) if staleness else replica.snapshot()

@@ -1,8 +1,8 @@
-"""CHOCO-SGD: gossip of which only compressed differences travel, and which still ends in consensus.
+"""CHOCO-SGD: gossip that sends only compressed differences and still reaches consensus.
 
-Koloskova, Stich and Jaggi 2019 (ICML), algorithm 2. Of every rank j its neighbours and itself hold the same copy x^_j,
-which lags behind x_j. A rank sends q_i = Q(x_i - x^_i), by which all copies of x_i move on, and averages copies: x_i <-
-x_i + gamma sum_j w_ij (x^_j - x^_i). What Q leaves out is still in the next difference, and the mean of all x is kept.
+Koloskova, Stich and Jaggi 2019 (ICML), algorithm 2. Each rank j and its neighbours hold the same copy x^_j, which lags
+behind x_j. A rank sends q_i = Q(x_i - x^_i), advances all copies of x_i by it, and averages copies: x_i <- x_i + gamma
+sum_j w_ij (x^_j - x^_i). What Q leaves out remains in the next difference, and the mean of all x is preserved.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ async def choco_sgd(
 ) -> None:
     """A gradient, a step and a round of compressed differences per batch.
 
-    *compression*: Q; its own error feedback is not used, since differences are one. *gamma*: how far copies are
-    averaged, 1 to be D-PSGD where nothing is compressed, less the more Q leaves out, or it diverges. *consensus_every*
-    so many steps all ranks work out the mean model, uncompressed, to record the squared distance of their own from it;
-    0: never. *output*: what a rank ends with, its `local` model or the `mean` of all.
+    *compression*: Q, without its error feedback, which the differences provide already. *gamma*: the step size of the
+    averaging; 1 without compression gives D-PSGD. The more Q leaves out the smaller it must be, or training diverges.
+    *consensus_every*: steps between computations of the uncompressed mean model, to record the squared distance from
+    it; 0 for never. *output*: the final model, a rank's `local` one or the `mean` of all.
 
-    Copies begin as the initial weights, which all ranks drew alike. Where edges go both ways, a neighbour that is lost
-    leaves the others to go on, as in `d_psgd`.
+    Copies start as the initial weights, which are equal on all ranks. On symmetric overlays ranks survive the loss of a
+    neighbour, as in `d_psgd`.
     """
     graph, me = overlay_for(overlay, node.size, node.rng.seed, unfixed), node.rank
     codec = Codec(_without_feedback(compressor(compression)), node.rng, "difference", replica.parameters)
@@ -56,21 +56,21 @@ async def choco_sgd(
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
 
-        # Phase 2, send the difference of x from its copies, small.
+        # Phase 2, send the difference between x and its copies, compressed.
         difference = [mine - copy for mine, copy in zip(replica.parameters, state.copies[me], strict=True)]
         q = await state.codec.compress(node, difference)
         came = await neighbours.swap(step, "difference", pack(*q))
 
-        # Phase 3, all copies of a rank move on alike, its own too.
+        # Phase 3, advance all copies, this rank's own included.
         for rank, parts in came.by_rank(me, q).items():
             moved = await state.codec.restore(node, parts)
             state.copies[rank] = [copy + part for copy, part in zip(state.copies[rank], moved, strict=True)]
 
-        # Phase 4, average copies.
+        # Phase 4, average the copies.
         w = graph.weights(me, lost=neighbours.gone)
         replica.load(_averaged(replica.parameters, state.copies, me, w, gamma))
 
-        # Phase 5, look: how far this rank is from the mean of all.
+        # Phase 5, measure: the distance from the mean of all.
         node.record(step=step, loss=loss, **await neighbours.consensus(step, consensus_every, replica))
 
     if output == "mean":
@@ -80,7 +80,7 @@ async def choco_sgd(
 def _averaged(
     x: Sequence[Tensor], copies: Mapping[int, Sequence[Tensor]], me: int, w: Mapping[int, float], gamma: float
 ) -> list[Tensor]:
-    """x_i + gamma sum_j w_ij (x^_j - x^_i)."""
+    """Return x_i + gamma sum_j w_ij (x^_j - x^_i)."""
     total = [tensor.clone() for tensor in x]
     for rank, weight in w.items():
         if rank != me:

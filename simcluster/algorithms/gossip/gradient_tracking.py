@@ -1,12 +1,12 @@
-"""Gradient tracking: gossip in which every rank's step follows an estimate of the mean gradient, not its own gradient.
+"""Gradient tracking: gossip in which each rank steps along an estimate of the mean gradient, not its own gradient.
 
-DIGing of Nedic, Olshevsky and Shi 2017 (SIAM J. Optim.), section 2: x_i <- sum_j W_ij x_j - eta y_i, and y_i <-
-sum_j W_ij y_j + g_i(new) - g_i(old), so the mean of y is always the mean of g. Where ranks have different data, D-PSGD
-with a constant step ends beside the optimum; this ends in it.
+DIGing of Nedic, Olshevsky and Shi 2017 (SIAM J. Optim.), section 2: x_i <- sum_j W_ij x_j - eta y_i, and y_i <- sum_j
+W_ij y_j + g_i(new) - g_i(old), so the mean of y is always the mean of g. On heterogeneous data, D-PSGD with a constant
+step size misses the optimum; gradient tracking converges to it.
 
-Where W_ij = W_ji, what has flowed from j to i, the sum of W_ij (y_j - y_i) over the rounds, is minus what has flowed
-from i to j. So if j is lost, and each neighbour takes back what has flowed from there, the mean of y over those that
-live is the mean of their g again, and they end in the optimum of their own data.
+If W_ij = W_ji, the flow from j to i, the sum of W_ij (y_j - y_i) over the rounds, is minus the flow from i to j. So
+when j is lost, each neighbour subtracts its flow from j: the survivors' mean y is again the mean of their g, and they
+converge to the optimum of their own data.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ async def gradient_tracking(
     consensus_every: NonNegativeInt = 0,
     output: Literal["local", "mean"] = "local",
 ) -> None:
-    """A round of gossip, of twice the bytes of D-PSGD, and a gradient per batch.
+    """A round of gossip, with twice the bytes of D-PSGD, and a gradient per batch.
 
-    *consensus_every* so many steps all ranks work out the mean model, to record the squared distance of their own from
-    it; 0: never. *output*: what a rank ends with, its `local` model or the `mean` of all.
+    *consensus_every*: steps between computations of the mean model, to record the squared distance from it; 0 for
+    never. *output*: the final model, a rank's `local` one or the `mean` of all.
 
-    Where edges go both ways and are the same in every round, a neighbour that is lost leaves the others to go on,
-    without a neighbour alone. PeerLost is raised on other overlays, and where the mean of all is needed.
+    On symmetric, static overlays ranks survive the loss of a neighbour, without any neighbour alone. Other overlays,
+    and the mean of all, raise PeerLost.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
     zero = [torch.zeros_like(parameter) for parameter in replica.parameters]
-    state = resumable(replica, y=zero, old=zero, flows={})  # the gradient before the first is 0, and so is its estimate
+    state = resumable(replica, y=zero, old=zero, flows={})  # before the first gradient both are 0
     neighbours = await Neighbourhood.meet(node, graph, bears_losses=graph.symmetric and not graph.changing)
 
     async for step, batch in steps(replica, keep=state):
@@ -57,7 +57,7 @@ async def gradient_tracking(
             # Phase 2, compute: the gradient at this rank's own weights.
             loss, new = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
-        # Phase 3, track: the change of this rank's gradient goes into its estimate.
+        # Phase 3, track: add the change of this rank's gradient to its estimate.
         x, y = mixing.result()
         state.y = [estimate + (now - before) for estimate, now, before in zip(y, new, state.old, strict=True)]
         state.old = new
@@ -66,7 +66,7 @@ async def gradient_tracking(
         replica.load(x)
         await node.compute(replica.apply, state.y, cost=replica.apply_cost())
 
-        # Phase 5, look: how far this rank is from the mean of all.
+        # Phase 5, measure: the distance from the mean of all.
         node.record(step=step, loss=loss, **await neighbours.consensus(step, consensus_every, replica))
 
     if output == "mean":
@@ -78,7 +78,7 @@ async def _mix(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return (sum_j W_ij x_j, sum_j W_ij y_j) over this rank and its neighbours.
 
-    *flows*: the sum of all that has flowed into y from each of them; that of a lost one is taken out again.
+    *flows*: the total flow from each neighbour into y; that of a lost one is subtracted again.
     """
     came = await neighbours.swap(step, "weights", pack(*x, *y))
     weights = neighbours.weights(step, came)

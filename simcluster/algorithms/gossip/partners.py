@@ -1,4 +1,4 @@
-"""The two sides of pairwise averaging: those that ask a random partner, and those that answer all of theirs."""
+"""The two sides of pairwise averaging: ranks that ask a random partner, and ranks that answer all of theirs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simcluster.transport import Transport
 
 
 class Partners(Neighbourhood):
-    """The neighbours of the other side: this rank *asks* them for averages, or answers them. A lost one may rejoin."""
+    """The neighbours on the other side, which this rank *asks* for averages or answers. A lost one may rejoin."""
 
     def __init__(self, node: Transport, graph: Overlay) -> None:
         super().__init__(node, graph)
@@ -23,9 +23,9 @@ class Partners(Neighbourhood):
         self._heard: set[int] = set()
 
     async def ask(self, x: Sequence[Tensor]) -> list[Tensor] | None:
-        """Return the mean of *x* and the weights of a random partner that lives; None if none does.
+        """Return the mean of *x* and the weights of a random living partner; None if there is none.
 
-        A lost rank is asked once more, and this raises its loss; only then is one that rejoins dealt with.
+        A lost rank is asked once more, which raises its loss; only then is a rejoined one accepted.
         """
         node = self.node
         while living := [rank for rank in self.ranks if rank in node.peers or rank not in self._heard]:
@@ -42,7 +42,9 @@ class Partners(Neighbourhood):
         return None
 
     async def send(self, to: int, tag: str, x: Sequence[Tensor] = ()) -> None:
-        """Send *x*, or word that no request follows. A loss is counted where its requests are received."""
+        """Send *x*, or the message that no request follows. A loss is noticed where the partner's requests are
+        received.
+        """
         try:
             await self.node.send(to, tag, pack(*x))
         except PeerLost:
@@ -50,7 +52,7 @@ class Partners(Neighbourhood):
 
 
 class Requests(Listener):
-    """The requests of *partners*, until each has ended, or is lost and not back in time."""
+    """The requests of *partners*, until each has ended or is lost for good."""
 
     def __init__(self, partners: Partners) -> None:
         self._partners, self._to_end, self._ended = partners, set(partners.ranks), set[int]()
@@ -61,13 +63,13 @@ class Requests(Listener):
         return bool(self._to_end) or any(rank in there and rank not in self._ended for rank in self._partners.ranks)
 
     async def next_request(self) -> Message | None:
-        """Return the next request, in order of arrival; None when no more can come."""
+        """Return the next request, in order of arrival; None once no more can come."""
         while (request := await self.next()) is not None:
             if isinstance(request, PeerLost):
                 self._partners.gone[request.rank] = request
                 self._to_end.intersection_update(self._node.peers)
             elif request.tensors:
-                self._to_end.add(request.source)  # also one that was lost and has rejoined
+                self._to_end.add(request.source)  # possibly one that was lost and has rejoined
                 return request
             else:
                 self._to_end.discard(request.source)

@@ -1,1 +1,1 @@
-"""Nodes take several steps of their own between two exchanges."""
+"""Ranks take several local steps between exchanges."""

@@ -1,8 +1,8 @@
-"""DeMo: each rank keeps its momentum to itself, and only the components that stand out of it are shared.
+"""DeMo: every rank keeps its own momentum and shares only the components that stand out of it.
 
-Peng, Quesnelle and Kingma 2024, algorithm 1. Momentum is cut into chunks, each is transformed (DCT-II), and the k
-largest coefficients of a chunk are taken out of the momentum and sent to all. Everybody steps along the sum of those,
-or along its signs. Algorithm 1 chunks each tensor; here the chunks are of all parameters end to end.
+Peng, Quesnelle and Kingma 2024, algorithm 1. The momentum is cut into chunks, each is transformed (DCT-II), and its k
+largest coefficients are taken out of the momentum and sent to all ranks. Every rank steps along their sum, or along its
+signs. Algorithm 1 chunks each tensor; here the chunks run through all parameters, end to end.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ async def demo(
     top_k: PositiveInt = 8,
     update: Literal["sign", "mean"] = "sign",
 ) -> None:
-    """One exchange with everybody and one step of the workload's optimizer, meant to be plain SGD, per batch.
+    """Per batch: one all-to-all exchange and one step of the workload's optimizer, which should be plain SGD.
 
-    *momentum*: beta. Chunks have *chunk* (s) elements, of which *top_k* (k) coefficients are shared, all of them if
-    there are not so many. *update*: along the signs of what was shared, or along its mean.
+    *momentum*: beta. *chunk*: elements per chunk (s). *top_k*: coefficients shared per chunk (k); all if there are
+    fewer. *update*: along the signs of the shared components, or along their mean.
     """
     state = resumable(replica, m=torch.zeros_like(flatten(replica.parameters)))
     transform = _dct(chunk, state.m)
@@ -50,18 +50,18 @@ async def demo(
         # Phase 1, compute: the gradient of this rank's batch.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
-        # Phase 2, extract: m <- beta m + gradient, then q, the fast components, out of m.
+        # Phase 2, extract: m <- beta m + gradient, then take q, the fast components, out of m.
         state.m, values, places = await timed(
             node, _extract, state.m, gradients, momentum, transform, min(top_k, chunk)
         )
 
-        # Phase 3, synchronise: everybody's q to everybody, in its small form.
+        # Phase 3, exchange: each rank's q with all others, in compressed form.
         async with asyncio.TaskGroup() as group:
             for peer in others:
                 group.create_task(node.send(peer, f"q/{step}", pack(values, places)))
             coming = {peer: group.create_task(node.recv(peer, f"q/{step}")) for peer in others}
 
-        # Phase 4, apply: Q, summed by rank, the same bits everywhere.
+        # Phase 4, apply: Q, summed in rank order, bit-identical on all ranks.
         shared = [(values, places) if rank == node.rank else coming[rank].result().tensors for rank in range(node.size)]
         Q = await timed(node, _combine, shared, transform, len(state.m), update == "sign")
         await node.compute(replica.apply, unflatten(Q, gradients), cost=replica.apply_cost())
@@ -69,7 +69,7 @@ async def demo(
 
 
 def _dct(size: int, like: Tensor) -> Tensor:
-    """The orthogonal matrix of the DCT-II: its rows are cosines of rising frequency."""
+    """Return the orthogonal matrix of the DCT-II: its rows are cosines of rising frequency."""
     n = torch.arange(size, dtype=like.dtype, device=like.device)
     rows = torch.cos(math.pi / size * torch.outer(n, n + 0.5)) * math.sqrt(2 / size)
     rows[0] /= math.sqrt(2)
@@ -79,7 +79,7 @@ def _dct(size: int, like: Tensor) -> Tensor:
 def _extract(
     m: Tensor, gradients: Sequence[Tensor], beta: float, transform: Tensor, k: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(momentum without q, q's coefficients, their places in each chunk: as few bytes as they fit in)."""
+    """Return (momentum without q, q's coefficients, their places in each chunk in the smallest integer type)."""
     m = beta * m + flatten(gradients)
     coefficients = _chunks(m, len(transform)) @ transform.T
     places = coefficients.abs().topk(k).indices
@@ -90,7 +90,7 @@ def _extract(
 
 
 def _combine(shared: Sequence[Sequence[Tensor]], transform: Tensor, length: int, sign: bool) -> Tensor:
-    """Q: the mean of every rank's q, or its signs."""
+    """Return Q: the mean of all ranks' q, or its signs."""
     chunks, size = len(shared[0][0]), len(transform)
     total = shared[0][0].new_zeros(chunks, size)
     for values, places in shared:

@@ -1,7 +1,7 @@
-"""DiLoCo: local AdamW for many steps, then one step of Nesterov's momentum along the mean of what the replicas did.
+"""DiLoCo: many local AdamW steps, then one outer step with Nesterov momentum along the replicas' mean movement.
 
 Douillard et al. 2023, algorithm 1. With an outer learning rate of 1 and no momentum it is local SGD (Stich 2019). The
-inner optimizer is the workload's, and its state stays where it is; theta and the outer momentum are alike everywhere.
+inner optimizer is the workload's, and its state stays local; theta and the outer momentum are equal on all ranks.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ async def diloco(
     schedule: Literal["ring", "naive", "direct", "binomial", "recursive_doubling", "halving_doubling"] = "ring",
     compression: Compression = "none",
 ) -> None:
-    """Rounds of *interval* inner steps (H), the last one shorter if the steps run out; then one outer step by all.
+    """Rounds of *interval* inner steps (H), the last one shorter if the steps run out, each followed by one outer step.
 
-    *schedule*: of the all-reduce; a ring sends least, in 2 (n-1) rounds, `direct` as little in two, which is what far
-    links want. *compression*: of the outer gradients that travel.
+    *schedule*: of the all-reduce. `ring` sends the fewest bytes, in 2 (n-1) rounds; `direct` sends as few in two, which
+    suits links with high latency. *compression*: of the outer gradients sent.
     """
     theta = flatten(replica.parameters)
     mean = Mean(compression, node, "outer gradient", replica.parameters, partial(all_reduce, schedule=schedule))
     state = resumable(replica, theta=theta, m=torch.zeros_like(theta), mean=mean)
 
     async for step, batches in rounds(replica, interval, keep=state):
-        # Phase 1, inner: H steps of this replica's own optimizer on its own data.
+        # Phase 1, inner: H steps of the local optimizer on local data.
         loss = await train_alone(node, replica, batches)
 
         # Phase 2, outer gradient: Delta = 1/k sum_i (theta - theta_i).
         moved = await timed(node, outer_gradient, state.theta, replica.parameters)
         delta = flatten(await state.mean(unflatten(moved, replica.parameters), f"outer/{step}"))
 
-        # Phase 3, outer step: the same bits everywhere, from which all go on.
+        # Phase 3, outer step: bit-identical on all ranks, which continue from its result.
         outer = timed(node, nesterov, state.theta, state.m, delta, outer_learning_rate, outer_momentum)
         state.theta, state.m = await outer
         await timed(node, adopt, replica.parameters, state.theta)

@@ -1,4 +1,4 @@
-"""Copies of the parameters that algorithms with local steps hold: see `Facts.copies`."""
+"""Copies of the parameters that algorithms with local steps hold. See `Facts.copies`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def easgd_world(size: int, settings: Settings) -> None:
 
 
 def _of_a_sum(size: int, settings: Settings) -> float:
-    """Return those of a mean: chunks out and in; or small forms, at most half as large, from and to all."""
+    """Return those of a mean: chunks out and in, or compressed forms of at most half the size to and from all."""
     if settings["compression"] != "none":
         return 2.0 + 0.5 * (size - 1)
     if settings["schedule"] == "naive":
@@ -29,32 +29,32 @@ def diloco_copies(rank: int, size: int, settings: Settings) -> float:
 
 
 def streaming_diloco_copies(rank: int, size: int, settings: Settings) -> float:
-    # theta, m, the weights in one piece; at the end every fragment is in flight, and one makes its step.
+    # theta, m, the flat weights; at the end every fragment is in flight, and one takes its outer step.
     return 5.0 + _of_a_sum(size, settings) + 2.0 / float(settings["fragments"])
 
 
 def fedbuff_copies(rank: int, size: int, settings: Settings) -> float:
-    # Workers: where they began, the change, and what travels. Server: the weights twice, buffer, own change, a sum.
+    # Workers: the starting weights, the change, the message. Server: the weights twice, buffer, own change, a sum.
     return 3.0 if rank != SERVER else 5.0 + 2.0 * (size - 1)
 
 
 def async_diloco_copies(rank: int, size: int, settings: Settings) -> float:
-    # As fedbuff's; the server has momentum as well, and replaces all three at once.
+    # As in fedbuff; the server also has momentum, and replaces all three at once.
     return 3.0 if rank != SERVER else 8.0 + 2.0 * (size - 1)
 
 
 def easgd_copies(rank: int, size: int, settings: Settings) -> float:
-    # Weights in one piece, the force on them, their sum, and what travels or the centre.
+    # The flat weights, the force on them, their sum, and the message or the centre.
     asynchronous = settings["form"] == "asynchronous"
     return 5.0 + (2.0 * (size - 1) if asynchronous and rank == SERVER else 0.0)
 
 
 def sparta_copies(rank: int, size: int, settings: Settings) -> float:
-    # The weights in one piece, before and after; of the coordinates numbers of 8 bytes, values, sum and message.
+    # The flat weights before and after; for the coordinates drawn: 8-byte indices, values, sum and message.
     return 2.0 + 5.0 * float(settings["fraction"])
 
 
 def demo_copies(rank: int, size: int, settings: Settings) -> float:
-    # Momentum before and after, gradients in one piece, Q; the coefficients of every rank with their places.
+    # Momentum before and after, flat gradients, Q; every rank's coefficients with their places.
     share = min(float(settings["top_k"]) / float(settings["chunk"]), 1.0)
     return 4.0 + 1.5 * share * (2.0 * (size - 1) + 1.0)

@@ -1,4 +1,4 @@
-"""The batches between two synchronisations: steps of a replica's own optimizer, alone, or none."""
+"""The batches between two synchronisations: local optimizer steps, or skipped batches."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from simcluster.workloads import Batch, Replica
 async def inner_steps(
     node: Transport, replica: Replica, batches: Iterator[Batch], step: int, count: int
 ) -> tuple[int, float]:
-    """Take *count* steps after *step*, fewer if the batches end before. Return (last step, mean loss of them)."""
+    """Take *count* steps after *step*, or fewer if the batches run out. Return (last step, their mean loss)."""
     last = min(step + count, replica.steps)
     return last, await train_alone(node, replica, islice(batches, last - step))
 
 
 async def train_alone(node: Transport, replica: Replica, batches: Iterable[Batch]) -> float:
-    """Take a step of the replica's own optimizer per batch. Return the mean loss.
+    """Take one local optimizer step per batch. Return the mean loss.
 
-    Nothing is recorded here: a run judges rank 0's weights where it records, and within a round they are its own alone.
+    Nothing is recorded here: recording evaluates rank 0's weights, which within a round are not the shared model.
     """
     total, count = 0.0, 0
     for batch in batches:
@@ -31,7 +31,7 @@ async def train_alone(node: Transport, replica: Replica, batches: Iterable[Batch
 
 
 def let_pass(replica: Replica, batches: Iterable[Batch]) -> None:
-    """Draw *batches* and use none of them."""
+    """Draw *batches* without training on them."""
     for _ in batches:
         pass
     replica.ledger.settle(replica.ledger.drawn, used=False)

@@ -1,8 +1,8 @@
-"""Local SGD: every rank trains alone for H steps, then all go on from the mean of their weights.
+"""Local SGD: every rank trains alone for H steps, then all continue from the mean of their weights.
 
-Stich 2019, algorithm 1; as FedAvg (McMahan et al. 2017, algorithm 1) with a fraction of the ranks a round and a mean
-weighted by the sizes of their shards. FedAvg's server is left out: the mean is an all-reduce, which around a ring takes
-2 (n-1)/n of the weights' bytes from each rank and round, and so H times less than averaging gradients.
+Stich 2019, algorithm 1. With a fraction of the ranks per round and a mean weighted by shard sizes it is FedAvg (McMahan
+et al. 2017, algorithm 1), except that an all-reduce replaces the server. Around a ring a rank sends 2 (n-1)/n times the
+weights' bytes per round, H times less than when gradients are averaged at every step.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ async def local_sgd(
 ) -> None:
     """Rounds of *interval* steps (H), the last one shorter if the steps run out; all ranks end with the same weights.
 
-    *participation*: the fraction C of ranks that train in a round, one at least, drawn alike by all; the others let
-    their batches of that round go by. *weighting*: `samples` weighs ranks by the sizes of their shards. *schedule*: of
-    the all-reduce; a ring sends least, in 2 (n-1) rounds, `direct` as little in two. *compression*: of what travels,
-    the weights' changes since the last mean.
+    *participation*: the fraction C of ranks that train in a round, at least one, drawn alike by all; the others skip
+    that round's batches. *weighting*: `samples` weights ranks by shard size. *schedule*: of the all-reduce; `ring`
+    sends the fewest bytes, in 2 (n-1) rounds, `direct` as few in two. *compression*: of what is sent, the changes since
+    the last mean.
     """
     n = await _samples(node, replica) if weighting == "samples" else [1] * node.size
     chosen_ranks = max(round(participation * node.size), 1)
@@ -52,19 +52,19 @@ async def local_sgd(
     state = resumable(replica, x=flatten(replica.parameters), mean=mean)
 
     async for step, batches in rounds(replica, interval, keep=state):
-        # Phase 1, select: S, the ranks of this round, drawn by the number of steps before it.
+        # Phase 1, select: S, the ranks of this round, drawn by the number of earlier steps.
         before = (step - 1) // interval * interval
         drawn = node.rng.shared("local_sgd", str(before)).permutation(node.size)
         chosen = sorted(int(rank) for rank in drawn[:chosen_ranks])
         share = n[node.rank] / sum(n[rank] for rank in chosen) if node.rank in chosen else 0.0
 
-        # Phase 2, train: H steps alone, or none.
+        # Phase 2, train: H local steps, or none.
         if share:
             loss = await train_alone(node, replica, batches)
         else:
             let_pass(replica, batches)
 
-        # Phase 3, average: x + sum over S of n_k / n (x_k - x), as a mean over all ranks, the same bits everywhere.
+        # Phase 3, average: x + sum over S of n_k / n (x_k - x), as a mean over all ranks, bit-identical on all of them.
         change = await timed(node, _change, state.x, replica.parameters, share * node.size)
         changes = await state.mean(unflatten(change, replica.parameters), f"average/{step}")
         state.x = await timed(node, torch.add, state.x, flatten(changes))
@@ -73,7 +73,7 @@ async def local_sgd(
 
 
 async def _samples(node: Transport, replica: Replica) -> list[int]:
-    """The size of every rank's shard; where nothing is computed shards are empty, and count as equal."""
+    """Return the size of every rank's shard; in a run without computing all count as equal."""
     own = torch.zeros(node.size, dtype=torch.int64)
     own[node.rank] = max(replica.shard_size, 1)
     return [int(size) for size in (await all_reduce(node, own, "samples")).tolist()]

@@ -1,6 +1,6 @@
-"""The arithmetic of rounds: what a replica has moved by, steps of outer optimizers, and weights put back.
+"""The arithmetic of rounds: outer gradients, steps of outer optimizers, and loading weights.
 
-All are pure but `adopt`, so that they can be timed.
+All functions except `adopt` are pure, so that they can be timed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from simcluster.collectives import flatten, unflatten
 
 
 def outer_gradient(theta: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """theta - theta_i: how far *parameters* have moved from *theta*, turned so that descending it follows them."""
+    """Return theta - theta_i: the movement of *parameters* from *theta*, with the sign of a gradient."""
     return theta - flatten(parameters)
 
 
 def nesterov(theta: Tensor, m: Tensor, delta: Tensor, lr: float, mu: float) -> tuple[Tensor, Tensor]:
-    """(theta, m) after a step of *lr* with Nesterov's momentum *mu* (Sutskever et al. 2013); with *mu* 0 plain SGD."""
+    """Return (theta, m) after a step of *lr* with Nesterov momentum *mu* (Sutskever et al. 2013); plain SGD if *mu* is
+    0.
+    """
     m = mu * m + delta
     return theta - lr * (delta + mu * m), m
 
@@ -28,7 +30,7 @@ def delayed_nesterov(
     theta: Tensor, m: Tensor, gathered: Tensor, delta: Tensor, due: bool, epsilon: float, beta: float,
     N: int, spread: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """(theta, m, what was gathered since m was last updated) after one arrival; with c = spread / N:
+    """Return (theta, m, the changes gathered since m's last update) after one arrival; with c = spread / N:
 
     due:      m <- beta m + gathered / N;  theta <- theta - epsilon ((1 - c N + c) beta m + delta / N)
     not due:                               theta <- theta - epsilon (c beta m + delta / N)
@@ -43,16 +45,16 @@ def delayed_nesterov(
 
 
 def spring(x: Tensor, centre: Tensor, alpha: float) -> Tensor:
-    """alpha (x - centre): what elastic averaging pulls x back by, and the centre along (Zhang et al. 2015)."""
+    """Return alpha (x - centre): elastic averaging subtracts it from x and adds it to the centre (Zhang et al. 2015)."""
     return alpha * (x - centre)
 
 
 def pulled_by_all(centre: Tensor, total: Tensor, size: int, alpha: float) -> Tensor:
-    """*centre* after the springs of *size* ranks, whose x sum to *total*."""
+    """Return *centre* after the pull of *size* ranks, whose x sum to *total*."""
     return centre + alpha * (total - size * centre)
 
 
 def adopt(parameters: Sequence[Tensor], vector: Tensor) -> None:
-    """Overwrites *parameters*, in place, with the pieces of *vector*."""
+    """Overwrite *parameters*, in place, with the pieces of *vector*."""
     for mine, new in zip(parameters, unflatten(vector, parameters), strict=True):
         mine.copy_(new)

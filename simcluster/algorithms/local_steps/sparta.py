@@ -1,8 +1,8 @@
-"""SPARTA: after every step a few coordinates of the weights, other ones each time, are averaged over all ranks.
+"""SPARTA: after every step a few coordinates of the weights, different ones each time, are averaged over all ranks.
 
-Sparse parameter averaging (Beton et al. 2025). The coordinates are drawn from a common seed, each with
-probability p, so no index travels and all average the same ones. After n steps a coordinate has been shared at least
-once with probability 1 - (1-p)^n; with p = 1 all weights are averaged every step.
+Sparse parameter averaging (Beton et al. 2025). A common seed draws each coordinate with probability p, so all ranks
+average the same ones and no index is sent. After n steps a coordinate has been shared at least once with probability 1
+- (1-p)^n; with p = 1 all weights are averaged at every step.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from simcluster.workloads import Replica
 
 @Facts(copies=sparta_copies, in_step=True)
 async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float, Gt(0), Le(1)] = 0.05) -> None:
-    """One step of each rank's own optimizer per batch, then a mean of the share *fraction* (p) of the coordinates."""
+    """Per batch: one local optimizer step, then the mean over ranks of a share *fraction* (p) of the coordinates."""
     async for step, batch in steps(replica):
-        # Phase 1, train: a step of this rank's own.
+        # Phase 1, train: one local step.
         loss = await train_alone(node, replica, [batch])
 
         # Phase 2, select: the same coordinates on every rank.
         x = await timed(node, flatten, replica.parameters)
         chosen = _coordinates(node, step, x, fraction)
 
-        # Phase 3, average: those, and no other.
+        # Phase 3, average: only those.
         own = await timed(node, torch.take, x, chosen)
         total = await ring_all_reduce(node, own, f"average/{step}")
         await timed(node, _put, replica.parameters, x, chosen, total, node.size)
@@ -44,9 +44,9 @@ async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float
 
 
 def _coordinates(node: Transport, step: int, x: Tensor, p: float) -> Tensor:
-    """Of the coordinates of *x* each with probability *p*, in order.
+    """Draw each coordinate of *x* with probability *p*; return them in order.
 
-    How many they are is drawn first, which a run without values can do as well, however many there are to choose from.
+    Their number is drawn first, which a run without values can do as well, at any size.
     """
     common = node.rng.shared("sparta", str(step))
     number = int(common.binomial(len(x), p))

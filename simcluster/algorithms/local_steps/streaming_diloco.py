@@ -1,8 +1,8 @@
-"""Streaming DiLoCo: the parameters in fragments that are synchronised in turn, while training goes on.
+"""Streaming DiLoCo: the parameters are synchronised in fragments, one after another, while training continues.
 
-Douillard et al. 2025, algorithm 2. Each fragment is synchronised every H steps, at a time of its own, so a peak of
-traffic is a fragment's. What a synchronisation brings is awaited tau steps after it began, and blended with what the
-replica has become meanwhile: alpha of the latter. With one fragment, no overlap and alpha 0 it is DiLoCo.
+Douillard et al. 2025, algorithm 2. Each fragment is synchronised every H steps, at an offset from the others, so the
+peak of traffic is a single fragment's. The result of a synchronisation is applied tau steps after its start and blended
+with the local weights, which keep a share alpha. With one fragment, no overlap and alpha 0 it is DiLoCo.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ async def streaming_diloco(
     schedule: Literal["ring", "naive", "direct", "binomial", "recursive_doubling", "halving_doubling"] = "ring",
     compression: Compression = "none",
 ) -> None:
-    """*fragments* (P) equal pieces of all parameters end to end, each synchronised every *interval* steps (H).
+    """Synchronise each of *fragments* (P) equal pieces of the flat parameters every *interval* steps (H).
 
-    *overlap* (tau): inner steps between the start of a fragment's synchronisation and its end, at most H. *blend*
-    (alpha): how much of a replica's own weights stays; at the end of the run nothing does. *schedule*: of the
-    all-reduces. *compression*: of the outer gradients that travel.
+    *overlap* (tau): inner steps between the start and the end of a fragment's synchronisation, at most H. *blend*
+    (alpha): the share that local weights keep; none at the end of the run. *schedule*: of the all-reduces.
+    *compression*: of the outer gradients sent.
     """
     theta = list(flatten(replica.parameters).tensor_split(fragments))
     by_schedule = partial(all_reduce, schedule=schedule)
     mean = [Mean(compression, node, f"fragment {p}", [piece], by_schedule) for p, piece in enumerate(theta)]
     state = resumable(replica, theta=theta, m=[torch.zeros_like(piece) for piece in theta], mean=mean)
-    # In a group that is formed again nothing is in flight: a fragment is averaged in its next turn.
+    # After regrouping nothing is in flight: a fragment is averaged at its next turn.
     lag = Lag(replica, min(overlap, interval), lacking=False, apart=-(-overlap * fragments // interval))
 
     async def begin(p: int, step: int) -> None:
-        """Fragment p's outer gradient is taken now, and averaged while training goes on."""
+        """Take fragment p's outer gradient now, and average it while training continues."""
         moved = await timed(node, _moved, state.theta[p], replica.parameters, fragments, p)
         lag.send_off(Late(step, [group.create_task(state.mean[p]([moved], f"fragment{p}/{step}"))], p))
 
     async def end(late: Late, alpha: float) -> None:
-        """A fragment's outer step, and alpha of what the replica has become meanwhile."""
+        """Take a fragment's outer step, keeping a share alpha of the local weights."""
         ((delta,),), (p,) = await late.results(), late.note
         outer = timed(node, nesterov, state.theta[p], state.m[p], delta, outer_learning_rate, outer_momentum)
         state.theta[p], state.m[p] = await outer
@@ -70,10 +70,10 @@ async def streaming_diloco(
 
     async with asyncio.TaskGroup() as group:
         async for step, batch in steps(replica, keep=state, lag=lag):
-            # Phase 1, inner: a step of this replica's own optimizer.
+            # Phase 1, inner: one step of the local optimizer.
             loss, last = await train_alone(node, replica, [batch]), step == replica.steps
 
-            # Phase 2, outer: fragments end what they began tau steps ago, and begin when their turn comes.
+            # Phase 2, outer: end the synchronisations begun tau steps ago, and begin those whose turn it is.
             for late in lag.rest() if last else lag.due(step):
                 await end(late, blend)
             for p in range(fragments):
@@ -89,7 +89,7 @@ def _moved(theta: Tensor, parameters: list[Tensor], fragments: int, p: int) -> T
 
 
 def _blend(parameters: list[Tensor], theta: Tensor, fragments: int, p: int, alpha: float) -> None:
-    """Fragment p of *parameters* becomes alpha of itself and 1 - alpha of *theta*."""
+    """Blend fragment p of *parameters*: alpha of itself and 1 - alpha of *theta*."""
     x = flatten(parameters)
     piece = x.tensor_split(fragments)[p]
     piece.copy_(theta.lerp(piece, alpha))

@@ -1,1 +1,1 @@
-"""Every node holds a part of the model."""
+"""Every rank holds a part of the model."""

@@ -1,4 +1,4 @@
-"""The parts of a model that ranks share: how much of it each holds, and whether it can be cut so. See `Facts`."""
+"""How much of a partitioned model each rank holds, and whether a model can be partitioned so. See `Facts`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from simcluster.workloads import Replica
 
 
 def parted_copies(rank: int, size: int, settings: Settings) -> float:
-    # When weights are gathered: rank 0 holds those of every rank, any other a frozen copy of its part.
+    # While weights are gathered, rank 0 holds those of every rank, any other a frozen copy of its part.
     return (1.0 if rank == 0 else 1.0 / size) if size > 1 else 0.0
 
 
 def parted_shares(size: int, settings: Settings) -> Shares:
-    # Stages are balanced by work, and every rank has all that is not split.
+    # Stages are balanced by work, and every rank holds what is not split.
     return Shares(1.0 / size, 1.0 / size, 1.0 / size)
 
 

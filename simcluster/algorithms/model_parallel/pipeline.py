@@ -1,8 +1,8 @@
-"""Pipeline parallelism: each rank has some consecutive layers, and micro-batches go through them, forth and back.
+"""Pipeline parallelism: each rank holds consecutive layers, and micro-batches pass through them, forward and back.
 
 GPipe (Huang et al. 2019, section 2), one forward one backward (Narayanan et al. 2019, section 3.2, with the flush of
-Narayanan et al. 2021, section 2.2.1) and interleaved stages (Narayanan et al. 2021, section 2.2.2), in whose symbols p
-ranks put m micro-batches through v chunks each. All ranks train one model, on the batches of all ranks as one.
+Narayanan et al. 2021, section 2.2.1) and interleaved stages (Narayanan et al. 2021, section 2.2.2). In the latter's
+symbols, p ranks put m micro-batches through v chunks each. All ranks train one model, on all ranks' batches joined.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ async def pipeline(
     bandwidth_Bps: tuple[PositiveFloat, ...] | Literal["topology"] | None = None,
     gather_interval: PositiveInt | None = None,
 ) -> None:
-    """One flush of the pipeline and one step of each rank's optimizer per batch.
+    """One pipeline flush and one step of each rank's optimizer per batch.
 
-    *micro_batches*: how many a batch is cut into; None for one a rank. *chunks*: stages a rank has if they are
-    interleaved; None for 2. *cuts*: the first layer of each stage but the first; None balances the layers' FLOPs, by
-    *flops_per_s* of each rank and *bandwidth_Bps* from each rank to the next, where they are given; in an experiment
-    "topology" stands for its numbers. *gather_interval*: rank 0 is sent all weights every so many steps, and records
-    those steps; None for the end alone.
+    *micro_batches*: the number that a batch is cut into; None for one per rank. *chunks*: stages per rank if
+    interleaved; None for 2. *cuts*: the first layer of each stage except the first; None balances the layers' FLOPs, by
+    *flops_per_s* of each rank and *bandwidth_Bps* from each rank to the next, if given; in an experiment "topology"
+    stands for the topology's numbers. *gather_interval*: every so often, in steps, rank 0 receives all weights, and
+    records only those steps; None for the end alone.
     """
     p, i, m = node.size, node.rank, micro_batches or node.size
     plan = plan_of(replica, p, m, schedule, chunks, cuts, flops_per_s, bandwidth_Bps)
@@ -62,15 +62,15 @@ async def pipeline(
             sums = {place: torch.zeros_like(replica.parameters[place]) for place in part.places}
             loss, stashed = await _flush(node, plan, mine, order, cut(batch, m), step, sums, sends)
 
-            # Phase 3, tie: a parameter that several ranks use has the sum of their gradients.
+            # Phase 3, tie: a parameter shared by several ranks gets the sum of their gradients.
             for place, ranks in plan.tied(i).items():
                 sums[place] = await _sum(node, ranks, sums[place], f"tied/{step}/{place}")
 
-            # Phase 4, step: of its own parameters; a limit on the gradients' norm is on that of all.
+            # Phase 4, step: of this rank's parameters; a clipping norm is that of all ranks' gradients.
             squares = await _squares(node, part, [sums[place] for place in plan.counted(i)], f"norm/{step}")
             await node.compute(part.apply, list(sums.values()), squares, cost=part.apply_cost())
 
-            # Phase 5, gather: rank 0 has a whole model again, which can be judged.
+            # Phase 5, gather: rank 0 gets a whole model, which can be evaluated.
             whole = step == replica.steps or p == 1 or (gather_interval is not None and step % gather_interval == 0)
             if whole:
                 await _gather(node, replica, plan, f"weights/{step}")
@@ -82,8 +82,8 @@ async def _flush(
     node: Transport, plan: Plan, mine: list[tuple[Layer, LayerCost]], order: list[Task], micros: list[Batch], step: int,
     sums: dict[int, Tensor], sends: asyncio.TaskGroup,
 ) -> tuple[float, int]:  # fmt: skip
-    """All micro-batches forth and back; adds to *sums*. Returns (the mean loss, the most that was ever stashed)."""
-    # Stage s is chunk s // p of rank s % p; what it hands to a stage of its own rank stays here.
+    """Pass all micro-batches forward and back, adding to *sums*. Return (the mean loss, the peak number stashed)."""
+    # Stage s is chunk s // p of rank s % p; data for a stage of the same rank stays here.
     p, i, m = node.size, node.rank, len(micros)
     kept: dict[str, Payload] = {}
     losses, stashed = [0.0] * m, 0
@@ -92,7 +92,7 @@ async def _flush(
         if s % p == i:
             kept[tag] = content
         else:
-            sends.create_task(node.send(s % p, tag, content))  # leaves while this rank goes on
+            sends.create_task(node.send(s % p, tag, content))  # leaves while this rank continues
 
     async def take(s: int, tag: str) -> Payload:
         return kept.pop(tag) if s % p == i else (await node.recv(s % p, tag)).payload
@@ -100,7 +100,7 @@ async def _flush(
     for way, chunk, k in order:
         s, (layers, cost) = chunk * p + i, mine[chunk]
         if way == "forward":
-            # Phase 1: activations of micro-batch k from the stage before, and on to the next.
+            # Phase 1: activations of micro-batch k from the previous stage, and on to the next.
             inputs = micros[k].inputs if s == 0 else (await take(s - 1, f"activations/{step}/{s}/{k}")).tensors[0]
             if s == plan.last:
                 losses[k] = await node.compute(layers.loss, inputs, micros[k].targets, k, cost=cost.forward)
@@ -109,7 +109,7 @@ async def _flush(
                 hand(s + 1, f"activations/{step}/{s + 1}/{k}", pack(outputs))
             stashed = max(stashed, sum(layers.stashed for layers, _ in mine))
         else:
-            # Phase 2: their gradient from the stage behind, and with it the loss; a micro-batch is 1/m of the batch.
+            # Phase 2: their gradient and the loss from the next stage; a micro-batch is 1/m of the batch.
             behind = await take(s + 1, f"gradients/{step}/{s}/{k}") if s < plan.last else pack(loss=losses[k])
             losses[k] = behind.values["loss"]  # type: ignore[assignment]
             above = behind.tensors[0] if behind.tensors else None
@@ -123,14 +123,14 @@ async def _flush(
 
 
 async def _squares(node: Transport, part: Part, own: list[Tensor], tag: str) -> Tensor | None:
-    """The squared norm of all ranks' gradients, if it is limited."""
+    """Return the squared norm of all ranks' gradients if they are clipped."""
     if not part.clips:
         return None
     return await naive_all_reduce(node, await node.compute(part.squared_norm, own, cost=part.norm_cost()), tag)
 
 
 async def _sum(node: Transport, ranks: list[int], mine: Tensor, tag: str) -> Tensor:
-    """The sum of what each of *ranks* has, taken by rank: the same bits on all of them."""
+    """Return the sum over *ranks*, added in rank order and so bit-identical on all of them."""
     async with asyncio.TaskGroup() as group:
         for rank in ranks:
             if rank != node.rank:
@@ -140,7 +140,7 @@ async def _sum(node: Transport, ranks: list[int], mine: Tensor, tag: str) -> Ten
 
 
 async def _gather(node: Transport, replica: Replica, plan: Plan, tag: str) -> None:
-    """Everyone's weights to rank 0."""
+    """Send all ranks' weights to rank 0."""
     if node.rank != 0:
         await node.send(0, tag, [replica.parameters[place] for place in plan.places(node.rank)])
         return

@@ -1,4 +1,4 @@
-"""In which order a rank of a pipeline does its work: three schedules, as lists."""
+"""The order of a rank's work in a pipeline: three schedules, as lists of tasks."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ class Task(NamedTuple):
 
 
 def gpipe(p: int, i: int, m: int, v: int) -> list[Task]:
-    """All m forward, then all backward, the last first (Huang et al. 2019, figure 2c): m stashed."""
+    """Return all m forward, then all backward, last first (Huang et al. 2019, figure 2c): m stashed."""
     forward = [Task("forward", 0, k) for k in range(m)]
     return forward + [Task("backward", 0, k) for k in reversed(range(m))]
 
 
 def one_forward_one_backward(p: int, i: int, m: int, v: int) -> list[Task]:
-    """Stage i warms up with p - 1 - i forward, then one forward, one backward (Narayanan et al. 2021, section 2.2.1):
-    at most p - i stashed."""
+    """Return p - 1 - i forward to warm up, then one forward, one backward in turn (Narayanan et al. 2021, section
+    2.2.1): at most p - i stashed.
+    """
     forward = [Task("forward", 0, k) for k in range(m)]
     backward = [Task("backward", 0, k) for k in range(m)]
     return _alternating(forward, backward, p - 1 - i)
 
 
 def interleaved(p: int, i: int, m: int, v: int) -> list[Task]:
-    """Rank i has the stages i, p + i, ..., v of them; p micro-batches at a time go through each (section 2.2.2): the
-    bubble is v times as short. p must divide m."""
+    """Return rank i's tasks for stages i, p + i, ..., v in total; p micro-batches at a time pass through each (section
+    2.2.2), which divides the bubble by v. p must divide m.
+    """
     if v == 1:
         return one_forward_one_backward(p, i, m, v)
     turns = [(k // (p * v) * p + k % p, k % (p * v) // p) for k in range(m * v)]
@@ -50,4 +52,4 @@ ORDERS: Final[Mapping[str, Callable[[int, int, int, int], list[Task]]]] = {
     "1f1b": one_forward_one_backward,
     "interleaved": interleaved,
 }
-"""By name: (p ranks, this rank i, m micro-batches, v chunks a rank) -> its tasks in a step."""
+"""By name: (p ranks, this rank i, m micro-batches, v chunks per rank) -> the rank's tasks in a step."""

@@ -1,4 +1,4 @@
-"""The plan of a pipeline: the stages of each rank, their layers, and the parameters that several ranks use."""
+"""The plan of a pipeline: each rank's stages, their layers, and the parameters that several ranks share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Numbers = Sequence[float] | str | None
 
 @dataclass(frozen=True)
 class Plan:
-    """Stage s is chunk s // p of rank s % p, and has the layers from bounds[s][0] to bounds[s][1] - 1."""
+    """Stage s is chunk s // p of rank s % p; it has layers bounds[s][0] to bounds[s][1] - 1."""
 
     p: int
     chunks: int
@@ -31,7 +31,7 @@ class Plan:
         return len(self.bounds) - 1
 
     def stage(self, s: int) -> tuple[Layer, LayerCost]:
-        """The layers of stage *s* as one, and what they cost for a micro-batch."""
+        """Return the layers of stage *s* as one, and their cost for a micro-batch."""
         first, end = self.bounds[s]
         costs = self.costs[first:end]
         forward = sum((cost.forward for cost in costs[1:]), costs[0].forward)
@@ -39,11 +39,11 @@ class Plan:
         return self.layers.merged(first, end), LayerCost(forward, backward, costs[-1].output_bytes)
 
     def places(self, rank: int) -> list[int]:
-        """The parameters that *rank* holds, by their place in `Replica.parameters`."""
+        """Return the places in `Replica.parameters` of the parameters that *rank* holds."""
         return sorted({place for place, ranks in self.holders().items() if rank in ranks})
 
     def holders(self) -> dict[int, list[int]]:
-        """place -> the ranks that hold the parameter there, rising: one, unless several layers share it."""
+        """Return place -> the ranks that hold its parameter, ascending: one, unless several layers share it."""
         found: dict[int, set[int]] = {}
         for s, (first, end) in enumerate(self.bounds):
             for layer in self.layers[first:end]:
@@ -52,11 +52,11 @@ class Plan:
         return {place: sorted(ranks) for place, ranks in sorted(found.items())}
 
     def tied(self, rank: int) -> dict[int, list[int]]:
-        """Of the parameters of *rank* those that others hold, too, and all that do."""
+        """Return place -> holders of the parameters that *rank* shares with others."""
         return {place: ranks for place, ranks in self.holders().items() if len(ranks) > 1 and rank in ranks}
 
     def counted(self, rank: int) -> list[int]:
-        """The parameters of *rank*, those of several ranks only if it is the first of them."""
+        """Return the places of *rank*'s parameters, without those shared with a lower rank."""
         return [place for place, ranks in self.holders().items() if ranks[0] == rank]
 
 
@@ -70,7 +70,7 @@ def plan_of(
     flops_per_s: Numbers,
     bandwidth_Bps: Numbers,
 ) -> Plan:
-    """The plan that every rank comes to by itself. Raises UsageError with what is wrong with the settings."""
+    """Return the plan, which every rank derives on its own. Raise UsageError with everything wrong in the settings."""
     problems = []
     size = p * replica.batch_size
     if size % micro_batches:
@@ -84,9 +84,9 @@ def plan_of(
     given = {"flops_per_s": flops_per_s, "bandwidth_Bps": bandwidth_Bps}
     for name, numbers in given.items():
         if isinstance(numbers, str):
-            problems.append(Problem(name, numbers, "numbers, one a rank: only an experiment knows its topology"))
+            problems.append(Problem(name, numbers, "numbers, one per rank: only an experiment knows its topology"))
         elif numbers is not None and len(numbers) != p:
-            problems.append(Problem(name, f"{len(numbers)} numbers", f"{p}, one a rank"))
+            problems.append(Problem(name, f"{len(numbers)} numbers", f"{p}, one per rank"))
     if bandwidth_Bps is not None and flops_per_s is None:
         problems.append(Problem("bandwidth_Bps", "no flops_per_s", "both: FLOPs and bytes are balanced as seconds"))
     if problems:

@@ -1,9 +1,10 @@
-"""Tensor parallelism: every layer is shared by all ranks, the first of two products by columns, the second by rows.
+"""Tensor parallelism: all ranks share every layer; of its two products the first is split by columns, the second by
+rows.
 
-Shoeybi et al. 2019 (Megatron-LM), section 3, whose f and g are the two sums over ranks: g of the layer's outputs on the
-way forward, f of the gradient of its inputs on the way back; either is the identity the other way. Heads of attention
-are columns, too. Embeddings, norms and the output layer every rank has whole, and computes alike. All ranks train one
-model, on the batches of all ranks as one.
+Shoeybi et al. 2019 (Megatron-LM), section 3. Its f and g are the two sums over ranks: g of the layer's outputs in the
+forward pass, f of its inputs' gradient in the backward pass; each is the identity in the other pass. Attention heads
+are split as columns. Every rank holds and computes all embeddings, norms and the output layer. All ranks train one
+model, on all ranks' batches joined.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from simcluster.workloads.layers.tensor_shard import TensorShard
     copies=parted_copies,
     shares=parted_shares,
     cut=tensor_parallel_cut,
-    stays=lambda _: "each rank has a share of every layer, cut for as many",
+    stays=lambda _: "each rank holds a shard of every layer, cut for this world size",
     whole=never,
 )
 async def tensor_parallel(
@@ -37,21 +38,22 @@ async def tensor_parallel(
     schedule: Literal["ring", "naive"] = "ring",
     gather_interval: PositiveInt | None = None,
 ) -> None:
-    """Two sums of activations per layer and micro-batch, none of gradients of weights.
+    """Two sums of activations per layer and micro-batch, none of weight gradients.
 
-    *schedule*: of the sums over ranks. *gather_interval*: rank 0 is sent all parts of the weights every so many steps,
-    and records those steps; None for the end alone.
+    *schedule*: of the sums over ranks. *gather_interval*: every so often, in steps, rank 0 receives all weights, and
+    records only those steps; None for the end alone.
     """
     p, shard = node.size, replica.tensor_shard()
     state, cut = resumable(replica, part=shard.part), list(shard.cuts)
     part = state.part
 
     async for step, batch in steps(replica, keep=state, joined=True, places=[]):
-        # Phases 1 and 2, forward and backward: the loss, and the gradients of what this rank has.
+        # Phases 1 and 2, forward and backward: the loss, and the gradients of this rank's parameters.
         gradients = [torch.zeros_like(parameter) for parameter in part.parameters]
         loss = await _forward_and_backward(node, shard, batch, gradients, schedule, step)
 
-        # Phase 3, step: gradients of what all have are equal on all. A norm counts them once, parts of all ranks.
+        # Phase 3, step: replicated gradients are equal on all ranks. The norm counts them once, and the shards of all
+        # ranks.
         squares = None
         if part.clips:
             whole = [gradient for place, gradient in enumerate(gradients) if place not in shard.cuts]
@@ -59,7 +61,7 @@ async def tensor_parallel(
             squares = part.squared_norm(whole) + await all_reduce(node, own, f"norm/{step}", schedule=schedule)
         await node.compute(part.apply, gradients, squares, cost=part.apply_cost())
 
-        # Phase 4, gather: rank 0 has a whole model again, which can be judged.
+        # Phase 4, gather: rank 0 gets a whole model, which can be evaluated.
         gathered = step == replica.steps or p == 1 or (gather_interval is not None and step % gather_interval == 0)
         if gathered:
             await _gather(node, replica, shard, f"weights/{step}")
@@ -70,7 +72,7 @@ async def tensor_parallel(
 async def _forward_and_backward(
     node: Transport, shard: TensorShard, batch: Batch, gradients: list[Tensor], schedule: str, step: int
 ) -> float:
-    """Adds to *gradients*; returns the loss."""
+    """Add to *gradients* and return the loss."""
     costs = shard.costs(batch)
     stream = batch.inputs
 
@@ -87,7 +89,7 @@ async def _forward_and_backward(
         stream = await node.compute(piece.join, stream, total, cost=cost.join.forward)
     loss = await node.compute(shard.last.loss, stream, batch.targets, cost=costs[-1].whole.forward)
 
-    # Phase 2, backward: through g as it is, through the shard, and the sum over ranks of what comes out.
+    # Phase 2, backward: through g unchanged, through the shard, then the sum over ranks of the result.
     gradient, _ = await node.compute(shard.last.backward, cost=costs[-1].whole.backward)
     for number, (piece, cost) in reversed(list(enumerate(zip(shard.pieces, costs, strict=False)))):
         through, after = gradient, gradient
@@ -113,7 +115,7 @@ def _add(gradients: list[Tensor], places: list[int], more: list[Tensor]) -> None
 
 
 async def _gather(node: Transport, replica: Replica, shard: TensorShard, tag: str) -> None:
-    """Everyone's parts of the weights to rank 0, which puts them together; what all have it has, too."""
+    """Send all ranks' shards of the weights to rank 0, which assembles them; the replicated rest is there already."""
     own = [shard.part.parameters[place] for place in shard.cuts]
     if node.rank != 0:
         await node.send(0, tag, own)
