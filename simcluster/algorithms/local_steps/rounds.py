@@ -45,7 +45,7 @@ def delayed_nesterov(
 
 
 def spring(x: Tensor, centre: Tensor, alpha: float) -> Tensor:
-    """Return alpha (x - centre): elastic averaging subtracts it from x and adds it to the centre (Zhang et al. 2015)."""
+    """Return alpha (x - centre): elastic averaging moves x by minus this, the centre by this (Zhang et al. 2015)."""
     return alpha * (x - centre)
 
 
