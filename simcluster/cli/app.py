@@ -1,4 +1,4 @@
-"""The command `simcluster`: arguments in, exit codes out. 0 done, 1 the run failed, 2 the request was wrong."""
+"""The `simcluster` command: arguments in, exit code out. 0: done; 1: the run failed; 2: the request was invalid."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ app.add_typer(keys_app, name="keys")
 
 
 def main() -> None:
-    """The console script: turns every typed error into its message and exit code."""
+    """Run the console script; turn every typed error into its message and exit code."""
     _open_streams()
     make_visible()
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()  # here, where a full disk can still be told in a sentence
+            sys.stdout.flush()  # here, where a full disk can still be reported
     except OSError as error:
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO, errno.EPIPE):
             raise
@@ -75,13 +75,13 @@ def main() -> None:
             print(note, file=sys.stderr)
         raise SystemExit(1) from None
     except SystemExit as end:
-        if end.code == INTERRUPTED and not isinstance(end, Said):  # the command-line library ends without a word
+        if end.code == INTERRUPTED and not isinstance(end, Said):  # typer exits silently
             print("interrupted", file=sys.stderr)
         raise
 
 
 def _open_streams() -> None:
-    """Whoever starts this may have closed the standard streams; no file of ours must get their numbers."""
+    """Open closed standard streams, so that no file of ours gets their descriptors."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
@@ -90,7 +90,7 @@ def _open_streams() -> None:
 
 
 def _discard_output() -> None:
-    """What could not be written is not tried again when the process ends."""
+    """Redirect stdout to the null device, so that exit does not try again to write."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -119,10 +119,10 @@ app.command()(whatif)
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; each is compared with the first.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; each is compared to the first.")],
     as_json: Json = False,
 ) -> None:
-    """Say in words and numbers where runs differ."""
+    """Show where runs differ, in words and numbers."""
     from simcluster.results import compare as compare_runs
     from simcluster.results import load_run
 
@@ -142,7 +142,7 @@ def compare(
 def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or a sweep.")]) -> None:
     """Write the report of a run or a sweep again.
 
-    Of a sweep the explorer, too.
+    For a sweep, write the explorer, too.
     """
     from simcluster.reports.report import write_report
     from simcluster.results import load_run, load_sweep
@@ -171,7 +171,7 @@ def list_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what can be named: algorithms, workloads, topologies, ..."""
+    """List known names: algorithms, workloads, topologies, ..."""
     from simcluster.catalogue import KINDS, catalogue
     from simcluster.errors import nearest
 

@@ -19,26 +19,26 @@ NO_WORKLOAD = "none"
 
 def calibrate(
     topology: Annotated[
-        str, typer.Argument(metavar="TOPOLOGY", help="A file or name: whose nodes and links to measure.")
+        str, typer.Argument(metavar="TOPOLOGY", help="A file or name: the nodes and links to measure.")
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write; by default NAME-measured.yaml here.")
+        Path | None, typer.Option(metavar="FILE", help="The file to write; by default NAME-measured.yaml here.")
     ] = None,
     workload: Annotated[
-        str, typer.Option(metavar="NAME", help="What to measure devices with: a name, file.py:function, or none.")
+        str, typer.Option(metavar="NAME", help="The workload that measures devices: a name, file.py:function, or none.")
     ] = "mnist_mlp",
     sets: Sets = None,
     backend: Annotated[
-        str, typer.Option(metavar="NAME", help="sockets, or sim to see the measuring measured.")
+        str, typer.Option(metavar="NAME", help="sockets, or sim to check the method itself.")
     ] = "sockets",
     seed: Annotated[int, typer.Option(metavar="N", help="The seed of the workload's data.")] = 0,
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the links and devices of a cluster; write its topology.
+    """Measure the links and devices of a cluster and write its topology.
 
-    The new file has the measured numbers in place of those of TOPOLOGY.
+    The new file is TOPOLOGY with the measured numbers.
     """
     from simcluster.calibrate import calibrate as measure
     from simcluster.calibrate.write import calibrated_document, calibrated_text, describe
@@ -70,8 +70,8 @@ def _block(workload: str) -> dict[str, Any]:
 
 
 def _checked_target(given: Path, topology: str) -> Path:
-    """Return the path of *given*, before anything is measured: it can be written, and is not the one that is read."""
+    """Return the path of *given* if it is writable and not the file that is read; call it before measuring."""
     target = check_target(given)
     if target.exists() and Path(topology).exists() and target.samefile(topology):
-        raise UsageError(Problem("--out", str(target), "another file than the one that is measured"))
+        raise UsageError(Problem("--out", str(target), "a file other than the one that is measured"))
     return target

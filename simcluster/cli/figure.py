@@ -1,4 +1,4 @@
-"""The command `simcluster figure`: the folder of a run, a sweep or a what-if in, one figure as a file out."""
+"""The command `simcluster figure`: the folder of a run, a sweep or a what-if in, one figure file out."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ SUFFIXES = (".svg", ".pdf", ".png", ".html")
 
 def figure(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run, a sweep or a what-if.")],
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Which figure; without it, those that there are, are listed.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The figure to draw; omit it to list all.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings of the figure, e.g. x=bytes.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="A setting of the figure, e.g. x=bytes.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -31,14 +29,15 @@ def figure(
     ] = None,
     others: Annotated[
         list[Path] | None,
-        typer.Option("--with", metavar="RUN", help="Draw this run, too: convergence, consensus, predicted_measured."),
+        typer.Option("--with", metavar="RUN", help="Add this run: convergence, consensus, predicted_measured."),
     ] = None,
-    width_in: Annotated[float, typer.Option("--width", metavar="INCHES", help="Of a figure for paper.")] = 6.5,
+    width_in: Annotated[float, typer.Option("--width", metavar="INCHES", help="The width in print.")] = 6.5,
     height_in: Annotated[
-        float | None, typer.Option("--height", metavar="INCHES", help="By default as high as in a browser.")
+        float | None,
+        typer.Option("--height", metavar="INCHES", help="The height in print; by default as in a browser."),
     ] = None,
 ) -> None:
-    """Draw one figure of a run, a sweep or a what-if into a file."""
+    """Draw one figure of a run, a sweep or a what-if to a file."""
     from simcluster.cli.figure_names import about, draw_named, figures_of
 
     figures = figures_of(folder, others or [])

@@ -1,4 +1,4 @@
-"""Which figures a folder has, and each by its name: what `simcluster figure` draws."""
+"""The figures of a folder, by name, for `simcluster figure`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ Draw = Callable[..., "go.Figure"]
 
 
 def figures_of(folder: Path, others: Sequence[Path] = ()) -> dict[str, Draw]:
-    """Every figure by its name that *folder*, of a run, a sweep or a what-if, may have; some runs lack some of them.
+    """Return every figure that *folder*, of a run, a sweep or a what-if, may have, by name; some runs lack some of
+    them.
 
-    With *others* these are figures of several runs. Raises UsageError for folders that are none of these.
+    With *others*, return figures of several runs. Raise UsageError if a folder is none of these.
     """
     if others:
         return _of_runs([load_run(path) for path in (folder, *others)])
@@ -35,7 +36,7 @@ def figures_of(folder: Path, others: Sequence[Path] = ()) -> dict[str, Draw]:
 
 
 def draw_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, Any]) -> go.Figure:
-    """The figure called *name*, with *settings* as keyword arguments. Raises UsageError with all that is wrong."""
+    """Draw the figure *name* with *settings* as keyword arguments. Raise UsageError with everything wrong."""
     import pydantic
 
     if name not in figures:
@@ -64,7 +65,7 @@ def draw_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, An
 
 
 def about(draw: Draw) -> str:
-    """What a figure says of itself, in a sentence, and its settings."""
+    """Return a figure's one-sentence description and its settings."""
     text = " ".join((inspect.getdoc(_function(draw)) or "").replace("*", "").split())
     settings = ", ".join(inspect.signature(draw).parameters)
     return text.partition(". ")[0].rstrip(".") + (f" ({settings})" if settings else "")
@@ -75,7 +76,7 @@ def _function(draw: Draw) -> Callable[..., Any]:
 
 
 def drawn_by(plots: type) -> list[str]:
-    """The names of the methods of the class *plots* that return a figure."""
+    """Return the names of the methods of the class *plots* that return a figure."""
     return [
         name
         for name, method in vars(plots).items()
@@ -88,7 +89,7 @@ def _figures(plots: object) -> dict[str, Draw]:
 
 
 def _of_runs(runs: list[Run]) -> dict[str, Draw]:
-    """Figures that several runs have together."""
+    """Return the figures that show several runs together."""
     from simcluster.reports.consensus import consensus
     from simcluster.reports.plots import convergence
 

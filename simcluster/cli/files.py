@@ -1,4 +1,4 @@
-"""Files that a command writes for its user: whole or not at all, and a sentence if they cannot be."""
+"""Files that a command writes for its user: whole or not at all, with a clear error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simcluster.paths.inside import write_whole
 
 
 def check_target(given: Path) -> Path:
-    """Return the path of the file *given*. Raises UsageError if it cannot be written: call it before the work."""
+    """Return the path of *given*, or raise UsageError if it cannot be written. Call it before the work."""
     target = given_path(given, "--out")
     folder = target.absolute().parent
     if not folder.is_dir():
@@ -28,7 +28,7 @@ def check_target(given: Path) -> Path:
 
 
 def write_file(target: Path, text: str) -> None:
-    """Writes *text* as *target*, which stays as it was if that fails. Raises UsageError then."""
+    """Write *text* to *target*, or leave it unchanged and raise UsageError."""
     try:
         write_whole(target.parent, target.name, content=text.encode())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`--log-format`, `--log-level` and `--loki`, for every command that takes a while."""
+"""`--log-format`, `--log-level` and `--loki`, for every long-running command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simcluster.process.exits import INTERRUPTED
 
 OPTIONS = {
     "log_format": (
-        Annotated[str, typer.Option(metavar="text|json", help="How it logs, on standard error; so do nodes.")],
+        Annotated[str, typer.Option(metavar="text|json", help="The format of logs on standard error, also of nodes.")],
         "text",
     ),
     "log_level": (
@@ -28,7 +28,7 @@ OPTIONS = {
         None,
     ),
     "loki": (
-        Annotated[str | None, typer.Option(metavar="URL", help="Push what is logged to this Loki, too.")],
+        Annotated[str | None, typer.Option(metavar="URL", help="Push logs to this Loki, too.")],
         None,
     ),
 }
@@ -37,11 +37,11 @@ log = logging.getLogger("simcluster.command")
 
 
 class Said(SystemExit):
-    """The end of a command of which all has been said."""
+    """The exit of a command that has already reported everything."""
 
 
 def logged(component: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command that logs as *component*, with the options that say how."""
+    """Return a decorator that makes a command log as *component*, with the options above."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -68,7 +68,7 @@ def logged(component: str) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def _logging(component: str, form: str, level: str | None, loki: str | None, command: Callable[[], None]) -> None:
-    """Runs *command* with logs as asked for. What ends it is logged, too: as JSON nothing else is on standard error."""
+    """Run *command* with the requested logging. Log its error, too: with JSON, nothing else goes to standard error."""
     from simcluster.logs import setup as logs
 
     chosen = level if level is not None else "info" if form == "json" or loki else "warning"

@@ -1,4 +1,4 @@
-"""The commands `simcluster node` and `simcluster key`: what somebody types at a real node, or what ssh types there."""
+"""The commands `simcluster node` and `simcluster key`, typed on a real node by a person or by ssh."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from simcluster.errors import Problem, UsageError
 
 Coordinator = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Instead of --join: the coordinator that knows of runs, https://HOST:PORT."),
+    typer.Option(metavar="URL", help="Instead of --join: the coordinator that lists runs, https://HOST:PORT."),
 ]
 TokenFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The coordinator's token; any file of `simcluster key` will do.")
+    Path | None, typer.Option(metavar="FILE", help="The coordinator's token; any file from `simcluster key`.")
 ]
 PlainHttp = Annotated[
     bool,
-    typer.Option(
-        "--plain-http", help="Let a coordinator's token cross a network unencrypted; whoever reads it there has it."
-    ),
+    typer.Option("--plain-http", help="Let a coordinator's token cross a network unencrypted, where it can be stolen."),
 ]
 
 
 def node(
     name: Annotated[str, typer.Argument(metavar="NAME", help="This node's name in the topology file.")],
     join: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where `simcluster run --rendezvous` waits.")
+        str | None, typer.Option(metavar="HOST:PORT", help="The address at which `simcluster run --rendezvous` waits.")
     ] = None,
     key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The shared key, the same file on every machine.")
@@ -37,19 +35,19 @@ def node(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where the other nodes reach this one; by default a free port on loopback, "
-            "or with --coordinator at the address from which the run is reached.",
+            help="The address at which other nodes reach this one; by default a free port on loopback, "
+            "or with --coordinator on the address that reaches the run.",
         ),
     ] = None,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
     tls: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Speak TLS: this node's files of `simcluster keys init`."),
+        typer.Option(metavar="FOLDER", help="Use TLS, with this node's files from `simcluster keys init`."),
     ] = None,
     plain_http: PlainHttp = False,
     patience: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to wait for a coordinator and for a run.")
+        float, typer.Option(metavar="SECONDS", help="The timeout for finding a coordinator and a run.")
     ] = 3600.0,
     launched: Annotated[
         bool,
@@ -65,7 +63,7 @@ def node(
 
     if coordinator is not None:
         if join is not None or token_file is None:
-            expected = "none beside --coordinator" if join is not None else "it: every call of a coordinator needs it"
+            expected = "no --join with --coordinator" if join is not None else "it: a coordinator requires it"
             raise UsageError(Problem("--join" if join is not None else "--token-file", join or "nothing", expected))
         raise typer.Exit(attend_run(name, coordinator, token_file, key_file, listen, tls, patience, plain_http))
     if join is None or (key_file is None and tls is None):
@@ -76,27 +74,27 @@ def node(
 
 def coordinator(
     token_file: Annotated[
-        Path, typer.Option(metavar="FILE", help="The token of every call; any file of `simcluster key` will do.")
+        Path, typer.Option(metavar="FILE", help="The token of every call; any file from `simcluster key`.")
     ],
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to answer; by default on loopback.")
+        str, typer.Option(metavar="HOST:PORT", help="The address to listen on; by default on loopback.")
     ] = "127.0.0.1:52400",
     dead: Annotated[
-        float, typer.Option(metavar="SECONDS", help="A worker that is silent for longer is lost; at most 90.")
+        float, typer.Option(metavar="SECONDS", help="A worker silent for longer counts as lost; at most 90.")
     ] = 5.0,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Another name by which it is called. May be given many times."),
+        typer.Option(metavar="NAME", help="Another name under which it is reached. May be repeated."),
     ] = None,
     tls: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Answer over https, with the files of `simcluster keys init`."),
+        typer.Option(metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`."),
     ] = None,
     plain_http: PlainHttp = False,
 ) -> None:
     """Run a service at which runs and nodes find each other.
 
-    It tells how far a run is: /status, /history, /metrics, /training/ready.
+    It reports a run's progress: /status, /history, /metrics, /training/ready.
     """
     from simcluster.experiment.join import coordinate
 
@@ -112,27 +110,26 @@ keys_app = typer.Typer(help="Certificates for runs over TLS.", no_args_is_help=T
 @keys_app.callback()
 def _keys() -> None:
     """Certificates for runs over TLS."""
-    # With nothing but one command below it, typer would call that one `keys` in place of `keys init`.
+    # Without this callback, typer would name a single command `keys` instead of `keys init`.
 
 
 @keys_app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to keep them; what is there stays.")],
-    topology: Annotated[str, typer.Option(metavar="FILE", help="The topology whose nodes get a certificate each.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write to; existing files are kept.")],
+    topology: Annotated[str, typer.Option(metavar="FILE", help="The topology; each of its nodes gets a certificate.")],
     nproc_per_node: Annotated[
-        int | None, typer.Option("--nproc-per-node", metavar="N", help="For so many processes on every node.")
+        int | None, typer.Option("--nproc-per-node", metavar="N", help="The number of processes on every node.")
     ] = None,
-    days: Annotated[int, typer.Option(metavar="N", help="How long they are valid.")] = 365,
+    days: Annotated[int, typer.Option(metavar="N", help="Days until they expire.")] = 365,
     host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name or address by which browsers call the coordinator, apart from localhost. "
-            "May be given many times.",
+            help="A name or address under which browsers reach the coordinator, besides localhost. May be repeated.",
         ),
     ] = None,
 ) -> None:
-    """Make an authority of your own and all certificates.
+    """Create a certificate authority and all certificates.
 
     There is one for each node, the launcher and a coordinator.
     """
@@ -142,7 +139,7 @@ def init(
         print(path)
 
 
-def key(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the new key.")]) -> None:
+def key(file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write the new key to.")]) -> None:
     """Write a new shared key for runs across machines (mode 0600)."""
     from simcluster.experiment.join import write_key
 

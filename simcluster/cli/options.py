@@ -1,4 +1,4 @@
-"""Arguments of commands: names that a shell completes, and the options of more than one command or of a long one."""
+"""Arguments shared by several commands, and names that a shell completes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names_of(kind: str) -> Any:
 TopologyFile = Annotated[
     str, typer.Argument(metavar="FILE", help="A topology file or name.", autocompletion=names_of("topologies"))
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 
 Sets = Annotated[
     list[str] | None,
@@ -32,7 +32,7 @@ Sets = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Override one key, e.g. algorithm.pull_interval=4 or topology.links.pi5-mini1.bandwidth='100 Mbps'. "
-        "May be given many times.",
+        "May be repeated.",
     ),
 ]
 Rendezvous = Annotated[
@@ -57,7 +57,7 @@ OtherTopology = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="A topology file or name in place of the experiment's.",
+        help="A topology file or name that replaces the experiment's.",
         autocompletion=names_of("topologies"),
     ),
 ]
@@ -65,7 +65,7 @@ OtherAlgorithm = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="An algorithm, with its defaults, in place of the experiment's.",
+        help="An algorithm, with its defaults, that replaces the experiment's.",
         autocompletion=names_of("algorithms"),
     ),
 ]
@@ -74,55 +74,52 @@ BackendOptions = Annotated[
     typer.Option(
         "--option",
         metavar="KEY=VALUE",
-        help="A setting of the backend itself, e.g. threads=2 of sim: to compute in two; limit_s=600 or loop_s=900 "
-        "of sockets: when to give a run up; portable=true: the same bits on unlike x86-64 CPUs. "
-        "May be given many times.",
+        help="A setting of the backend, e.g. threads=2 (sim): compute in two threads; limit_s=600 or loop_s=900 "
+        "(sockets): timeouts of the run; portable=true: the same bits on different x86-64 CPUs. "
+        "May be repeated.",
     ),
 ]
 
 
 def meeting(rendezvous: str | None, key_file: Path | None) -> dict[str, Any]:
-    """The backend's options that say where and by which key nodes meet, as far as they are given."""
+    """Return the backend options for how nodes meet, without those that are None."""
     given = {"rendezvous": rendezvous, "key_file": str(key_file) if key_file else None}
     return {name: value for name, value in given.items() if value is not None}
 
 
 Ssh = Annotated[
-    bool, typer.Option(help="sockets: start nodes that have `ssh` in the topology by ssh; else they are started here.")
-]
-SshConfig = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="sockets: a configuration for ssh in place of your own (its -F).")
+    bool, typer.Option(help="sockets: start nodes with `ssh` in the topology by ssh, all others on this machine.")
 ]
 SshOptions = Annotated[
     list[str] | None,
-    typer.Option("--ssh-option", metavar="KEY=VALUE", help="sockets: one more -o for ssh. May be given many times."),
+    typer.Option("--ssh-option", metavar="KEY=VALUE", help="sockets: one more -o for ssh. May be repeated."),
 ]
 Tmux = Annotated[bool, typer.Option("--tmux", help="sockets: show each node in a pane of a tmux session.")]
 Processes = Annotated[
     int | None,
-    typer.Option("--nproc-per-node", metavar="N", help="So many processes, each a rank, on every node."),
+    typer.Option("--nproc-per-node", metavar="N", help="The number of processes per node, each of them a rank."),
 ]
 Restarts = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="How often a run that lost a node begins again, from its last checkpoint or else from the start.",
+        help="The most restarts after losing a node, from the last checkpoint or else from the start.",
     ),
 ]
 Coordinator = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT|URL",
-        help="sockets: tell how far the run is, at HOST:PORT, or to the coordinator at https://HOST:PORT.",
+        help="sockets: serve the run's progress at HOST:PORT, or report it to a coordinator at https://HOST:PORT.",
     ),
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="sockets: the coordinator's token; any file of `simcluster key` will do."),
+    typer.Option(metavar="FILE", help="sockets: the coordinator's token; any file from `simcluster key`."),
 ]
 TlsFolder = Annotated[
     Path | None,
-    typer.Option("--tls", metavar="FOLDER", help="sockets: encrypt, with the files of `simcluster keys init`."),
+    typer.Option("--tls", metavar="FOLDER", help="sockets: use TLS, with the files from `simcluster keys init`."),
 ]
 PlainHttp = Annotated[
     bool,
@@ -131,9 +128,9 @@ PlainHttp = Annotated[
 
 
 def real_options(backend: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Those of *given* that say something, as options of the backend. Raises UsageError where they have no meaning.
+    """Return those of *given* that are set, as backend options. Raise UsageError if they do not apply to *backend*.
 
-    The simulator begins again, too, so that what is planned can be seen there first.
+    `max_restarts` applies to the simulator, too, so that restarts can be tried there first.
     """
     said = {
         name: str(value) if isinstance(value, Path) else value
@@ -155,7 +152,7 @@ def real_options(backend: str | None, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def overrides(sets: Sequence[str], flag: str = "--set") -> dict[str, Any]:
-    """{dotted key: value} of the "KEY=VALUE" texts behind *flag*. Raises UsageError with all that are none."""
+    """Return {dotted key: value} of *flag*'s "KEY=VALUE" texts. Raise UsageError with all that are malformed."""
     from simcluster.documents.yaml import parse_value
 
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The command `simcluster replay`: a real run once more, in its own order; or its work on another cluster."""
+"""The command `simcluster replay`: a real run once more in its recorded order, or its work on another cluster."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from simcluster.errors import Problem, UsageError
 
 
 def replay(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run made on sockets.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run on sockets.")],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The replay's folder; by default RUN-replay.")] = None,
     what_if: Annotated[
         list[str] | None,
         typer.Option(
-            "--what-if", metavar="K=V", help="Keep the recorded work and change the cluster: topology.links.a-b...=V."
+            "--what-if", metavar="K=V", help="Keep the recorded work but change the cluster: topology.links.a-b...=V."
         ),
     ] = None,
     report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
     as_json: Json = False,
 ) -> None:
-    """Run a real run again, in its order, and compare."""
+    """Replay a real run in its recorded order, and compare."""
     if what_if:
         if out is not None:
-            raise UsageError(Problem("--out", str(out), "no folder with --what-if, which answers with times"))
+            raise UsageError(Problem("--out", str(out), "no --out with --what-if, which only predicts times"))
         from simcluster.replays.whatif import what_if as ask
 
         answer = ask(run, overrides(what_if, "--what-if"))

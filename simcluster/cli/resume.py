@@ -1,4 +1,4 @@
-"""The command `simcluster resume`: a run's folder in, the rest of that run."""
+"""The command `simcluster resume`: a run's folder in, the rest of that run out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def resume(
     backend: BackendName = None,
     topology: OtherTopology = None,
     sets: Sets = None,
-    step: Annotated[int | None, typer.Option(metavar="N", help="Go on from this step's; by default the last.")] = None,
+    step: Annotated[int | None, typer.Option(metavar="N", help="The checkpoint's step; by default the last.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder; by default RUN itself.")] = None,
     report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
     rendezvous: Rendezvous = None,
@@ -57,7 +57,7 @@ def resume(
     show: Annotated[bool, typer.Option("--list", help="Only list the checkpoints.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a run from its last complete checkpoint."""
+    """Resume a run from its last complete checkpoint."""
     given = meeting(rendezvous, key_file) | {
         "ssh": ssh, "ssh_config": ssh_config, "ssh_options": ssh_options, "tmux": tmux, "max_restarts": max_restarts,
         "coordinator": coordinator, "token_file": token_file, "tls": tls,

@@ -1,4 +1,4 @@
-"""The output of the command: the numbers of a run, tables, a bar while it takes long."""
+"""The output of the commands: a run's numbers, tables, a progress bar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def wrapped(line: str) -> str:
-    """*line* as lines of a table's second column, if somebody reads them in a terminal."""
+    """Wrap *line* to a table's second column if stdout is a terminal."""
     if not sys.stdout.isatty():
         return line
     width = max(60, shutil.get_terminal_size().columns)
@@ -52,17 +52,17 @@ def print_summary(finished: RunFolder) -> None:
 
 
 def _losses(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Who did not take part to the end, and how the run went on."""
+    """Yield a line per lost node, regrouping and restart."""
     for name, reason in (summary.get("lost") or {}).items():
         yield f"without {name}: {reason}"
     for row in summary.get("regroups") or ():
-        yield f"formed anew at step {row['step']}: {', '.join(row['members'])}"
+        yield f"regrouped at step {row['step']}: {', '.join(row['members'])}"
     for row in summary.get("restarts") or ():
-        yield f"began again from {row['begins_again']}: {row['error']}"
+        yield f"restarted from {row['begins_again']}: {row['error']}"
 
 
 def print_finished(finished: RunFolder, *, as_json: bool) -> None:
-    """What came of a run, in words or as its summary.json."""
+    """Print a run's outcome, in words or as its summary.json."""
     if as_json:
         print(json.dumps(finished.summary, indent=2))
     else:
@@ -71,8 +71,8 @@ def print_finished(finished: RunFolder, *, as_json: bool) -> None:
 
 @contextmanager
 def failure_printed(*, as_json: bool) -> Iterator[None]:
-    """Prints the summary.json of a run that fails inside, if that is asked for, and how to go on with one that is
-    interrupted; the error goes on.
+    """For a run that fails inside, print its summary.json if asked for; for one that is interrupted, print how to
+    resume.
     """
     try:
         yield
@@ -88,7 +88,7 @@ def failure_printed(*, as_json: bool) -> Iterator[None]:
 
 @contextmanager
 def warnings_told() -> Iterator[None]:
-    """What is said of checkpoints inside is a line for people, each time."""
+    """Print every warning about checkpoints as a line for people."""
 
     def say(message: Warning | str, *_: Any, **__: Any) -> None:
         print(f"warning: {message}", file=sys.stderr)
@@ -100,7 +100,7 @@ def warnings_told() -> Iterator[None]:
 
 
 def print_line(name: str, line: str) -> None:
-    """What node *name* printed, on standard error; nothing in it can change the terminal."""
+    """Print a line of node *name*'s output on standard error, without control characters."""
     from simcluster.logs import setup as logs
 
     if logs.current().as_json:
@@ -112,7 +112,7 @@ def print_line(name: str, line: str) -> None:
 
 @contextmanager
 def progress_bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
-    """A bar on standard error, or nothing if that is no terminal."""
+    """Yield a progress callback that draws a bar on standard error; None unless that is a terminal."""
     if silent or not sys.stderr.isatty():
         yield None
         return
@@ -125,7 +125,7 @@ def progress_bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
 
 
 def _between(summary: Mapping[str, Any]) -> str:
-    """How sure a prediction on a calibrated topology is."""
+    """Return the interval of a prediction on a calibrated topology."""
     from simcluster.runs import words
 
     told = summary.get("elapsed_interval_s")

@@ -1,4 +1,4 @@
-"""The commands without an experiment: `simcluster flows` and `simcluster bench`."""
+"""Commands that need no experiment: `simcluster flows` and `simcluster bench`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def flows(
     ],
     model: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="maxmin (ideal fluid) or lv08 (SimGrid's TCP); else the topology's."),
+        typer.Option(metavar="NAME", help="maxmin (ideal fluid) or lv08 (SimGrid's TCP); by default the topology's."),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of jitter, losses and background traffic.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Time plain flows over a topology: when is each there?"""
+    """Time plain flows over a topology: when does each arrive?"""
     from simcluster.bench.flows import finish_times, read_flows
     from simcluster.topology import load
 
@@ -53,13 +53,13 @@ def flows(
 
 @bench_app.command()
 def simulator(
-    nodes: Annotated[int, typer.Option(metavar="N", help="How many.")] = 128,
-    size_bytes: Annotated[int, typer.Option("--bytes", metavar="N", help="Of the vector.")] = 100_000_000,
+    nodes: Annotated[int, typer.Option(metavar="N", help="The number of nodes.")] = 128,
+    size_bytes: Annotated[int, typer.Option("--bytes", metavar="N", help="The size of the vector.")] = 100_000_000,
     as_json: Json = False,
 ) -> None:
     """Simulate a ring all-reduce on a star.
 
-    Its links are full duplex, of 125 MB/s and 25 us each.
+    Its links are full duplex, with 125 MB/s and 25 us each.
     """
     from simcluster.bench.simulator import bench_simulator
 
@@ -78,9 +78,9 @@ def collective(
     op: Annotated[str, typer.Option(metavar="NAME", help="all_reduce, all_gather, broadcast, barrier, ...")],
     topology: Annotated[str, typer.Option(metavar="FILE", help="A topology file or name.")],
     schedule: Annotated[
-        str, typer.Option(metavar="NAME", help="naive, ring, ...: docs/collectives.md has those of each operation.")
+        str, typer.Option(metavar="NAME", help="naive, ring, ...: docs/collectives.md lists those of each operation.")
     ] = "naive",
-    size_bytes: Annotated[int, typer.Option("--bytes", metavar="N", help="M of the formulas.")] = 1_000_000,
+    size_bytes: Annotated[int, typer.Option("--bytes", metavar="N", help="M in the formulas.")] = 1_000_000,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="K=V", help="order=near-first, far-first or a list; first, root, pieces."),
@@ -90,7 +90,7 @@ def collective(
 ) -> None:
     """Time a collective operation on a topology.
 
-    All its workers enter at once; nothing is computed, so devices do not matter.
+    All workers enter at once; nothing is computed, so devices do not matter.
     """
     from simcluster.bench.collective import bench_collective
     from simcluster.topology import load
@@ -111,16 +111,16 @@ def collective(
 
 @bench_app.command()
 def transport(
-    nodes: Annotated[str, typer.Option(metavar="N,...", help="Processes: one, or several numbers.")] = "2,4",
+    nodes: Annotated[str, typer.Option(metavar="N,...", help="The number of processes, or several numbers.")] = "2,4",
     sizes: Annotated[
-        str, typer.Option(metavar="SIZE,...", help="Of the vector of floats that each has.")
+        str, typer.Option(metavar="SIZE,...", help="The size of each process's vector of floats.")
     ] = "10kB,1MB,25MB,100MB",
-    repeats: Annotated[int, typer.Option(metavar="N", help="Times each; medians are printed.")] = 9,
+    repeats: Annotated[int, typer.Option(metavar="N", help="The repetitions of each; medians are printed.")] = 9,
     as_json: Json = False,
 ) -> None:
-    """Time real nodes on this machine against gloo's.
+    """Time real nodes on this machine against gloo.
 
-    Ring all-reduce, and a push to a parameter server and the pull after it, by turns with those of torch.distributed.
+    Ring all-reduce, and a push to a parameter server followed by a pull, alternating with torch.distributed.
     """
     from simcluster.bench.transport import bench_transport
 

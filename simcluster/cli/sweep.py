@@ -40,7 +40,7 @@ Values = Annotated[
 ]
 Pairs = Annotated[
     list[str] | None,
-    typer.Option("--pair", metavar="KEY=VALUES", help="The same, but all keys given so change together."),
+    typer.Option("--pair", metavar="KEY=VALUES", help="The same, except that all keys of --pair change together."),
 ]
 
 
@@ -48,26 +48,26 @@ def sweep(
     experiment: ExperimentFile,
     sets: Values = None,
     pairs: Pairs = None,
-    seeds: Annotated[int, typer.Option(metavar="N", help="So many seeds at each combination, the same for all.")] = 1,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Seeds per combination, the same for all.")] = 1,
     seed: Annotated[int | None, typer.Option(metavar="N", help="The first seed.")] = None,
     backend: BackendName = None,
     topology: OtherTopology = None,
     algorithm: OtherAlgorithm = None,
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes at once; by default one a core.")] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Parallel processes; by default one per core.")] = None,
     engine: Annotated[str, typer.Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.")] = "local",
     targets: Annotated[
         list[str] | None,
-        typer.Option("--target", metavar="NAME=VALUE", help="accuracy=0.9: adds the time it took to the table."),
+        typer.Option("--target", metavar="NAME=VALUE", help="accuracy=0.9: adds the time to reach it to the table."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="By default runs/NAME-sweep.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder; by default runs/NAME-sweep.")] = None,
     report: Annotated[bool, typer.Option(help="Write report.html and explorer.html (5 MB each).")] = True,
     more_options: BackendOptions = None,
     track: Track = None,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment at many values, in parallel; write one table.
+    """Run an experiment with many values, in parallel; write one table.
 
-    Whatever has run before in the same folder is not run again.
+    Runs that the folder already holds are not repeated.
     """
     from simcluster.sweeps import sweep as run_sweep
 
@@ -103,14 +103,14 @@ def _print(done: PlannedSweep) -> None:
 
 @contextmanager
 def _bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
-    """A bar on standard error with the time left, or nothing if that is no terminal."""
+    """Yield a callback for a bar with the time left on standard error; None unless that is a terminal."""
     if silent or not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # Points take seconds to hours: the time left is judged by all that were run, but not by those that had been before.
+    # Points take seconds to hours: the time left is estimated from all points run now, not from earlier ones.
     with terminal.drawn(
         Progress(*columns, console=terminal.console(), transient=True, speed_estimate_period=7 * 86400)
     ) as bar:

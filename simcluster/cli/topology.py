@@ -17,7 +17,7 @@ topology_app = typer.Typer(help="Check and draw topology files.", no_args_is_hel
 def check(
     file: TopologyFile,
 ) -> None:
-    """Check a topology file: all errors at once, or what it describes."""
+    """Check a topology file: print all errors at once, or a description."""
     from simcluster.topology import describe, load
 
     print(describe(load(file)))
@@ -26,7 +26,7 @@ def check(
 @topology_app.command()
 def draw(
     file: TopologyFile,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write; by default NAME.html here.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; by default NAME.html here.")] = None,
 ) -> None:
     """Draw a topology as an HTML page with link and device labels."""
     from simcluster.topology import draw_html, load

@@ -19,7 +19,7 @@ Track = Annotated[
     typer.Option(
         "--track",
         metavar="NAME[=INTO]",
-        help=f"Afterwards, write it to {TRACKERS}, too, as `simcluster export` does. May be given many times.",
+        help=f"Export the result to {TRACKERS}, as `simcluster export` does. May be repeated.",
     ),
 ]
 
@@ -29,12 +29,12 @@ def export(
     to: Annotated[str, typer.Option("--to", metavar="NAME", help=f"{TRACKERS}.")],
     into: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Where it keeps them, by default runs/NAME; of mlflow a URI, too."),
+        typer.Option(metavar="DIR", help="The tracker's folder, by default runs/NAME; for mlflow also a URI."),
     ] = None,
 ) -> None:
     """Write runs and sweeps to a tracker.
 
-    What has been written there before is not written again.
+    Those already written there are skipped.
     """
     from simcluster.results import load_run, load_sweep
     from simcluster.runs.sweep_folder import is_sweep
@@ -48,9 +48,9 @@ def export(
 
 @contextmanager
 def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[list[Path]]:
-    """Around what makes runs: the folders that are put into the list are written to each tracker that is *wanted*.
+    """Yield a list of folders; at the end, write each to every tracker that is *wanted*.
 
-    A tracker that cannot be is told before anything has run. A run that fails is written, too, if it has a folder.
+    An unavailable tracker is reported before anything runs. A failed run is written, too, if it has a folder.
     """
     from simcluster.runs.folder import SUMMARY
     from simcluster.tracking import check

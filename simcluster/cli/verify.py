@@ -1,4 +1,4 @@
-"""The command `simcluster verify`: an algorithm in, a table of what holds of it out."""
+"""The command `simcluster verify`: an algorithm in, a table of its verified properties out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="W",
-            help="What to train: a name, or file.py:function. By default a small problem that shows every difference.",
+            help="A name, or file.py:function. By default a small problem that exposes every difference.",
             autocompletion=names_of("workloads"),
         ),
     ] = None,
@@ -30,20 +30,20 @@ def verify(
     nodes: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="The world sizes; by default 1,2,3,4,7, with --quick 1,2,3.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out what takes long.")] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="The seed of everything random.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the slow checks.")] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="The seed of all randomness.")] = 0,
     sets: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
             help="A setting of the algorithm, e.g. pull_interval=4; or of the workload, e.g. workload.features=84. "
-            "May be given many times.",
+            "May be repeated.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Hold an algorithm to its claim, and to laws for all."""
+    """Test an algorithm against its claim and general laws."""
     from simcluster.verify import verify as hold
 
     settings, changes = _settings(sets or [])
@@ -68,7 +68,7 @@ def _sizes(text: str | None) -> list[int] | None:
 
 
 def _settings(sets: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(those of the algorithm, those of the workload)."""
+    """Return (the algorithm's settings, the workload's settings)."""
     algorithm: dict[str, Any] = {}
     workload: dict[str, Any] = {}
     for key, value in overrides(sets).items():
@@ -83,7 +83,7 @@ def _workload(name: str | None, changes: dict[str, Any]) -> str | dict[str, Any]
     if not changes:
         return name
     if name is None:
-        raise UsageError(Problem("--set workload", ", ".join(changes), "--workload, too: they are settings of it"))
+        raise UsageError(Problem("--set workload", ", ".join(changes), "--workload, too: these are its settings"))
     from simcluster.verify.subject import workload_block
 
     return {**workload_block(name), **changes}

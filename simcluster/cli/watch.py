@@ -1,7 +1,4 @@
-"""`--watch`: a live view of a run on standard error, in place of the bar.
-
-Without a terminal there is none.
-"""
+"""`--watch`: a live view of a run on standard error instead of the bar, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -19,15 +16,13 @@ if TYPE_CHECKING:
 
 Watch = Annotated[
     bool,
-    typer.Option(
-        "--watch", help="Show nodes, rates, links and who holds the run up, while it goes on; only in a terminal."
-    ),
+    typer.Option("--watch", help="Show nodes, rates, links and stragglers live; only in a terminal."),
 ]
 
 
 @contextmanager
 def watching(*, silent: bool) -> Iterator[Watcher | None]:
-    """A watcher that draws on standard error, or None if that is no terminal. What it drew last stays there."""
+    """Yield a watcher that draws on standard error, or None unless that is a terminal. Its last view stays."""
     if silent or not sys.stderr.isatty():
         yield None
         return
@@ -37,7 +32,7 @@ def watching(*, silent: bool) -> Iterator[Watcher | None]:
     from simcluster.watching.watcher import Watching
 
     console = terminal.console()
-    # Drawn when there is news, by whoever brings it: a thread of its own would take its share of a simulation's time.
+    # Drawn by the caller when there is news: a separate thread would slow the simulation down.
     with terminal.drawn(Live(console=console, auto_refresh=False, redirect_stdout=True, redirect_stderr=True)) as live:
 
         def show(run: dict[str, Any], history: list[dict[str, Any]]) -> None:

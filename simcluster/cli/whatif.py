@@ -1,4 +1,4 @@
-"""The command `simcluster whatif`: an experiment and a goal in; what holds it up and what to buy, in sentences, out."""
+"""The command `simcluster whatif`: an experiment and a goal in; its bottleneck and what to buy, in sentences, out."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def whatif(
         str,
         typer.Option(
             metavar="GOAL",
-            help="What is to become less: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.",
+            help="What to reduce: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.",
         ),
     ],
     sets: Sets = None,
-    seeds: Annotated[int, typer.Option(metavar="N", help="So many runs of each change: the uncertainty.")] = 3,
+    seeds: Annotated[int, typer.Option(metavar="N", help="The runs per change, which give the uncertainty.")] = 3,
     seed: Annotated[int | None, typer.Option(metavar="N", help="The first seed.")] = None,
     topology: OtherTopology = None,
     algorithm: OtherAlgorithm = None,
     parts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What can be bought, with prices, in place of the shipped list.")
+        Path | None, typer.Option(metavar="FILE", help="Purchasable parts with prices, instead of the shipped list.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes at once; by default one a core.")] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Parallel processes; by default one per core.")] = None,
     engine: Annotated[str, typer.Option(metavar="NAME", help="local, dask, dask=ADDRESS or slurm.")] = "local",
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="By default runs/NAME-whatif.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder; by default runs/NAME-whatif.")] = None,
     report: Annotated[bool, typer.Option(help="Write report.html (5 MB).")] = True,
     as_json: Json = False,
 ) -> None:
-    """Say what holds an experiment up, and what to buy.
+    """Find an experiment's bottleneck, and what to buy.
 
     Every link, device and setting is changed, one at a time.
     """
@@ -63,7 +63,7 @@ def whatif(
 
 @contextmanager
 def _bar(title: str, *, silent: bool) -> Iterator[Progress | None]:
-    """A bar on standard error, or nothing if that is no terminal. How much there is to run shows on the way."""
+    """Yield a callback for a bar on standard error, or None unless that is a terminal. The total grows."""
     if silent or not sys.stderr.isatty():
         yield None
         return

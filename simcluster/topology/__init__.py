@@ -1,7 +1,7 @@
-"""Topologies: what a cluster consists of, read from a file and checked.
+"""Topologies: descriptions of a cluster, read from a file and checked.
 
-`load` reads one and `Topology` is what it gives; `star`, `ring`, `chain`, `complete`, `torus` and `two_sites` make
-regular ones; `draw_html` draws one, `describe` tells what a user should know about it.
+`load` reads a file and returns a `Topology`; `star`, `ring`, `chain`, `complete`, `torus` and `two_sites` make regular
+ones; `draw_html` draws one, `describe` reports what a user should know about it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Regular topologies of any size, read as a file is: `star(8)`, `ring(4, bandwidth="10 Gbps")`.
+"""Regular topologies of any size, parsed like a file: `star(8)`, `ring(4, bandwidth="10 Gbps")`.
 
 Their `document` can be written to a file. Arguments are those of simcluster.topology.presets.generators.
 """

@@ -12,17 +12,17 @@ from simcluster.units import write_bandwidth, write_latency
 MOST_ACK_SHARE = 0.99
 
 LEAST_LATENCY_S = 1e-12
-"""Less is what rounding leaves of nothing."""
+"""Anything less is rounding error around zero."""
 
 
 def rounds_of(topology: Topology) -> int:
-    """Return how many rounds the spread of *topology* has; 0 for one that was not calibrated."""
+    """Return the number of calibration rounds of *topology*; 0 if it was not calibrated."""
     spreads = [*(link.spread for link in topology.links), *(node.spread for node in topology.nodes.values())]
     return max(len(topology.misfit), len(topology.startup_s), *(spread.rounds for spread in spreads))
 
 
 def replica(topology: Topology, number: int) -> dict[str, Any]:
-    """Return the document of *topology* with the numbers of round *number*, and without any spread."""
+    """Return the document of *topology* with the numbers of round *number* and no spread."""
     document: dict[str, Any] = copy.deepcopy(dict(topology.document))
     for key in ("misfit", "startup"):
         document.pop(key, None)

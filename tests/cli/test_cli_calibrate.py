@@ -37,7 +37,7 @@ def test_it_writes_a_topology_and_says_what_it_measured(calibrate: Any, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["lab.yaml", "--out", "lab.yaml"], "another file than the one that is measured"),
+        (["lab.yaml", "--out", "lab.yaml"], "a file other than the one that is measured"),
         (["lab.yaml", "--out", "nowhere/m.yaml"], "choose a folder that exists"),
         (["lab.yaml", "--workload", "mnist"], "mnist_mlp"),
         (["lab.yaml", "--set", "workload.hidden=none"], "workload.hidden"),

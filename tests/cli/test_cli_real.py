@@ -48,7 +48,7 @@ def test_a_wrong_request_is_told_before_anything_is_written(command: Any, tmp_pa
     [
         (("--join", "127.0.0.1:1"), "--key-file: found nothing"),
         (("--coordinator", "http://127.0.0.1:1"), "--token-file: found nothing"),
-        (("--coordinator", "http://h:1", "--token-file", "t", "--join", "h:1"), "none beside --coordinator"),
+        (("--coordinator", "http://h:1", "--token-file", "t", "--join", "h:1"), "no --join with --coordinator"),
     ],
 )
 def test_a_node_is_told_what_it_lacks(command: Any, arguments: tuple[str, ...], words: str) -> None:

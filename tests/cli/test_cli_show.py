@@ -12,18 +12,18 @@ def test_it_says_who_is_missing_and_how_the_group_was_formed_anew(command: Any) 
     code, out, _ = command("run", "quickstart", *TINY, "--algorithm", "all_reduce_dp", "--set", crash)
     assert code == 0
     assert "  without pi4: crashed by the fault plan\n" in out
-    assert "  formed anew at step 0: mini1, mini2, mini3, pi5\n" in out
+    assert "  regrouped at step 0: mini1, mini2, mini3, pi5\n" in out
 
 
 def test_it_says_where_a_run_began_again_and_after_what(command: Any) -> None:
     crash = "faults=[{kind: crash, node: pi4, at: 1 us}]"
     code, out, _ = command("run", "quickstart", *TINY, "--algorithm", "zero", "--set", crash, "--max-restarts", "1")
     assert code == 0
-    assert "  began again from the start: PeerLost: rank 4 (pi4) is lost: crashed by the fault plan\n" in out
+    assert "  restarted from the start: PeerLost: rank 4 (pi4) is lost: crashed by the fault plan\n" in out
     assert "without" not in out
 
 
 def test_of_a_run_without_losses_it_says_nothing_of_them(command: Any) -> None:
     code, out, _ = command("run", "quickstart", *TINY)
     assert code == 0
-    assert not any(words in out for words in ("without", "formed anew", "began again"))
+    assert not any(words in out for words in ("without", "regrouped", "restarted"))

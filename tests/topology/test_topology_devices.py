@@ -43,7 +43,7 @@ def test_overheads_powers_and_the_price_are_read_with_their_units_and_shown() ->
     )
     assert (device.work_overhead_s, device.operator_overhead_s) == (1e-4, 5e-6)
     assert (device.power_idle_W, device.power_busy_W, device.price_USD_per_h) == (0.5, 40.0, 0.35)
-    assert str(device) == "1 TFLOP/s, 100 us a piece of work, 5 us an operator, 500 mW to 40 W, 0.35 USD/h"
+    assert str(device) == "1 TFLOP/s, 100 us per piece of work, 5 us per operator, 500 mW to 40 W, 0.35 USD/h"
 
 
 def test_a_zero_of_ones_own_replaces_a_presets_overhead() -> None:

@@ -105,10 +105,10 @@ def test_the_description_says_what_a_user_wants_to_know() -> None:
     text = describe(two_sites(2, 1, bandwidth="1 Gbps", latency="50 us", wan_bandwidth="8 Mbps", wan_latency="20 ms"))
     lines = text.splitlines()
     assert lines[0] == "two-sites-2-1: 3 workers, 2 switches, 4 links"
-    overhead = "40 us a piece of work, 5 us an operator"
+    overhead = "40 us per piece of work, 5 us per operator"
     assert f"0     n0    x86-laptop  300 GFLOP/s, memory 16 GB at 38 GB/s, {overhead}, site 0" in lines
     assert "sw0-sw1  8 Mbps     20 ms    full" in lines
-    assert "compute: 900 GFLOP/s together, all workers equally fast" in lines
+    assert "compute: 900 GFLOP/s together, all workers are equally fast" in lines
     assert "diameter: 3 hops, n0 > sw0 > sw1 > n2" in lines
     assert "longest latency: 20.1 ms one way, n0 > sw0 > sw1 > n2" in lines
     # 1 MB at 1 MB/s takes 1 s, and 20.1 ms to get there.
@@ -119,7 +119,7 @@ def test_the_description_of_a_large_cluster_says_that_it_looked_at_a_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("simcluster.topology.draw.facts.MAX_PAIRS_OF", 4)
-    assert "(routes between 4 of the workers, evenly chosen)" in describe(star(8))
+    assert "(routes between 4 workers, evenly chosen)" in describe(star(8))
     assert "evenly chosen" not in describe(star(4))
 
 
@@ -129,16 +129,16 @@ def test_as_many_routes_are_looked_at_as_can_be_in_a_few_seconds(monkeypatch: py
     # A search on the chain of 64 follows 64 + 2 * 63 = 190 links: that of 16 workers 3,040, of 8 workers 1,520. Between
     # 8 workers there are 28 routes of at most 56 hops, 1,568 together, and between 4 there are 6: 760 + 288.
     lines = describe(chain(64)).splitlines()
-    assert "(routes between 4 of the workers, evenly chosen)" in lines
+    assert "(routes between 4 workers, evenly chosen)" in lines
     assert "diameter: 48 hops, n0 > n1 > n2 > n3 > n4 > n5 > ... > n43 > n44 > n45 > n46 > n47 > n48" in lines
     assert "lower to upper half of the ranks, all at once: not computed for this many routes" in lines
     # All workers of a star share one search, of 65 + 2 * 64 links, and 120 routes have 2 hops each.
-    assert "(routes between 16 of the workers, evenly chosen)" in describe(star(64))
+    assert "(routes between 16 workers, evenly chosen)" in describe(star(64))
     assert halves_Bps(star(64, bandwidth=1e6)) == 32e6
 
 
 def test_stragglers_count_in_the_description() -> None:
     topology = load(star(2), overrides={"nodes.n1.straggler.factor": 4})
     # 300 + 300 / 4 GFLOP/s
-    assert "compute: 375 GFLOP/s together, the fastest worker 4 times as fast as the slowest" in describe(topology)
+    assert "compute: 375 GFLOP/s together, the fastest worker is 4 times as fast as the slowest" in describe(topology)
     assert "4 times slower" in describe(topology)

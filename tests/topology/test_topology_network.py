@@ -125,15 +125,15 @@ def test_a_description_tells_all_of_it() -> None:
         "network: modelled as lv08",
         "routing: ecmp",
         "routes: a > sw > b",
-        "inboxes: a node takes in 1.049 MB of each peer unasked",
+        "inboxes: a node accepts 1.049 MB per peer before its recv",
         "background from a to h: 3 Mbps, on for 1 s and off for 2 s on average",
-        "20 us to send a message, 30 us to receive a message, 8 Gbps in and out together",
+        "20 us per message to send, 30 us per message to receive, 8 Gbps in and out combined",
         "0.01 of packets lost, lognormal jitter (mean 1 ms, sigma 0.5)",
         "exponential jitter (mean 2 ms), 0 bps to 8 Mbps in 3 steps, again every 8 s",
         "on the medium air, background 8 kbps, on for 3 s and off for 1 ms on average",
     ):
         assert words in text
-    assert "takes in nothing unasked" in describe(loads(FULL.replace("1 MiB", "0 B")))
+    assert "accepts nothing before its recv" in describe(loads(FULL.replace("1 MiB", "0 B")))
 
 
 def test_all_that_is_wrong_is_told_at_once_with_its_line() -> None:

@@ -1,1 +1,1 @@
-"""Draws a topology and states its facts."""
+"""Drawings of a topology, and its facts in words."""

@@ -1,6 +1,6 @@
-"""Draws a topology as SVG: nodes with their devices, links with their numbers and, after a run, their use.
+"""Draw a topology as SVG: nodes with their devices, links with their numbers and, after a run, their use.
 
-Nothing is fetched from anywhere, and all text is escaped: names come from files that somebody else may have written.
+The drawing loads nothing, and all text is escaped: names may come from a stranger's file.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from simcluster.topology.model.model import Link, Node, Topology
 from simcluster.units import format_bandwidth, format_latency, format_size
 
 LinkUse: TypeAlias = Mapping[str, tuple[float, float]]
-"""Link name -> (fraction of the time it was busy, bytes it carried both ways)."""
+"""Link name -> (fraction of the time it was busy, bytes carried in both directions)."""
 
 MAX_LABELLED = 24
-"""With more links, those that all say the same are not labelled one by one; none is, if many are left."""
+"""With more links, the commonest label is omitted; if too many labels remain, all are."""
 _MOST_LABELS = 60
 
 _MARGIN = 28.0
 _LINE_HEIGHT = 14.0
-# While labels overlap, everything moves apart by this much, so often at most.
+# While labels overlap, spread everything by this factor, in at most this many rounds.
 _GROWTH, _ROUNDS = 1.12, 8
 _MARK = 36
 # Busy fractions at which the colour changes.
@@ -43,9 +43,9 @@ class _Drawing(NamedTuple):
 
 
 def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
-    """An <svg> element to put into a page. *link_use* colours each link by how busy it was, and says so.
+    """Return an <svg> element for a page. *link_use* colours and labels each link by its use.
 
-    It is as wide as its page at most, but never so small that its text cannot be read: let its parent scroll.
+    It is at most as wide as its page, but never too small to read: let its parent scroll.
     """
     drawing = _arrange(topology, link_use)
     rank = {name: position for position, name in enumerate(topology.workers)}
@@ -79,7 +79,7 @@ def _arrange(topology: Topology, link_use: LinkUse | None) -> _Drawing:
     ends = [(link.a, link.b) for link in topology.links]
     labels = _labels(topology, link_use)
     widest = max((_label_size(lines) for lines in labels if lines), default=(20.0, 20.0))
-    # Some of the link is to be seen on both sides of its label.
+    # Leave some of the link visible on both sides of its label.
     room = (widest[0] + 40, widest[1] + 32)
     at = scale(place(list(topology.nodes), ends), sizes, ends, (22.0, 16.0), room)
     wanted = [_label_size(words) if words else None for words in labels]
@@ -115,7 +115,7 @@ def _about(node: Node) -> list[str]:
 
 
 def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
-    """The lines of each link's label; none for the commonest one where there are too many links."""
+    """Return the lines of each link's label; if there are too many links, none for the commonest."""
     labels = []
     for link in topology.links:
         lines = [format_bandwidth(link.bandwidth_Bps), f"{format_latency(link.latency_s)}, {link.duplex}"]
@@ -138,7 +138,7 @@ def _numbers(link: Link) -> str:
 
 
 def _commonest(topology: Topology) -> str | None:
-    """What most links say, if there are too many links to say it on each."""
+    """Return the commonest numbers of links if there are too many to label each."""
     if len(topology.links) <= MAX_LABELLED:
         return None
     return Counter(_numbers(link) for link in topology.links).most_common(1)[0][0]
@@ -150,7 +150,7 @@ def _label_size(lines: list[str]) -> Size:
 
 def _line(link: Link, drawing: _Drawing, link_use: LinkUse | None) -> str:
     (ax, ay), (bx, by) = drawing.at[link.a], drawing.at[link.b]
-    # 1 Mbps and less is drawn thin, and each factor of ten adds as much again.
+    # 1 Mbps and less is drawn thin; each factor of ten adds a constant.
     width = min(6.0, 1.0 + 0.8 * math.log10(max(link.bandwidth_Bps / 125e3, 1.0)))
     classes = f"link {link.duplex}"
     use = ""
@@ -197,11 +197,11 @@ def _label(lines: list[str], where: Box | None) -> str:
 
 
 def _legend(topology: Topology, link_use: LinkUse | None) -> list[tuple[str, str]]:
-    """(mark, words) of each line below the drawing."""
+    """Return the (mark, words) of each line below the drawing."""
     rows = []
     common = _commonest(topology)
     if not any(_labels(topology, link_use)) and len({_numbers(link) for link in topology.links}) > 1:
-        rows.append((_mark("link full"), "point at a link to read its numbers"))
+        rows.append((_mark("link full"), "hover over a link to read its numbers"))
     elif common is not None:
         duplex = next(link.duplex for link in topology.links if _numbers(link) == common)
         rows.append((_mark(f"link {duplex}"), f"links without numbers: {common}"))

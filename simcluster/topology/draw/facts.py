@@ -11,10 +11,12 @@ from simcluster.topology.model.model import Hop, Node, Topology
 from simcluster.units import format_bandwidth, format_latency, format_rate, format_size
 
 MAX_PAIRS_OF = 256
-"""With more workers, routes are looked at from every k-th worker only, and the report says so."""
+"""With more workers, only routes from every k-th one are examined, and the report says so."""
 
 MOST_WORK = 2_000_000
-"""Links that searches for routes follow, and hops of these routes: seconds. With more, fewer workers are chosen."""
+"""Links followed and route hops counted in searches for routes, a matter of seconds. Beyond it, fewer workers are
+chosen.
+"""
 
 MOST_NAMED = 12
 """Nodes of a route that are named."""
@@ -23,7 +25,7 @@ _EXAMPLE_BYTES = 1_000_000
 
 
 class Survey(NamedTuple):
-    """Facts about the routes between pairs of *chosen* workers; *exact* if these are all of them."""
+    """Facts about the routes between pairs of *chosen* workers; *exact* if those are all workers."""
 
     diameter: tuple[str, str]
     longest: tuple[str, str]
@@ -33,9 +35,9 @@ class Survey(NamedTuple):
 
 
 def survey(topology: Topology) -> Survey | None:
-    """The pairs with the most hops, the greatest latency and the least bandwidth; None for a single worker.
+    """Return the pairs with the most hops, the highest latency and the lowest bandwidth; None for a single worker.
 
-    Of equals, the pair of the lowest ranks.
+    Ties go to the pair with the lowest ranks.
     """
     workers = topology.workers
     if len(workers) < 2:
@@ -56,9 +58,9 @@ def survey(topology: Topology) -> Survey | None:
 
 
 def _work(topology: Topology, starts: Sequence[str], routes: int) -> int:
-    """Return how much it takes to find *routes* routes from *starts*, as MOST_WORK counts it.
+    """Return the work of finding *routes* routes from *starts*, in the unit of MOST_WORK.
 
-    All nodes that hang on the same switch by one link share its search.
+    All nodes attached to the same switch by a single link share its search.
     """
     first: dict[str, str] = {}
     several = set()
@@ -73,11 +75,11 @@ def _work(topology: Topology, starts: Sequence[str], routes: int) -> int:
 
 
 def halves_Bps(topology: Topology) -> float | None:
-    """Bandwidth between the lower and the upper half of the ranks, each way, as the routes use it.
+    """Return the bandwidth between the lower and the upper half of the ranks, in each direction, along the routes.
 
-    Rank i of the lower half sends to rank i + n/2 at once; the slowest of these flows, times their number,
-    when every link is shared equally. Not the true bisection bandwidth, the least over all ways to halve the
-    cluster: to find that is NP-hard. 0 with fewer than two workers; None if the routes would take too long to find.
+    Rank i of the lower half sends to rank i + n/2, all at once; the result is the slowest of these flows times their
+    number, when every link is shared equally. The true bisection bandwidth, the minimum over all ways to halve the
+    cluster, is NP-hard. Return 0 with fewer than two workers, None if the routes would take too long to find.
     """
     workers = topology.workers
     half = len(workers) // 2
@@ -97,13 +99,13 @@ def halves_Bps(topology: Topology) -> float | None:
 
 
 def _lane(hop: Hop) -> tuple[str, bool]:
-    """What flows share: one direction of a link, all of it if it is half duplex, or the medium that it is on."""
+    """Return what flows share: a link's direction, the whole link if it is half duplex, or its medium."""
     medium = hop.link.medium
     return f"the medium {medium}" if medium else hop.link.name, hop.forward or hop.link.duplex == "half"
 
 
 def describe(topology: Topology) -> str:
-    """A page about *topology*: its nodes with their ranks, its links, and what its routes look like."""
+    """Return a page about *topology*: its nodes with their ranks, its links, and its routes."""
     kinds = [node.kind for node in topology.nodes.values()]
     hosts = f"{_count(kinds.count('host'), 'bare host')}, " if "host" in kinds else ""
     lines = [
@@ -117,17 +119,17 @@ def describe(topology: Topology) -> str:
 
 
 def _network_lines(topology: Topology) -> list[str]:
-    """What the file says of the network as a whole, where it says something."""
+    """Return the file's settings of the network as a whole, if any."""
     lines = []
     if topology.network != "maxmin":
         lines.append(f"network: modelled as {topology.network}")
     if topology.routing != "shortest":
-        lines.append(f"routing: {topology.routing}, equally good ways are shared out among pairs")
+        lines.append(f"routing: {topology.routing}, pairs are spread over equally good paths")
     if topology.paths:
         lines.append(f"routes: {', '.join(' > '.join(path) for path in topology.paths)}")
     if topology.inbox_bytes is not None:
-        unasked = f"{format_size(topology.inbox_bytes)} of each peer" if topology.inbox_bytes else "nothing"
-        lines.append(f"inboxes: a node takes in {unasked} unasked")
+        unread = f"{format_size(topology.inbox_bytes)} per peer" if topology.inbox_bytes else "nothing"
+        lines.append(f"inboxes: a node accepts {unread} before its recv")
     return lines + [f"background from {flow}" for flow in topology.background]
 
 
@@ -148,11 +150,11 @@ def _node_lines(topology: Topology) -> list[str]:
 
 
 def _message_words(node: Node) -> list[str]:
-    """What messages take of a node, where they take something."""
+    """Return the node's costs of messages, if any."""
     overheads = (("send", node.send_overhead_s), ("receive", node.recv_overhead_s))
-    words = [f"{format_latency(seconds)} to {what} a message" for what, seconds in overheads if seconds]
+    words = [f"{format_latency(seconds)} per message to {what}" for what, seconds in overheads if seconds]
     if math.isfinite(node.host_bandwidth_Bps):
-        words.append(f"{format_bandwidth(node.host_bandwidth_Bps)} in and out together")
+        words.append(f"{format_bandwidth(node.host_bandwidth_Bps)} in and out combined")
     if node.send_buffer_bytes:
         words.append(f"sends {format_size(node.send_buffer_bytes)} ahead")
     return words
@@ -176,17 +178,17 @@ def _link_lines(topology: Topology) -> list[str]:
 def _route_lines(topology: Topology) -> list[str]:
     devices = [node.device for node in topology.nodes.values() if node.device is not None]
     if not devices:
-        return ["nothing computes here: for plain flows only"]
+        return ["no workers: for plain flows only"]
     rates = [device.flops_per_s / (device.straggler.mean_factor if device.straggler else 1) for device in devices]
     spread = max(rates) / min(rates)
-    equal = "all workers equally fast"
-    compared = equal if spread == 1 else f"the fastest worker {spread:.3g} times as fast as the slowest"
+    equal = "all workers are equally fast"
+    compared = equal if spread == 1 else f"the fastest worker is {spread:.3g} times as fast as the slowest"
     lines = [f"compute: {format_rate(sum(rates))} together, {compared}"]
     found = survey(topology)
     if found is None:
         return lines
     if not found.exact:
-        lines.append(f"(routes between {found.chosen} of the workers, evenly chosen)")
+        lines.append(f"(routes between {found.chosen} workers, evenly chosen)")
     hops = len(topology.route(*found.diameter))
     lines.append(f"diameter: {_count(hops, 'hop')}, {_way(topology, *found.diameter)}")
     lines.append(
@@ -201,7 +203,7 @@ def _route_lines(topology: Topology) -> list[str]:
     )
     halves = halves_Bps(topology)
     together = (
-        "not computed for this many routes" if halves is None else f"{format_bandwidth(halves)} together each way"
+        "not computed for this many routes" if halves is None else f"{format_bandwidth(halves)} in total each way"
     )
     return [*lines, f"lower to upper half of the ranks, all at once: {together}"]
 

@@ -1,4 +1,4 @@
-"""Places the labels of links so that none lies on a node or on another label, where possible."""
+"""Place the labels of links so that none covers a node or another label, if possible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcluster.topology.draw.layout import Point, Size
 
 
 class Box(NamedTuple):
-    """A rectangle by its middle, its half width and half height, and its turn in degrees."""
+    """A rectangle: its centre, half its width and height, and its rotation in degrees."""
 
     x: float
     y: float
@@ -25,15 +25,15 @@ _AWAY_COST = 40.0
 _ON_LINE_COST = 60.0
 _OVERLAP_COST = 1000.0
 _AIR = 5.0
-"""Between a label and the line of another link, or it could be taken for that link's."""
+"""Margin between a label and another link's line, so that it is not taken for that link's."""
 
 
 def place_labels(
     lines: Sequence[tuple[Point, Point]], sizes: Sequence[Size | None], nodes: Sequence[Box]
 ) -> tuple[list[Box | None], bool]:
-    """A place on each of *lines* for a label of its size (None: no label), and whether all are clear.
+    """Return a place on each of *lines* for a label of its size (None: no label), and whether none overlaps.
 
-    A label prefers to be level, in the middle of its line, and off all other lines; it is never upside down.
+    A label is preferably level, in the middle of its line and off all other lines; it is never upside down.
     """
     placed: list[Box | None] = []
     clear = True
@@ -66,7 +66,7 @@ def _candidates(line: tuple[Point, Point], size: Size) -> Iterator[tuple[Box, fl
 
 
 def between(a: Box, b: Box) -> tuple[Point, Point]:
-    """The part of the line between two boxes' middles that lies in neither."""
+    """Return the part of the line between two boxes' centres that lies outside both."""
     dx, dy = b.x - a.x, b.y - a.y
 
     def exit_of(box: Box) -> float:
@@ -77,7 +77,7 @@ def between(a: Box, b: Box) -> tuple[Point, Point]:
 
 
 def overlap(one: Box, other: Box) -> bool:
-    """Whether two rectangles meet. They do not if they are apart along a side of one of them."""
+    """Return whether two rectangles overlap. They do not if an axis of either separates them."""
     dx, dy = other.x - one.x, other.y - one.y
     for box in (one, other):
         for extra in (0.0, 90.0):
@@ -89,14 +89,14 @@ def overlap(one: Box, other: Box) -> bool:
 
 
 def _extent(box: Box, ux: float, uy: float) -> float:
-    """Half of what *box* covers in the direction (ux, uy)."""
+    """Return half the extent of *box* in the direction (ux, uy)."""
     angle = math.radians(box.turn)
     c, s = math.cos(angle), math.sin(angle)
     return box.half_width * abs(c * ux + s * uy) + box.half_height * abs(c * uy - s * ux)
 
 
 def touches(box: Box, line: tuple[Point, Point], air: float = 0.0) -> bool:
-    """Whether *line* comes as near as *air* to *box*: a line is a rectangle without height."""
+    """Return whether *line*, a rectangle without height, comes within *air* of *box*."""
     (ax, ay), (bx, by) = line
     length = math.hypot(bx - ax, by - ay)
     turn = math.degrees(math.atan2(by - ay, bx - ax))

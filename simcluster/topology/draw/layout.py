@@ -1,6 +1,6 @@
-"""Where to put the nodes of a drawing: those on several links in the middle, those on one around them.
+"""Positions of the nodes of a drawing: those with several links in the middle, those with one around them.
 
-Everything is deterministic.
+All of it is deterministic.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Point: TypeAlias = tuple[float, float]
 Size: TypeAlias = tuple[float, float]
 
 MAX_STRESSED = 150
-"""Above this many nodes in the middle they go on a circle: the better layout costs their number cubed."""
+"""With more nodes in the middle, they go on a circle: the better layout is cubic in their number."""
 
 _ITERATIONS = 200
 _ROW = 7
 _ONE_LEAF = 0.9
-# Boxes and their labels are wider than high, so a drawing may be as well.
+# Boxes and their labels are wider than high, so the drawing may be, too.
 _STRETCH = 1.3
 
 
 def place(names: Sequence[str], links: Sequence[tuple[str, str]]) -> dict[str, Point]:
-    """A point for each of *names*, in units of about one link; links lead between them."""
+    """Return a point for each of *names*, in units of about one link."""
     beside: dict[str, list[str]] = {name: [] for name in names}
     for a, b in links:
         beside[a].append(b)
@@ -38,7 +38,7 @@ def place(names: Sequence[str], links: Sequence[tuple[str, str]]) -> dict[str, P
     inside = set(core)
     for name in names:
         if name not in inside:
-            # A node without links (a spare switch) hangs on the first, to be somewhere.
+            # A node without links, such as a spare switch, is placed next to the first one.
             leaves[next((other for other in beside[name] if other in inside), core[0])].append(name)
     middle = _place_core(core, beside, {name: _reach(len(leaves[name]), len(core)) for name in core})
     points = {name: (float(x), float(y)) for name, (x, y) in zip(core, middle, strict=True)}
@@ -54,9 +54,9 @@ def scale(
     gap: Size,
     label: Size,
 ) -> dict[str, Point]:
-    """*points* blown up until boxes of *sizes* are *gap* apart and linked ones leave room for a *label*.
+    """Return *points* scaled so that boxes of *sizes* are *gap* apart and linked ones leave room for a *label*.
 
-    Two boxes are apart if they are so in one direction. The top left box ends up near (0, 0).
+    Two boxes are apart if they are so in x or in y. The top left box ends up near (0, 0).
     """
     names = list(points)
     at = np.array([points[name] for name in names])
@@ -75,20 +75,20 @@ def scale(
 
 
 def _factor(apart: Array, needed: Array) -> float:
-    """By what the distances *apart* must grow to reach *needed* in x or in y, whichever is less."""
+    """Return the factor by which *apart* must grow to reach *needed* in x or in y, whichever is smaller."""
     ratio: Array = needed / np.maximum(np.abs(apart), 1e-6)
     return float(ratio.min(axis=1).max())
 
 
 def _reach(leaves: int, core: int) -> float:
-    """How far from a node its leaves lie."""
+    """Return the distance of a node's leaves."""
     if not leaves:
         return 0.0
     return max(1.0, leaves * 0.16) if core == 1 else max(_ONE_LEAF + 0.1 * (leaves > 1), leaves * 0.22)
 
 
 def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
-    """*leaves* around a node that stands alone, or on its far side, away from (0, 0)."""
+    """Place *leaves* around a lone node, or on a node's far side, away from (0, 0)."""
     reach = _reach(len(leaves), core)
     count = len(leaves)
     if core == 1:
@@ -98,7 +98,7 @@ def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
         outward = math.atan2(center[1], center[0])
         width = min(math.radians(210), math.radians(48) * (count - 1))
         steps = [position / (count - 1) - 0.5 if count > 1 else 0.0 for position in range(count)]
-        # The first leaf comes topmost, or leftmost where they lie beside each other.
+        # The first leaf is topmost, or leftmost if they lie side by side.
         turn = 1 if math.cos(outward) > -1e-6 and not math.sin(outward) > math.sqrt(0.5) else -1
         angles = [outward + turn * width * step for step in steps]
     return {
@@ -108,7 +108,7 @@ def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
 
 
 def _place_core(core: Sequence[str], beside: Mapping[str, Sequence[str]], reach: Mapping[str, float]) -> Array:
-    """Points of *core* around (0, 0), as far apart as they are in the graph, leaving room for leaves."""
+    """Return points for *core* around (0, 0), spaced as in the graph, with room for leaves."""
     count = len(core)
     if count == 1:
         return np.zeros((1, 2))
@@ -124,7 +124,7 @@ def _place_core(core: Sequence[str], beside: Mapping[str, Sequence[str]], reach:
 
 
 def _as_line(core: Sequence[str], beside: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """*core* in the order of the chain that it is, or None if it is none."""
+    """Return *core* in the order of its chain, or None if it is not a chain."""
     inside = set(core)
     near = {name: [other for other in beside[name] if other in inside] for name in core}
     ends = [name for name in core if len(near[name]) == 1]
@@ -140,7 +140,7 @@ def _as_line(core: Sequence[str], beside: Mapping[str, Sequence[str]]) -> list[s
 
 
 def _fold(core: Sequence[str], line: Sequence[str], reach: Mapping[str, float]) -> Array:
-    """*line* from left to right, and back again below if it is long."""
+    """Lay out *line* from left to right, folded downwards if it is long."""
     at = {line[0]: (0.0, 0.0)}
     x, y, step = 0.0, 0.0, 1
     for number, (name, before) in enumerate(zip(line[1:], line, strict=False), start=1):
@@ -156,7 +156,7 @@ def _fold(core: Sequence[str], line: Sequence[str], reach: Mapping[str, float]) 
 
 
 def _room(reach: float) -> float:
-    """What a node's leaves, if it has several, add to the length of its other links."""
+    """Return the room that a node's leaves, if several, add to its other links."""
     return 0.6 * reach if reach > _ONE_LEAF else 0.0
 
 
@@ -181,7 +181,7 @@ def _distances(core: Sequence[str], beside: Mapping[str, Sequence[str]], reach: 
 
 
 def _majorize(points: Array, wanted: Array) -> Array:
-    """Stress majorization (SMACOF): points about as far apart as *wanted*, near ones counting most."""
+    """Run stress majorization (SMACOF): points about as far apart as *wanted*, near ones counting most."""
     with np.errstate(divide="ignore"):
         weights = np.where(wanted > 0, wanted**-2.0, 0.0)
     laplacian = np.diag(weights.sum(axis=1)) - weights
@@ -195,9 +195,9 @@ def _majorize(points: Array, wanted: Array) -> Array:
 
 
 def _level(points: Array) -> Array:
-    """*points* turned so that they are widest from left to right, unless they are as wide every way.
+    """Rotate *points* so that they are widest horizontally, unless they are about equally wide all round.
 
-    The first node comes to the left, so that a chain reads as the file does.
+    The first node comes to the left, so that a chain reads as in the file.
     """
     centered = points - points.mean(axis=0)
     values, vectors = np.linalg.eigh(centered.T @ centered)

@@ -12,7 +12,7 @@ from simcluster.units import format_bandwidth, format_latency
 
 
 def draw_html(topology: Topology, link_use: LinkUse | None = None) -> str:
-    """A whole page that fetches nothing: the drawing, the nodes and the links."""
+    """Return a self-contained page: the drawing, the nodes and the links."""
     ranks = {name: str(rank) for rank, name in enumerate(topology.workers)}
     nodes = [
         (
@@ -54,7 +54,7 @@ def draw_html(topology: Topology, link_use: LinkUse | None = None) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], classes: str = "table") -> str:
-    """A column in which nothing stands is left out."""
+    """Return a table without its empty columns."""
     shown = [index for index in range(len(head)) if any(row[index] for row in rows)]
     cells = "".join(f"<th>{escape(head[index])}</th>" for index in shown)
     body = "".join(f"<tr>{''.join(f'<td>{escape(row[index])}</td>' for index in shown)}</tr>" for row in rows)

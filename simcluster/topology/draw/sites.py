@@ -1,4 +1,4 @@
-"""Draws the ground of each site that the nodes of a topology stand on: a region, a room, a home."""
+"""Draw the ground of each site of a topology's nodes: a region, a room, a home."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class _Ground(NamedTuple):
 def sites_svg(
     topology: Topology, at: Mapping[str, Point], sizes: Mapping[str, Size], labels: Sequence[Box]
 ) -> list[str]:
-    """A ground under each site, if there are several and none lies on a node of another.
+    """Return a ground under each site, if there are several and no ground covers another site's node.
 
-    Its name stands where no link and none of *labels* crosses it, if there is such a corner above.
+    A site's name goes to a top corner where no link and none of *labels* crosses it, if there is one.
     """
     members: dict[str, list[str]] = {}
     for node in topology.nodes.values():
@@ -47,7 +47,7 @@ def sites_svg(
 
 
 def _ground(names: Sequence[str], at: Mapping[str, Point], sizes: Mapping[str, Size]) -> _Ground:
-    """What *names* cover, with a little around it."""
+    """Return the area that *names* cover, plus a margin."""
     edges = [(*at[name], *sizes[name]) for name in names]
     return _Ground(
         min(x - width / 2 for x, _, width, _ in edges) - _EDGE,

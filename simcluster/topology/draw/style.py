@@ -1,6 +1,6 @@
-"""How a drawn topology and its page look, in light and in dark. Text only: nothing is fetched.
+"""The style of a drawn topology and its page, light and dark. Text only: nothing is loaded.
 
-`draw`, `sites` and `page` know which classes there are.
+The class names are those used in `draw`, `sites` and `page`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ NAME_SIZE, SMALL_SIZE = 14.0, 11.0
 
 
 def svg_text(x: float, y: float, words: str, classes: str) -> str:
-    """*words* around, or from, or up to a point, as *classes* say."""
+    """Return *words* centred on, starting at or ending at a point, depending on *classes*."""
     return f'<text class="{classes}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
 
 
 def text_width(text: str, size: float) -> float:
-    """About how wide *text* is: no fonts are here to measure, so by what a sans-serif letter is on average."""
+    """Estimate the width of *text* from the average letter of a sans-serif font."""
     usual = 0.66 if size == NAME_SIZE else 0.56
     return sum(1.0 if ord(letter) > 0x2E7F else usual for letter in text) * size
 

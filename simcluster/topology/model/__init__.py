@@ -1,1 +1,1 @@
-"""The topology as the rest of the library sees it: nodes, devices, links, conditions."""
+"""A cluster as the rest of the library sees it: nodes, devices, links, conditions."""

@@ -1,4 +1,4 @@
-"""Conditions of a link: latency that varies, bandwidth that changes, traffic of others. Frozen."""
+"""Conditions of a link: variable latency, changing bandwidth, background traffic. All frozen."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ JITTER_KINDS = get_args(JitterKind)
 
 @dataclass(frozen=True)
 class Jitter:
-    """What comes on top of a link's latency, drawn anew for every message: *mean_s* on average.
+    """Extra latency of a link, drawn for every message, *mean_s* on average.
 
-    exponential; uniform from 0 to twice the mean; lognormal with *sigma*, the deviation of its logarithm.
+    exponential; uniform from 0 to twice the mean; lognormal, with *sigma* the standard deviation of its logarithm.
     """
 
     mean_s: float
@@ -30,9 +30,9 @@ class Jitter:
 
 @dataclass(frozen=True)
 class RateTrace:
-    """A bandwidth that changes: *steps* are (from when in s, B/s), the first from 0; 0 B/s is a standstill.
+    """A changing bandwidth: *steps* are (start in s, B/s), the first at 0; 0 B/s is a standstill.
 
-    After *period_s* they begin again; without one, the last holds for ever.
+    The steps repeat after *period_s*; without one, the last holds forever.
     """
 
     steps: tuple[tuple[float, float], ...]
@@ -46,9 +46,10 @@ class RateTrace:
 
 @dataclass(frozen=True)
 class Background:
-    """Traffic of others, which takes part in fair sharing and asks for *rate_Bps* at most.
+    """Background traffic, which takes part in fair sharing and demands at most *rate_Bps*.
 
-    With *on_s* and *off_s* it comes and goes, for exponential times of these means; else it is always there.
+    With *on_s* and *off_s* it alternates between on and off, for exponential times of these means; otherwise it is
+    always on.
     """
 
     rate_Bps: float
@@ -66,7 +67,7 @@ class Background:
 
 @dataclass(frozen=True)
 class BackgroundFlow:
-    """*traffic* from node *source* to node *target*, over the route between them."""
+    """*traffic* from node *source* to node *target*, along their route."""
 
     source: str
     target: str

@@ -12,14 +12,14 @@ from simcluster.units import format_latency, format_memory_bandwidth, format_pow
 
 @dataclass(frozen=True)
 class Device:
-    """A roofline of *flops_per_s* and *memory_bandwidth_Bps*, and what makes work slower than that.
+    """A roofline of *flops_per_s* and *memory_bandwidth_Bps*, and everything that makes work slower than that.
 
-    - *memory_bandwidth_Bps* is infinite and *memory_bytes* None where the file says nothing: then they limit nothing.
-    - *work_overhead_s* comes on top of every piece of work, *operator_overhead_s* on top of each of its operators:
-      what a framework and a driver take to set them going.
-    - *profile*: kinds of work that were measured take the measured time instead of all that.
-    - *straggler*: how much longer than that, from time to time. None: never.
-    - *power_idle_W*, *power_busy_W* and *price_USD_per_h* are None where nobody knows; the powers come together.
+    - *memory_bandwidth_Bps* is infinite and *memory_bytes* None if the file omits them: then they limit nothing.
+    - *work_overhead_s* is added to every piece of work, *operator_overhead_s* to each of its operators: the launch cost
+      in framework and driver.
+    - *profile*: kinds of work that were measured take the measured time instead of all the above.
+    - *straggler*: occasional slowdown on top. None: never.
+    - *power_idle_W*, *power_busy_W* and *price_USD_per_h* are None if unknown; both powers are given, or neither.
 
     *name* is the preset's, or "custom". *source* says where the numbers come from.
     """
@@ -38,7 +38,7 @@ class Device:
     price_USD_per_h: float | None = None
 
     def __str__(self) -> str:
-        """The numbers, for people: 2.9 TFLOP/s, memory 16 GB at 103 GB/s, 20 us an operator, 4 W to 40 W."""
+        """Return the numbers for people: 2.9 TFLOP/s, memory 16 GB at 103 GB/s, 20 us per operator, 4 W to 40 W."""
         words = [format_rate(self.flops_per_s)]
         memory = [format_size(self.memory_bytes)] if self.memory_bytes is not None else []
         if math.isfinite(self.memory_bandwidth_Bps):
@@ -46,9 +46,9 @@ class Device:
         if memory:
             words.append(f"memory {' '.join(memory)}")
         if self.work_overhead_s:
-            words.append(f"{format_latency(self.work_overhead_s)} a piece of work")
+            words.append(f"{format_latency(self.work_overhead_s)} per piece of work")
         if self.operator_overhead_s:
-            words.append(f"{format_latency(self.operator_overhead_s)} an operator")
+            words.append(f"{format_latency(self.operator_overhead_s)} per operator")
         if self.power_idle_W is not None and self.power_busy_W is not None:
             words.append(f"{format_power(self.power_idle_W)} to {format_power(self.power_busy_W)}")
         if self.price_USD_per_h is not None:

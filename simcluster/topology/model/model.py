@@ -1,4 +1,4 @@
-"""A topology: nodes with devices, and the links between them. All of it frozen."""
+"""A topology: nodes with devices, and the links between them. All frozen."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ Routing: TypeAlias = Literal["shortest", "ecmp"]
 
 @dataclass(frozen=True)
 class Node:
-    """A worker (it has a device and a rank), or a switch or bare host (they have neither).
+    """A worker (with a device and a rank), or a switch or bare host (without).
 
-    A node that is no *gateway* forwards nothing for others. *address*, *port* and *ssh* are for the real node,
-    *command* what starts simcluster there, *processes* how many times. *send_overhead_s* and *recv_overhead_s* are what
-    a message takes of it, one after another;
-    *host_bandwidth_Bps* is what it can send and receive together, over however many links. *send_buffer_bytes* to each
-    peer are taken off its hands before they have left it, so that a `send` of so much returns at once.
+    A node that is not a *gateway* forwards nothing. *address*, *port* and *ssh* belong to the real node; *command*
+    starts simcluster there, *processes* times. *send_overhead_s* and *recv_overhead_s* occupy the node per message, one
+    message after another. *host_bandwidth_Bps* limits the sum of its sending and receiving, over all links.
+    *send_buffer_bytes*: per peer, a `send` of up to this size returns at once, before it has left.
     """
 
     name: str
@@ -63,9 +62,9 @@ class Node:
 class Link:
     """A link between nodes *a* and *b*, in the order of the file; *latency_s* is one way.
 
-    full: *bandwidth_Bps* each way; half: both ways share it; free: every flow has all of it. *ack_share* is what a flow
-    takes of the way back, for acknowledgements, as a share of what it takes of the way there. *loss* is the share of
-    packets that do not arrive, each way. Links of one *medium* share its time on air, each at its own bandwidth.
+    full: *bandwidth_Bps* in each direction; half: both directions share it; free: every flow gets all of it.
+    *ack_share*: a flow's acknowledgements occupy the reverse direction by this share of its rate. *loss*: the share of
+    packets dropped, in each direction. Links on one *medium* share its air time, each at its own bandwidth.
     """
 
     a: str
@@ -88,12 +87,12 @@ class Link:
         return f"{self.a}-{self.b}"
 
     def __str__(self) -> str:
-        """The numbers, for people: 1 Gbps, 150 us, full."""
+        """Return the numbers for people: 1 Gbps, 150 us, full."""
         return link_numbers(self.bandwidth_Bps, self.latency_s, self.duplex)
 
     @property
     def conditions(self) -> list[str]:
-        """What makes it less than its numbers, for people."""
+        """The conditions that reduce its numbers, for people."""
         words = [f"on the medium {self.medium}"] if self.medium else []
         words += [f"acknowledgements take {self.ack_share:.2g} of the way back"] if self.ack_share else []
         words += [f"{self.loss:g} of packets lost"] if self.loss else []
@@ -102,12 +101,12 @@ class Link:
 
 
 def link_numbers(bandwidth_Bps: float, latency_s: float, duplex: str) -> str:
-    """1 Gbps, 150 us, full."""
+    """Return a text like "1 Gbps, 150 us, full"."""
     return f"{format_bandwidth(bandwidth_Bps)}, {format_latency(latency_s)}, {duplex}"
 
 
 class Hop(NamedTuple):
-    """One link of a route, taken from a to b if *forward*, else from b to a."""
+    """One link of a route, traversed from a to b if *forward*, else from b to a."""
 
     link: Link
     forward: bool
@@ -123,16 +122,15 @@ class Hop(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """A checked cluster: `simcluster.topology.load` makes it. *nodes* is in the order of the file.
+    """A checked cluster, made by `simcluster.topology.load`. *nodes* is in the order of the file.
 
-    *network* is the model of the network that a simulation uses. *paths* are routes that the file lays itself, names
-    from end to end; the other routes are found as *routing* says. *inbox_bytes* is what a node takes in of one peer
-    unasked; None for what a backend takes by itself, 0 for nothing: a message then waits until it is asked for.
-    *misfit* is by which factor a rehearsed step took longer than these numbers say, in each round of a calibration,
-    *startup_s* by how much longer messages took over connections that had been idle, as once in a run.
+    *network*: the network model of a simulation. *paths*: routes given in the file, as names from end to end; all
+    others follow *routing*. *inbox_bytes*: the unread bytes that a node accepts per peer; None for the backend's
+    default, 0 to make every message wait for its `recv`. *misfit*: per calibration round, the ratio of a rehearsed
+    step's time to the time that these numbers predict. *startup_s*: per round, the extra time of messages over
+    connections that had been idle, as once in a run.
 
-    *document* is the plain dict it was read from, overrides included; `loads` reads it back to an equal
-    Topology.
+    *document* is the dict that it was read from, overrides included; `loads` turns it back into an equal Topology.
     """
 
     name: str
@@ -170,7 +168,7 @@ class Topology:
 
     @cached_property
     def workers(self) -> list[str]:
-        """Names of the nodes that compute; the index is the rank."""
+        """The names of the nodes that compute; the index is the rank."""
         return [node.name for node in self.nodes.values() if node.is_worker]
 
     @cached_property
@@ -184,12 +182,11 @@ class Topology:
         return graph
 
     def route(self, a: str, b: str) -> tuple[Hop, ...]:
-        """The links from *a* to *b*: one of *paths*, or those over which a packet of 1500 bytes would be there first.
+        """Return the links from *a* to *b*: one of *paths*, or the path over which a 1500-byte packet arrives first.
 
-        Of equally fast ones that with fewer hops, then that through nodes earlier in the file, or with ecmp one that
-        the names of both ends decide. The way back is the way there reversed. Computed when first asked for and kept.
-        Raises ValueError for names it does not know, or two nodes (one of them a switch, or `load` would have refused)
-        without a way between them.
+        Ties go to the path with fewer hops, then to the one through nodes earlier in the file; with ecmp, to one that
+        both ends' names select. The route back is the reverse. Routes are computed on demand and cached. Raise
+        ValueError for unknown names, or if no path exists (`load` ensures one between workers).
         """
         key = (a, b)
         if key not in self._routes:
@@ -202,16 +199,16 @@ class Topology:
                 raise ValueError(f"topology {self.name} has no node {name!r}: {nearest(name, self.nodes)}")
         path = self._laid.get((a, b)) or self._routing.path(a, b)
         if path is None:
-            raise ValueError(f"topology {self.name} has no way from {a} to {b}")
+            raise ValueError(f"topology {self.name} has no path from {a} to {b}")
         steps = [(self._pairs[pair], pair[0]) for pair in itertools.pairwise(path)]
         return tuple(Hop(link, link.a == source) for link, source in steps)
 
     def route_latency_s(self, a: str, b: str) -> float:
-        """One-way latency from *a* to *b*, the same both ways to the bit."""
+        """Return the one-way latency from *a* to *b*, bit-identical in both directions."""
         return math.fsum(hop.link.latency_s for hop in self.route(a, b))
 
     def route_bandwidth_Bps(self, a: str, b: str) -> float:
-        """Bandwidth of the slowest link from *a* to *b*; infinite from a node to itself."""
+        """Return the bandwidth of the slowest link from *a* to *b*; infinite from a node to itself."""
         return min((hop.link.bandwidth_Bps for hop in self.route(a, b)), default=math.inf)
 
     @cached_property

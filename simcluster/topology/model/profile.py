@@ -1,4 +1,4 @@
-"""A measured profile: how long kinds of work took on a device, against how much arithmetic they were."""
+"""A measured profile: the time of each kind of work on a device, by its amount of arithmetic."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, TypeAlias
 from simcluster.units import write_amount, write_latency
 
 Points: TypeAlias = tuple[tuple[float, float], ...]
-"""(FLOPs, seconds), FLOPs rising; a single point at 0 FLOPs is a time for work of any size."""
+"""(FLOPs, seconds), FLOPs ascending; a single point at 0 FLOPs is a time for work of any size."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """*kinds* maps a kind of work (`Cost.kind`) to its points, as pairs, so that it can be hashed."""
+    """*kinds* maps a kind of work (`Cost.kind`) to its points, as hashable pairs."""
 
     kinds: tuple[tuple[str, Points], ...]
 
     def seconds(self, kind: str, flops: float) -> float | None:
-        """Measured time of *flops* of work of this *kind*; None if it was not measured.
+        """Return the measured time of *flops* of work of this *kind*; None if it was not measured.
 
-        Straight lines between points. Beyond them the line through the two nearest, where that rises; it begins at 0 s
-        or above. A single point is scaled in proportion.
+        Interpolate linearly between points. Beyond them, extend the line through the two nearest, if it rises, starting
+        at 0 s or above. Scale a single point in proportion.
         """
         for name, points in self.kinds:
             if name == kind:
@@ -35,7 +35,9 @@ class Profile:
 
 
 def profile_block(measured: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
-    """*measured* (kind -> FLOPs -> seconds) as a node's `profile` in a topology file; 0 FLOPs alone: of any size."""
+    """Return *measured* (kind -> FLOPs -> seconds) as a node's `profile` in a topology file; 0 FLOPs alone: of any
+    size.
+    """
     block: dict[str, Any] = {}
     for kind, points in measured.items():
         if set(points) == {0}:
@@ -62,10 +64,10 @@ def _read_off(points: Sequence[tuple[float, float]], flops: float) -> float:
 
 
 def _between(below_s: float, above_s: float, share: float) -> float:
-    """Exactly either at its end."""
+    """Interpolate, exact at both ends."""
     return below_s * (1 - share) + above_s * share
 
 
 def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
-    """Seconds per FLOP from *a* to *b*; noise may make larger work look quicker, which nothing is concluded from."""
+    """Return the seconds per FLOP from *a* to *b*; 0 if noise makes the larger work look faster."""
     return max(0.0, (b[1] - a[1]) / (b[0] - a[0]))

@@ -1,4 +1,4 @@
-"""Which workers can every other worker reach? Pure, and linear in nodes and links in all but odd cases."""
+"""Find the workers that not all others can reach. Pure; linear in nodes and links except in rare cases."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 
 def cut_off(workers: Sequence[str], links: Iterable[tuple[str, str]], gateways: frozenset[str]) -> list[str]:
-    """The *workers* that cannot reach all others by way of *gateways*; of two parts, the smaller is cut off.
+    """Return the *workers* that cannot reach all others through *gateways*; of two parts, the smaller is cut off.
 
-    A route ends at any node but goes only through gateways. So two workers reach each other if a link joins
-    them or if both hang on, or belong to, one connected part of the gateways.
+    A route may end at any node but pass only through gateways. So two workers reach each other if a link joins them, or
+    if both are attached to, or belong to, one connected component of the gateways.
     """
     parts = _Parts()
     beside: dict[str, list[str]] = {}
@@ -26,7 +26,7 @@ def cut_off(workers: Sequence[str], links: Iterable[tuple[str, str]], gateways: 
     for worker in workers:
         for root in sorted(hangs_on[worker]):
             sizes[root] = sizes.get(root, 0) + 1
-    # max takes the first of equals: the part of the lowest rank.
+    # max returns the first of equals: the component with the lowest rank.
     main = max(sizes, key=sizes.__getitem__) if sizes else None
     aside = [worker for worker in workers if main not in hangs_on[worker]]
     return [

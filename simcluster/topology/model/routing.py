@@ -1,4 +1,4 @@
-"""Shortest ways through a graph, the same on every machine and the same both ways. Pure and lazy."""
+"""Shortest paths through a graph, equal on every machine and in both directions. Pure and lazy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 PACKET_BYTES = 1500
 
-# Lengths are whole attoseconds. Sums of floats depend on their order, and a tie that is none in the last bit
-# would make the way back another one than the way there.
+# Lengths are whole attoseconds: float sums depend on their order, and a tie broken by the last bit would make the path
+# back differ from the path there.
 _PER_SECOND = 10**18
 
 Edge: TypeAlias = tuple[str, str, float, float]
@@ -19,10 +19,10 @@ Edge: TypeAlias = tuple[str, str, float, float]
 
 
 class Routes:
-    """Ways between *names* along *edges*, through *gateways* only (the ends need not be any).
+    """Paths between *names* along *edges*, passing only through *gateways* (the ends need not be any).
 
-    With *spread*, equally good ways are all used (ECMP): which one two ends use, a hash of their names decides, anew at
-    every node where ways part, as switches do. Else all use the first.
+    With *spread*, all equally good paths are used (ECMP): as in switches, a hash of both ends' names decides at every
+    node where paths part. Otherwise all pairs use the first.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Routes:
             self._neighbours[self._index[b]][self._index[a]] = length
 
     def path(self, a: str, b: str) -> list[str] | None:
-        """Names from *a* to *b*, both included; None if there is no way."""
+        """Return the names from *a* to *b*, inclusive; None if there is no path."""
         start, end = sorted((self._index[a], self._index[b]))
         path = self._path(start, end)
         if path is None:
@@ -51,7 +51,7 @@ class Routes:
         return names if names[0] == a else names[::-1]
 
     def reached_from(self, name: str) -> set[str]:
-        """Every name that *name* has a way to, itself included."""
+        """Return every name that *name* has a path to, itself included."""
         return {self._names[index] for index in self._tree(self._index[name])}
 
     def _path(self, start: int, end: int) -> list[int] | None:
@@ -59,8 +59,8 @@ class Routes:
             return [start]
         if end in self._neighbours[start] and 1 in (len(self._neighbours[start]), len(self._neighbours[end])):
             return [start, end]
-        # A node with one link leaves no choice. Searching from its neighbour instead answers every question
-        # about a star or a tree with one search for each switch, however many nodes hang on it.
+        # A node with one link has no choice. Starting from its neighbour instead answers every query about a star or a
+        # tree with one search per switch, however many nodes are attached.
         inner_start, inner_end = self._only_exit(start), self._only_exit(end)
         if any(gate != node and not self._through[gate] for gate, node in ((inner_start, start), (inner_end, end))):
             return None
@@ -73,7 +73,7 @@ class Routes:
         return head + path + tail
 
     def _best(self, start: int, end: int) -> list[int] | None:
-        """The first of the best ways."""
+        """Return the first of the best paths."""
         tree = self._tree(start)
         if end not in tree:
             return None
@@ -83,7 +83,7 @@ class Routes:
         return path[::-1]
 
     def _spread_out(self, start: int, end: int, of: int, to: int) -> list[int] | None:
-        """One of the best ways, as the names of the nodes *of* and *to*, which use it, decide."""
+        """Return the one best path that a hash of the names of *of* and *to*, its users, selects."""
         if start not in self._distances_from:
             self._distances_from[start] = self._distances(start)
         distances = self._distances_from[start]
@@ -96,14 +96,14 @@ class Routes:
         return path[::-1]
 
     def _only_exit(self, node: int) -> int:
-        """The only neighbour of *node*, or *node* itself if it has several or none."""
+        """Return the only neighbour of *node*, or *node* itself if it has several or none."""
         neighbours = self._neighbours[node]
         return next(iter(neighbours)) if len(neighbours) == 1 else node
 
     def _tree(self, start: int) -> dict[int, int]:
-        """Of every node that can be reached, the one before it on the best way from *start*.
+        """Return, for every reachable node, its predecessor on the best path from *start*.
 
-        The best way is the shortest; of those, that of fewest hops; of those, that whose nodes come first.
+        The best path is the shortest; then the one with the fewest hops; then the one through the first nodes.
         """
         if start not in self._trees:
             distances = self._distances(start)
@@ -112,7 +112,7 @@ class Routes:
                 levels.setdefault(hops, []).append(node)
             tree, place = {start: start}, {start: 0}
             for hops in range(1, len(levels)):
-                # Ways of as many hops compare node by node: by their first part, then by their last node.
+                # Paths with equally many hops compare node by node: first by their prefix, then by their last node.
                 for node in levels[hops]:
                     tree[node] = min(self._before(start, node, distances), key=place.__getitem__)
                 ordered = sorted(levels[hops], key=lambda node: (place[tree[node]], node))
@@ -121,7 +121,7 @@ class Routes:
         return self._trees[start]
 
     def _before(self, start: int, node: int, distances: dict[int, tuple[int, int]]) -> list[int]:
-        """The nodes from which a best way may take its last step to *node*."""
+        """Return the predecessors of *node* on any best path."""
         length, hops = distances[node]
         return [
             previous
@@ -130,7 +130,7 @@ class Routes:
         ]
 
     def _distances(self, start: int) -> dict[int, tuple[int, int]]:
-        """(length, hops) of the best way from *start* to every node that can be reached."""
+        """Return (length, hops) of the best path from *start* to every reachable node."""
         distances: dict[int, tuple[int, int]] = {}
         heap = [(0, 0, start)]
         while heap:
@@ -147,5 +147,5 @@ class Routes:
 
 
 def _hash(*names: str) -> int:
-    """The same number in every process."""
+    """Return a hash that is the same in every process."""
     return int.from_bytes(hashlib.sha256("\x00".join(names).encode()).digest()[:8], "big")

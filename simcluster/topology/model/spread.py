@@ -1,6 +1,6 @@
-"""The spread of a measured number: by which factor it was off its median in each round of a calibration.
+"""The spread of a measured number: its ratio to the median in each round of a calibration.
 
-Entry i of every list is of the same round, so numbers that rise together do so in a replica, too.
+Entry i of every list belongs to the same round, so numbers that rise together do so in a replica, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Factors: TypeAlias = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Spread:
-    """*factors* by key, one for each round; a number without any does not vary."""
+    """*factors* by key, one per round; a number without any does not vary."""
 
     factors: tuple[tuple[str, Factors], ...] = ()
 
@@ -24,12 +24,12 @@ class Spread:
 
     @property
     def rounds(self) -> int:
-        """How many rounds the lists have; 0 if there are none."""
+        """The number of rounds; 0 without factors."""
         return len(self.factors[0][1]) if self.factors else 0
 
 
 NONE = Spread()
-"""Of a number that was not calibrated."""
+"""The spread of a number that was not calibrated."""
 
 
 def spread_block(measured: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""The ways in which a device is slower than its numbers say: one frozen class per kind, as the file has them."""
+"""The ways in which a device is slower than its numbers: one frozen class per kind, as in the file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from simcluster.documents.values import Positive, number, positive_time, quantit
 from simcluster.units import format_latency
 
 SHORTEST_S = 10e-6
-"""Every change of a Markov straggler is simulated: shorter ones would take for ever and change no work that counts."""
+"""Every change of a Markov straggler is simulated; shorter sojourns would take forever and change nothing measurable.
+"""
 
-_A_SOJOURN = "a time with its unit, 10 us at least"
+_A_SOJOURN = "a time with its unit, at least 10 us"
 
 
 def _sojourn(text: object) -> float:
@@ -29,19 +30,19 @@ TimeConstant = quantity(positive_time, "a time with its unit, above zero")
 
 
 class Straggler:
-    """How much longer than the device's numbers say a piece of work takes: a factor. `str` says it in words."""
+    """The factor by which a piece of work takes longer than the device's numbers say. `str` describes it in words."""
 
     kind: ClassVar[str]
 
     @property
     def mean_factor(self) -> float:
-        """The expected factor of a short piece of work at a moment picked without looking."""
+        """The expected factor of a short piece of work at a random moment."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Constant(Straggler):
-    """*factor*, always."""
+    """Always *factor*."""
 
     kind = "constant"
     factor: Annotated[float, Positive]
@@ -56,7 +57,7 @@ class Constant(Straggler):
 
 @dataclass(frozen=True)
 class Lognormal(Straggler):
-    """exp of a normal of standard deviation *sigma* and mean -sigma^2/2, so that the factor's mean is 1."""
+    """exp of a normal with standard deviation *sigma* and mean -sigma^2/2, so that the factor's mean is 1."""
 
     kind = "lognormal"
     sigma: Annotated[float, number(lambda x: 0 <= x <= 10, "a number from 0 to 10")]
@@ -86,7 +87,7 @@ class Exponential(Straggler):
 
 @dataclass(frozen=True)
 class ShiftedExponential(Straggler):
-    """*shift* and an exponential of mean *mean* on top: never faster than *shift*."""
+    """*shift* plus an exponential with mean *mean*: never faster than *shift*."""
 
     kind = "shifted-exponential"
     mean: Annotated[float, Positive]
@@ -102,7 +103,7 @@ class ShiftedExponential(Straggler):
 
 @dataclass(frozen=True)
 class Pareto(Straggler):
-    """*minimum* or more: above x with probability (minimum/x)^shape. A *shape* of 1 or less would have no mean."""
+    """At least *minimum*; above x with probability (minimum/x)^shape. A *shape* of 1 or less would have no mean."""
 
     kind = "pareto"
     shape: Annotated[float, number(lambda x: x > 1, "a number above 1: else the mean is infinite")]
@@ -113,7 +114,7 @@ class Pareto(Straggler):
         return self.minimum * self.shape / (self.shape - 1)
 
     def __str__(self) -> str:
-        return f"Pareto straggler ({self.minimum:g} at least, shape {self.shape:g})"
+        return f"Pareto straggler (at least {self.minimum:g}, shape {self.shape:g})"
 
 
 @dataclass(frozen=True)
@@ -134,10 +135,10 @@ class TwoPoint(Straggler):
 
 @dataclass(frozen=True)
 class Markov(Straggler):
-    """On and off: slow by *factor* for *slow_s* on average, then as fast as it can be for *fast_s*, and so on.
+    """On and off: slowed by *factor* for *slow_s* on average, then at full speed for *fast_s*, and so on.
 
-    Both last exponential times of the cluster's clock, whether the device works or not, and the run begins at a moment
-    picked without looking. Work that a change falls into goes on at the new speed.
+    Both phases last exponential times of the cluster's clock, whether the device works or not, and the run starts at a
+    random moment. A change during a piece of work affects the rest of it.
     """
 
     kind = "markov"
@@ -147,7 +148,7 @@ class Markov(Straggler):
 
     @property
     def slow_share(self) -> float:
-        """The share of time in which it is slow."""
+        """The share of time during which it is slow."""
         return self.slow_s / (self.slow_s + self.fast_s)
 
     @property
@@ -156,15 +157,15 @@ class Markov(Straggler):
 
     def __str__(self) -> str:
         slow, fast = format_latency(self.slow_s), format_latency(self.fast_s)
-        return f"{self.factor:g} times slower for {slow}, then not for {fast}, on average"
+        return f"{self.factor:g} times slower for {slow}, then at full speed for {fast}, on average"
 
 
 @dataclass(frozen=True)
 class Thermal(Straggler):
-    """Slows down while it works, up to *factor*, and recovers while it rests, as a warm body does (Newton's law).
+    """Slowdown under load, up to *factor*, and recovery while idle, as a warm body cools (Newton's law).
 
-    The factor nears its end exponentially: from 1 towards *factor* with the time constant *heating_s*, back towards 1
-    with *cooling_s*. The device is cold when the run begins.
+    The factor approaches its limit exponentially: from 1 towards *factor* with the time constant *heating_s*, back
+    towards 1 with *cooling_s*. The device starts cold.
     """
 
     kind = "thermal"
@@ -174,7 +175,7 @@ class Thermal(Straggler):
 
     @property
     def mean_factor(self) -> float:
-        """That of a device that never rests: what it comes down to."""
+        """The limit for a device that never rests."""
         return self.factor
 
     def __str__(self) -> str:
@@ -186,9 +187,9 @@ class Thermal(Straggler):
 
 @dataclass(frozen=True)
 class Trace(Straggler):
-    """Factors against time: each of *factors*, (from when in seconds, factor), holds until the next; the last stays.
+    """Factors over time: each of *factors*, (start in seconds, factor), holds until the next; the last one forever.
 
-    Work that a change falls into goes on at the new speed.
+    A change during a piece of work affects the rest of it.
     """
 
     kind = "trace"
@@ -196,7 +197,7 @@ class Trace(Straggler):
 
     @property
     def mean_factor(self) -> float:
-        """Over the time from the first change to the last; the factor itself if it never changes."""
+        """The mean over the time from the first change to the last; the factor itself if it never changes."""
         end_s = self.factors[-1][0]
         if not end_s:
             return self.factors[-1][1]
@@ -205,4 +206,4 @@ class Trace(Straggler):
 
     def __str__(self) -> str:
         lowest, highest = (find(factor for _, factor in self.factors) for find in (min, max))
-        return f"{lowest:g} to {highest:g} times slower, by a trace of {len(self.factors)}"
+        return f"{lowest:g} to {highest:g} times slower, by a trace of {len(self.factors)} steps"

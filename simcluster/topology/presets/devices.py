@@ -1,9 +1,9 @@
-"""Devices that people own, each with the source of its numbers.
+"""Devices that people own, with the source of every number.
 
-This file is a table. Every number is what software gets, not what the box says: a rate is what a large fp32 matrix
-product reaches, a power what the whole machine draws from the wall. Where nothing was measured, *source* says
-"estimate" and how it was made; where nothing is known, the number is left out. Whoever knows better overrides a number
-in the topology file, or measures.
+This file is a table. Every number is what software achieves, not the nominal figure: a rate is that of a large fp32
+matrix product, a power that of the whole machine at the wall. If a number was not measured, *source* says "estimate"
+and how it was made; if it is unknown, it is omitted. Better numbers belong in the topology file, or come from
+`simcluster calibrate`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MEMORY = "memory 0.86 of Apple's figure, as the M4 reaches 103 of 120 GB/s"
 
 
 class _Power(NamedTuple):
-    """Watts at the wall with nothing to do, and with much to do."""
+    """Watts at the wall, idle and under load."""
 
     idle: str
     busy: str
@@ -29,7 +29,7 @@ class _Power(NamedTuple):
 
 
 class _Overhead(NamedTuple):
-    """What a framework takes to set going a piece of work, and each of its operators."""
+    """The launch cost of a piece of work in a framework, and of each of its operators."""
 
     work: str
     operator: str
@@ -38,7 +38,7 @@ class _Overhead(NamedTuple):
 
 _NONE = _Overhead("0 us", "0 us", "")
 
-# Small networks, batch 1: depth against time is a line of 5 us an operator that starts at 40 us.
+# Small networks, batch 1: time against depth is a line that starts at 40 us and rises 5 us per operator.
 _X86_OVERHEAD = _Overhead(
     "40 us",
     "5 us",
@@ -52,7 +52,7 @@ def _slower_than_x86(factor: int, why: str) -> _Overhead:
     )
 
 
-# PyTorch sends every operator through MPSGraph, which takes its time however little there is to do.
+# PyTorch sends every operator through MPSGraph, which takes its time even for tiny ones.
 _MPS_OVERHEAD = _Overhead(
     "0 us",
     "20 us",

@@ -2,9 +2,8 @@
 
 Workers are called n0, n1, ... (in a torus n0_0, n0_1, ...), switches sw, sw0, sw1.
 
-Everywhere: *bandwidth* and *latency* are text with a unit or plain numbers (bytes a second, seconds);
-*latency* is that of one link, one way; *device* is a preset's name or the keys of a node, like {"flops": "1
-TFLOP/s"}.
+In all of them, *bandwidth* and *latency* are text with a unit or plain numbers (bytes per second, seconds); *latency*
+is per link, one way; *device* is a preset's name or the keys of a node, like {"flops": "1 TFLOP/s"}.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ BANDWIDTH = "1 Gbps"
 LATENCY = "50 us"
 
 MOST_WORKERS = 2**20
-"""A worker takes about 3 kB, so a count is checked before anything is made."""
+"""A worker takes about 3 kB, so the count is checked before anything is built."""
 
 MOST_LINKS = 2 * MOST_WORKERS
-"""Checked before anything is made, as the number of workers is."""
+"""Checked before anything is built, like the number of workers."""
 
 Made: TypeAlias = dict[str, Any]
 """A document with nodes and links."""
@@ -41,7 +40,7 @@ def star(
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
 ) -> Made:
-    """*workers* around one switch: a message crosses two links."""
+    """Connect *workers* to one switch: a message crosses two links."""
     names = _names(workers, at_least=1)
     nodes = _workers(names, device) | {"sw": {"kind": "switch"}}
     return _document(f"star-{workers}", nodes, _links(((name, "sw") for name in names), bandwidth, latency, duplex))
@@ -55,7 +54,7 @@ def ring(
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
 ) -> Made:
-    """*workers* (3 at least), each with a link to the next and the last to the first."""
+    """Link each of *workers* (at least 3) to the next, and the last to the first."""
     names = _names(workers, at_least=3)
     links = _links([*pairwise(names), (names[-1], names[0])], bandwidth, latency, duplex)
     return _document(f"ring-{workers}", _workers(names, device), links)
@@ -69,7 +68,7 @@ def chain(
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
 ) -> Made:
-    """*workers*, each with a link to the next."""
+    """Link each of *workers* to the next."""
     names = _names(workers, at_least=1)
     links = _links(pairwise(names), bandwidth, latency, duplex)
     return _document(f"chain-{workers}", _workers(names, device), links)
@@ -83,7 +82,7 @@ def complete(
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
 ) -> Made:
-    """*workers*, each with a link to every other."""
+    """Link each of *workers* to every other."""
     if workers * (workers - 1) // 2 > MOST_LINKS:
         raise UsageError(f"{workers} workers, each with a link to every other: at most {MOST_LINKS} links")
     names = _names(workers, at_least=1)
@@ -100,7 +99,7 @@ def torus(
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
 ) -> Made:
-    """A grid whose rows and columns are rings. A row or column of two has one link, of one none."""
+    """Make a grid whose rows and columns are rings. A row or column of two has one link, of one none."""
     if rows < 1 or columns < 1:
         raise UsageError(f"a torus of {rows} x {columns}: at least 1 x 1")
     if rows * columns > MOST_WORKERS:
@@ -122,7 +121,7 @@ def two_sites(
     duplex: Duplex = "full",
     device: DeviceKeys = DEVICE,
 ) -> Made:
-    """Two stars, around sw0 and sw1, whose switches are joined by one slow link."""
+    """Join two stars, around sw0 and sw1, by one slow link between their switches."""
     if workers_a < 1 or workers_b < 0:
         raise UsageError(f"{workers_a} and {workers_b} workers: at least 1 and 0")
     names = _names(workers_a + workers_b, at_least=1)

@@ -1,8 +1,8 @@
-"""Links that people own, each with the source of its numbers. Devices are in `device_presets`.
+"""Links that people own, with the source of every number. Devices are in `devices`.
 
-This file is a table. Every number is what software gets, not what the box says: a link's bandwidth is what TCP
-carries. Where nothing was measured, *source* says "estimate" and how it was made. Whoever knows better overrides a
-number in the topology file, or measures.
+This file is a table. Every bandwidth is what TCP carries, not the nominal figure. If a number was not measured,
+*source* says "estimate" and how it was made. Better numbers belong in the topology file, or come from `simcluster
+calibrate`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from simcluster.units import parse_bandwidth, parse_latency
 
 # A TCP segment carries 1448 bytes (timestamps on) in 1538 bytes of wire: preamble, Ethernet, gap, IP and TCP.
 _ETHERNET = "0.941 of the line rate: 1448 bytes of data in each 1538 on the wire; latency estimate: {}"
-# Thunderbolt carries IP between two hosts as a host-to-host tunnel on one 20 Gb/s lane each way, not on the
-# 40 Gb/s that the cable and its displays and disks have; and packets cost the hosts more than the lane.
+# Thunderbolt tunnels IP between two hosts over one 20 Gb/s lane in each direction, not over the 40 Gb/s that displays
+# and disks get; and the hosts' cost per packet exceeds the lane's.
 _THUNDERBOLT = (
     "IP over Thunderbolt runs at 20 Gb/s each way, not at the cable's 40; 16.4 Gb/s of TCP measured from a "
     "MacBook Pro M2 (jiribrejcha.net)"
@@ -29,7 +29,7 @@ _THUNDERBOLT_LATENCY = (
 
 @dataclass(frozen=True)
 class LinkType:
-    """What a link of this type has unless the file says otherwise."""
+    """The numbers of a link of this type unless the file says otherwise."""
 
     name: str
     bandwidth_Bps: float

@@ -234,8 +234,8 @@ def test_settings_that_do_not_fit_are_refused_on_every_rank_with_all_that_is_wro
     assert told.splitlines() == [
         "micro_batches: found 5, expected a divisor of 12, the batch of all ranks (3 of 4 each)",
         "chunks: found 2, expected 1 with 1f1b; schedule: interleaved has several",
-        "flops_per_s: found 2 numbers, expected 3, one a rank",
-        "bandwidth_Bps: found topology, expected numbers, one a rank: only an experiment knows its topology",
+        "flops_per_s: found 2 numbers, expected 3, one per rank",
+        "bandwidth_Bps: found topology, expected numbers, one per rank: only an experiment knows its topology",
     ]
     told = refused(MLP, star(3), schedule="interleaved", micro_batches=4)
     assert told == "micro_batches: found 4, expected a multiple of the 3 ranks, which interleaved stages take in turns"
