@@ -90,6 +90,7 @@ def meeting(rendezvous: str | None, key_file: Path | None) -> dict[str, Any]:
 Ssh = Annotated[
     bool, typer.Option(help="sockets: start nodes with `ssh` in the topology by ssh, all others on this machine.")
 ]
+SshConfig = Annotated[Path | None, typer.Option(metavar="FILE", help="sockets: an ssh configuration file (ssh -F).")]
 SshOptions = Annotated[
     list[str] | None,
     typer.Option("--ssh-option", metavar="KEY=VALUE", help="sockets: one more -o for ssh. May be repeated."),
