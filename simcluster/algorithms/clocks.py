@@ -1,4 +1,4 @@
-"""The clocks of stale-synchronous parallel: one for each rank, and a bound on how far they may be apart."""
+"""The clocks of stale-synchronous parallel: one per rank, with a bound on their difference."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from simcluster.workloads import Replica
 
 
 class Clocks(Listener):
-    """Counts the pushes of each of *ranks* that has any to come. A rank waits to read while its clock is more than
-    *bound* ahead of the slowest one; None is no bound.
+    """Counts of the pushes of each of *ranks* that has any left. A rank waits to read while its clock is more than
+    *bound* ahead of the slowest; None is no bound.
     """
 
     def __init__(self, node: Transport, replica: Replica, ranks: Sequence[int], bound: int | None) -> None:
@@ -27,16 +27,16 @@ class Clocks(Listener):
         self._bound = bound
 
     def tick(self, push: Push) -> int:
-        """Count *push*, whose rank waits to read. Return how far the fastest rank leads the slowest.
+        """Count *push*, whose rank waits to read. Return the fastest rank's lead over the slowest.
 
-        A rank that comes late, or back, starts at the slowest one's clock.
+        A rank that joins late or rejoins starts at the slowest rank's clock.
         """
         self._clock[push.rank] = self._clock.get(push.rank, self._slowest()) + 1
         self._waiting[push.rank] = push
         return max(self._clock.values()) - self._slowest()
 
     def free(self) -> list[Push]:
-        """Return the pushes, by rank, of the ranks that wait and that the bound does not hold up."""
+        """Return the pushes, by rank, of the waiting ranks that are within the bound."""
         slowest = self._slowest()
         waiting = [self._waiting[rank] for rank in sorted(self._waiting)]
         return [push for push in waiting if self._bound is None or self._clock[push.rank] - slowest <= self._bound]
@@ -49,7 +49,7 @@ class Clocks(Listener):
             self._through.add(push.rank)
 
     def lost(self, loss: PeerLost) -> None:
-        """Drop the clock of the lost rank, which may be back already, and of all that are not there."""
+        """Drop the clocks of the lost rank, which may have rejoined already, and of all absent ones."""
         self._through.discard(loss.rank)
         for rank in [rank for rank in self._clock if rank == loss.rank or rank not in (SERVER, *self._node.peers)]:
             del self._clock[rank]
@@ -59,7 +59,7 @@ class Clocks(Listener):
         return min(self._clock.values(), default=0)
 
     def _may_come(self) -> bool:
-        """Return whether any worker has a push to come."""
+        """Return whether any worker has a push left."""
         return any(rank != SERVER for rank in self._clock) or any(
             rank not in self._through for rank in self._node.peers
         )

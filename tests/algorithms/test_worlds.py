@@ -34,7 +34,7 @@ def test_a_server_that_does_not_train_needs_somebody_who_does(name: str) -> None
 )
 def test_nobody_waits_for_more_ranks_than_train(name: str, setting: str) -> None:
     assert problems(3, name=name, **{setting: 4}) == [
-        f"algorithm.{setting}: found 4, expected at most 3, as many as there are ranks that train"
+        f"algorithm.{setting}: found 4, expected at most 3, the number of ranks that train"
     ]
     assert not problems(3, name=name, **{setting: 3})
     assert problems(3, name=name, **{setting: 3}, server_trains=False)

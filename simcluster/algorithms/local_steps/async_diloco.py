@@ -1,10 +1,9 @@
-"""Asynchronous DiLoCo: the server steps along every change as it arrives, and applies momentum only now and then.
+"""Asynchronous DiLoCo: the server steps along every change on arrival, and updates its momentum only now and then.
 
-Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling": delayed Nesterov and dynamic local
-updates. Momentum at every arrival makes stale changes worse; so its buffer is brought up to date
-every N arrivals, with their mean. A worker that is k times as slow as the fastest makes a k-th of the steps a round,
-rounded (the paper rounds down, which a clock that is not quite exact would make a step less for the fastest).
-Rank 0 serves, and trains as well unless told not to.
+Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling": delayed Nesterov and dynamic local updates.
+Momentum at every arrival amplifies stale changes, so its buffer is updated every N arrivals, with their mean. A worker
+k times as slow as the fastest takes 1/k of the steps per round, rounded (the paper rounds down, which an inexact clock
+would turn into one step less for the fastest). Rank 0 serves, and also trains by default.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ async def async_diloco(
 ) -> None:
     """Rounds of *interval* inner steps (H) for the fastest rank; fewer for slower ones if *dynamic*.
 
-    *delay*: arrivals between two updates of the momentum (N), by default as many as ranks train; with 1 it is
-    Nesterov's at every arrival. *spread*: how much of the momentum is applied before the N-th arrival rather than at
-    it, evenly (c N in the paper). *compression*: of the changes that workers send. *server_trains*: false for a server
-    that only serves. A worker that is lost leaves the others to go on.
+    *delay*: arrivals between two updates of the momentum (N), by default one per training rank; 1 is Nesterov at every
+    arrival. *spread*: the share of the momentum applied evenly before the N-th arrival instead of at it (c N in the
+    paper). *compression*: of the changes that workers send. *server_trains*: false for a server that only serves. Ranks
+    survive the loss of a worker.
     """
     ranks = trainers(node.size, server_trains)
     codec = Codec(compression, node.rng, "push", replica.parameters)
@@ -76,7 +75,7 @@ async def _serve(
         if server_trains:
             server.train(own_rounds(node, replica, server, interval, state.theta, state.version))
         async for push in server.pushes():
-            # Phase 1, outer step, in order of arrival: the momentum is brought up to date at every N-th.
+            # Phase 1, outer step, in order of arrival; every N-th updates the momentum.
             staleness, delta, state.version = server.staleness(push), flatten(push.tensors), state.version + 1
             due = state.version % outer[2] == 0
             state.theta, state.m, state.gathered = await timed(
@@ -84,11 +83,11 @@ async def _serve(
             )
             server.take([push])
             if not server_trains:
-                replica.load(unflatten(state.theta, replica.parameters))  # for evaluation: no rank trains on them
+                replica.load(unflatten(state.theta, replica.parameters))  # for evaluation only
             step = server.done if server_trains else state.version
             node.record(step=step, staleness=staleness, applied=state.version)
 
-            # Phase 2, local updates: as many inner steps as the rank makes in the time of the fastest one's H.
+            # Phase 2, local updates: as many inner steps as the rank completes in the time of the fastest one's H.
             took_s = state.step_s[push.rank] = push["step_s"]
             steps = round(interval * min(state.step_s.values()) / took_s) if dynamic and took_s else interval
             if not server_trains:
@@ -103,12 +102,12 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
     )
     clock, batches, done = asyncio.get_running_loop(), replica.batches(), replica.done
     while done < replica.steps:
-        # Phase 1, inner: as many steps as the server asked for.
+        # Phase 1, inner: the number of steps that the server asked for.
         before, began_s = done, clock.time()
         done, loss = await inner_steps(node, replica, batches, done, steps)
         took_s = (clock.time() - began_s) / (done - before)
 
-        # Phase 2, push: what they changed, from which version of theta on, and how long each of them took.
+        # Phase 2, push: the change, the version of theta that it started from, and the time per step.
         delta = await timed(node, outer_gradient, theta, replica.parameters)
         small = await codec.compress(node, unflatten(delta, replica.parameters))
         last = done == replica.steps
@@ -116,7 +115,7 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         pushed += 1
         node.record(step=done, loss=loss, pushed=pushed)
 
-        # Phase 3, pull: theta as it is now.
+        # Phase 3, pull: the current theta.
         message = await node.recv(SERVER, "answer")
         theta, version, steps = message.tensor, message["version"], message["steps"]
         await timed(node, adopt, replica.parameters, theta)

@@ -1,8 +1,8 @@
 """Elastic averaging SGD: replicas explore on their own, tied to a common centre by a spring.
 
-Zhang, Choromanska and LeCun 2015: the synchronous form and the asynchronous one (section 3, algorithm 1), and the
-round-robin scheme of their analysis (section 4), in which the ranks meet the centre one after another. On
-f = |x|^2/2 that is stable, for many ranks, iff 0 <= eta <= 2 and 0 <= alpha <= (4 - 2 eta) / (4 - eta).
+Zhang, Choromanska and LeCun 2015: the synchronous and the asynchronous form (section 3, algorithm 1), and the
+round-robin scheme of their analysis (section 4), in which ranks meet the centre one after another. On f = |x|^2/2 that
+scheme is stable, for many ranks, iff 0 <= eta <= 2 and 0 <= alpha <= (4 - 2 eta) / (4 - eta).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from simcluster.workloads import Replica
     copies=easgd_copies,
     world=easgd_world,
     exact=lambda settings: settings.get("form", "asynchronous") != "asynchronous",
-    stays=lambda settings: "the centre goes round its ranks" if settings.get("form") == "round_robin" else "",
+    stays=lambda settings: "the centre travels around its ranks" if settings.get("form") == "round_robin" else "",
     spares="workers",
 )
 async def easgd(
@@ -45,11 +45,11 @@ async def easgd(
     beta: PositiveFloat = 0.9,
     server_trains: bool = True,
 ) -> None:
-    """A rank meets the centre every *interval* steps (tau), and at its last one; the spring is alpha = *beta* / n.
+    """Each rank meets the centre every *interval* steps (tau) and at its last one; the spring is alpha = *beta* / n.
 
-    The centre is at rank 0 in the *form* asynchronous, which goes on without lost workers; at every rank alike in the
-    synchronous; and goes round in the round-robin one. Rank 0 ends with the centre, the others with their own weights.
-    *server_trains*: false if in the asynchronous form rank 0 only serves; n is then the number of the others.
+    *form*: in `asynchronous` rank 0 holds the centre and survives the loss of workers; in `synchronous` every rank
+    holds the same centre; in `round_robin` it travels around. Rank 0 ends with the centre, all others with their own
+    weights. *server_trains*: false if rank 0 only serves in the asynchronous form; n then excludes it.
     """
     ranks = trainers(node.size, server_trains or form != "asynchronous")
     if node.size == 1:
@@ -65,9 +65,9 @@ async def _train(
     node: Transport, replica: Replica, interval: int, meet: Callable[[Tensor, int], Awaitable[Tensor]] | None,
     keep: SimpleNamespace | None = None, loose: bool = False,
 ) -> None:  # fmt: skip
-    """x <- x - eta gradient(x) - alpha (x - centre): both terms are taken at the same x.
+    """Step x <- x - eta gradient(x) - alpha (x - centre), with both terms taken at the same x.
 
-    *meet*: (x, step) -> alpha (x - centre), once the centre has moved as far towards x. *keep*: kept with x.
+    *meet*: (x, step) -> alpha (x - centre), and moves the centre towards x by as much. *keep*: saved with x.
     """
     async for step, batch in steps(replica, keep=keep, loose=loose):
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
@@ -83,7 +83,7 @@ async def _synchronous(node: Transport, replica: Replica, interval: int, alpha: 
     state = resumable(replica, centre=flatten(replica.parameters))
 
     async def meet(x: Tensor, step: int) -> Tensor:
-        # centre <- centre + alpha sum_i (x_i - centre), the same bits everywhere
+        # centre <- centre + alpha sum_i (x_i - centre), bit-identical on all ranks
         total = await ring_all_reduce(node, x, f"sum/{step}")
         force = await timed(node, spring, x, state.centre, alpha)
         state.centre = await timed(node, pulled_by_all, state.centre, total, node.size, alpha)
@@ -96,7 +96,7 @@ async def _synchronous(node: Transport, replica: Replica, interval: int, alpha: 
 
 async def _round_robin(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
     right, left = (node.rank + 1) % node.size, (node.rank - 1) % node.size
-    # Between two meetings the centre is on its way from the last rank to the first, whose turn comes when it is there.
+    # Between two meetings the centre travels from the last rank to the first, whose turn comes when it arrives.
     state = resumable(replica, on_its_way=None, centre=flatten(replica.parameters) if node.rank == 0 else None)
     if state.on_its_way is not None:
         await node.send(right, "centre", state.on_its_way)
@@ -135,7 +135,7 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
         if trains:
             server.train(_train(node, replica, interval, meet, state, loose=True))
         async for push in server.pushes():
-            # In order of arrival. Staleness: how often other ranks have moved the centre since this one met it.
+            # In order of arrival. Staleness: the centre's moves by other ranks since this one last met it.
             (x,) = push.tensors
             force = await timed(node, spring, x, state.centre, alpha)
             state.centre = await timed(node, torch.add, state.centre, force)

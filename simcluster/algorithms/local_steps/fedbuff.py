@@ -1,8 +1,8 @@
-"""FedBuff: workers train on their own and nobody waits for anybody; the server steps once K of their changes are there.
+"""FedBuff: workers train without waiting for each other; the server steps whenever K of their changes have arrived.
 
-Nguyen et al. 2022, algorithm 1, without secure aggregation. Staleness is the number of steps that the server made
-between a worker's download and the arrival of what it made of it; changes are scaled down by 1 / sqrt(1 + staleness).
-Rank 0 serves, and trains as well unless told not to.
+Nguyen et al. 2022, algorithm 1, without secure aggregation. Staleness is the number of server steps between a worker's
+download and the arrival of its change; changes are scaled by 1 / sqrt(1 + staleness). Rank 0 serves, and also trains by
+default.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ async def fedbuff(
     compression: Compression = "none",
     server_trains: bool = True,
 ) -> None:
-    """Rounds of *interval* steps (Q) on each rank, and a step of the server for *buffer* (K) changes, at most one each.
+    """Rounds of *interval* steps (Q) on each rank, and a server step per *buffer* (K) changes, at most one per rank.
 
     *server_learning_rate*: eta_g. *damping*: `root` divides a change by sqrt(1 + staleness). *max_staleness*: the
-    server rejects changes staler than this; None takes all. *compression*: of what workers send. The rest of the buffer
-    is a last, smaller step. *server_trains*: false for a server that only serves. Who is lost is not missed.
+    server rejects staler changes; None accepts all. *compression*: of what workers send. *server_trains*: false for a
+    server that only serves. What is left in the buffer makes a last, smaller step. Ranks survive the loss of a worker.
     """
     K = min(buffer, len(trainers(node.size, server_trains)))
     codec = Codec(compression, node.rng, "push", replica.parameters)
@@ -66,13 +66,13 @@ async def _serve(
     state = resumable(replica, w=w, gathered=torch.zeros_like(w), version=0, held=0, applied=0, rejected=0)
 
     async def step() -> None:
-        """w <- w - eta_g times the buffer's mean."""
+        """Take the step w <- w - eta_g times the buffer's mean."""
         state.w = await timed(node, _step, state.w, state.gathered, server_learning_rate, state.held)
         server.take()
         state.gathered, state.version = torch.zeros_like(state.w), state.version + 1
         state.applied, state.held = state.applied + state.held, 0
         if not server_trains:
-            replica.load(unflatten(state.w, replica.parameters))  # for evaluation: no gradient is taken at them
+            replica.load(unflatten(state.w, replica.parameters))  # for evaluation only
             server.done = state.version
 
     async with Server(node, replica, Rounds(node, replica), "answer", keep=state, codec=codec) as server:
@@ -80,7 +80,7 @@ async def _serve(
             pushed = -(-replica.done // interval)
             server.train(own_rounds(node, replica, server, interval, state.w, state.version, pushed))
         async for push in server.pushes():
-            # Phase 1, gather, in order of arrival: a change, scaled, unless it is too stale.
+            # Phase 1, gather, in order of arrival: scale and add a change unless it is too stale.
             staleness = server.staleness(push)
             if max_staleness is not None and staleness > max_staleness:
                 state.rejected += 1
@@ -89,12 +89,12 @@ async def _serve(
                 state.gathered = await timed(node, _gather, state.gathered, flatten(push.tensors), age)
                 state.held += 1
                 server.hold(push)
-                # Phase 2, step: K changes are there.
+                # Phase 2, step: once K changes have arrived.
                 if state.held == K:
                     await step()
             node.record(step=server.done, staleness=staleness, applied=state.applied, rejected=state.rejected)
 
-            # Phase 3, pull: the weights as they are now.
+            # Phase 3, pull: the current weights.
             server.answer(push, pack(state.w, version=state.version))
             if not server_trains:
                 changes = state.applied + state.held + state.rejected
@@ -111,13 +111,13 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         # Phase 1, train: Q steps from the server's weights.
         loss = await train_alone(node, replica, batches)
 
-        # Phase 2, push: what they changed, and the version of the weights that they began from.
+        # Phase 2, push: the change, and the version of the weights that it started from.
         delta = await timed(node, outer_gradient, state.w, replica.parameters)
         small = await codec.compress(node, unflatten(delta, replica.parameters))
         await push_to_server(node, replica, *small, version=state.version, last=done == replica.steps)
         node.record(step=done, loss=loss, pushed=-(-done // interval))
 
-        # Phase 3, pull: the weights as they are now.
+        # Phase 3, pull: the current weights.
         message = await node.recv(SERVER, "answer")
         state.w, state.version = message.tensor, message["version"]
         await timed(node, adopt, replica.parameters, state.w)

@@ -1,4 +1,4 @@
-"""The rounds of a server that trains as well: as a worker's, without a network between."""
+"""The rounds of a server that also trains: like a worker's, without a network in between."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from simcluster.workloads import Replica
 async def own_rounds(
     node: Transport, replica: Replica, server: Server, steps: int, w: Tensor, version: int, pushed: int = 0
 ) -> None:
-    """Rounds of *steps* inner steps, or as many as the server answers, from *w*, of *version*; *pushed* were before."""
+    """Run rounds of *steps* inner steps, or as many as the server answers, from *w*, of *version*, after *pushed*
+    earlier ones.
+    """
     clock, batches, done = asyncio.get_running_loop(), replica.batches(), replica.done
     while done < replica.steps:
         before, began_s = done, clock.time()

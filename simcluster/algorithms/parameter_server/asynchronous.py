@@ -1,4 +1,4 @@
-"""Both ends of a server without a barrier: pushes in order of arrival, with those of the server's own training."""
+"""Both ends of a server without a barrier: pushes in order of arrival, including its own training's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simcluster.workloads import Group, Replica
 
 @dataclass(eq=False)
 class _Own:
-    """A push of the server's own training, which waits for its end and its answer; without *content*, a round's end."""
+    """A push of the server's own training, which waits for its end and answer; without *content*, a round's end."""
 
     content: Payload | None
     ended: asyncio.Future[None]
@@ -32,10 +32,11 @@ class _Own:
 class Server:
     """A stream of pushes: `async with Server(...) as server: async for push in server.pushes(): ...`.
 
-    Only the body of the loop changes the model, one push at a time. *listener* says which workers have pushes to come.
-    Replies have the tag *reply*, and leave while the server goes on: a slow link holds up its own worker only. *keep*
-    is what `resumable` returned, with the server's `version`. *codec*: restore what workers push before its turn comes.
-    *judges*: batches are in the weights only if the server takes their push. *done* counts those of its own rounds.
+    Only the body of the loop changes the model, one push at a time. *listener* knows which workers have pushes to come.
+    Replies have the tag *reply* and leave in the background, so a slow link delays only its own worker. *keep* is the
+    result of `resumable`, with the server's `version`. *codec*: restores workers' pushes before their turn. *judges*:
+    whether batches are in the weights only once the server takes their push. *done* counts the batches of the server's
+    own rounds.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Server:
         self._at_hand: _Own | None = None
         self._own: _Own | None = None
         self._next = asyncio.Event()
-        self._last: dict[int, Push] = {}  # of each rank, the only one that may be answered
+        self._last: dict[int, Push] = {}  # by rank, the only push that may be answered
         self._tells_losses = False
 
     async def __aenter__(self) -> Self:
@@ -63,7 +64,7 @@ class Server:
         await self._tasks.__aexit__(*error)
 
     def pushes(self) -> AsyncIterator[Push]:
-        """Yield pushes until no more can come. A loss only changes what is expected."""
+        """Yield pushes until no more can come. A loss only changes which ones are expected."""
         return self
 
     def news(self) -> AsyncIterator[Push | None]:
@@ -75,7 +76,7 @@ class Server:
         return self
 
     async def __anext__(self) -> Any:
-        """End what is at hand, and take up the next."""
+        """End the current push, and take up the next."""
         await self._end()
         while isinstance(item := await self._arrived.get(), _Own) and item.content is None:
             self._at_hand = item
@@ -93,23 +94,23 @@ class Server:
         self._listener.came(push)
         return push
 
-    # what a page does with a push
+    # what the algorithm does with a push
 
     def staleness(self, push: Push) -> int:
-        """Return how many versions the weights are ahead of those that *push* was made of."""
-        return int(max(self._state.version - push["version"], 0))  # below 0 only of a worker that was kept later
+        """Return how many versions the weights are ahead of those that *push* was computed from."""
+        return int(max(self._state.version - push["version"], 0))  # negative only for a worker with a later checkpoint
 
     def hold(self, push: Push) -> None:
-        """Note that *push* is in what the server keeps, until `take`."""
+        """Note that the server holds *push* back, until `take`."""
         self._replica.ledger.hold(push.group)
 
     def take(self, pushes: Sequence[Push] | None = None) -> None:
-        """Note that *pushes*, or all that it holds, are in the weights now."""
+        """Note that *pushes*, or all held ones, are now in the weights."""
         ledger = self._replica.ledger
         ledger.take(ledger.held if pushes is None else [push.group for push in pushes])
 
     def count(self, pushes: Sequence[Push], *, versions: int = 1, **more: float) -> None:
-        """Count and record *pushes*, which are in the weights now; these are *versions* newer for it."""
+        """Count and record *pushes*, which are now in the weights and advance the version by *versions*."""
         state, stale = self._state, [self.staleness(push) for push in pushes]
         self.take(pushes)
         state.version += versions
@@ -125,7 +126,7 @@ class Server:
         self._node.record(step=self._state.version, **counts)
 
     def answer(self, push: Push, content: Payload) -> None:
-        """Send *content* to the rank that pushed, unless it was lost since: once it is back, it asks again."""
+        """Send *content* to the rank that pushed, unless it was lost since: after rejoining it asks again."""
         if self._last.get(push.rank) is not push:
             return
         if push.rank != SERVER:
@@ -134,7 +135,7 @@ class Server:
             self._own.answer.set_result(content)
 
     def send_weights(self, push: Push, *, only_newer: bool = False) -> None:
-        """Answer *push* with the weights as they are, if *only_newer* is false or they are others than it was made of.
+        """Answer *push* with the current weights; if *only_newer*, only if they differ from those it was computed from.
 
         The server's own training has them already.
         """
@@ -143,7 +144,7 @@ class Server:
         self.answer(push, pack(*replica.snapshot() if wanted else (), version=version))
 
     async def keep(self, step: int, *, batches: int | None = None, loose: bool = True) -> None:
-        """Keep a checkpoint at *step*, if one is due."""
+        """Write a checkpoint at *step* if one is due."""
         batches = self._replica.ledger.settled if batches is None else batches
         step = min(step, self._replica.steps) if loose else step
         await self._replica.checkpoint(step, batches=batches, loose=loose, **vars(self._state))
@@ -151,29 +152,29 @@ class Server:
     # the server's own training
 
     def train(self, training: Coroutine[Any, Any, None]) -> None:
-        """Begin the server's own *training*, which pushes like a worker."""
+        """Start the server's own *training*, which pushes like a worker."""
         self._listener.train(self._tasks, training)
 
     async def push(self, *tensors: Tensor, **values: Scalar) -> Message:
-        """Hand in what the server's own training made; return the answer."""
+        """Hand in a push of the server's own training; return the answer."""
         answer = await (await self._hand_in(pack(*tensors, **values))).answer
         return Message(SERVER, self._reply, answer, 0)
 
     async def end_round(self, done: int, **metrics: float) -> None:
-        """Record that *done* batches of the server's own training are done, keep a checkpoint, and look for workers."""
+        """Record that *done* own batches are done, write a checkpoint if one is due, and look for workers."""
         self.done = done
         self._node.record(step=done, **metrics)
         await self._hand_in(None)
         self.look()
 
     def look(self) -> None:
-        """Look for workers: one that has come (back) is served from now on."""
+        """Look for workers: one that has (re)joined is served from now on."""
         self._listener.look()
 
     async def gradients(self, *, records: bool = True) -> None:
-        """Train on this server's batches: push the gradient of each, at the weights as they are.
+        """Train on this server's batches, pushing the gradient of each at the current weights.
 
-        *records*: each push is recorded at once; else the page does.
+        *records*: each push is recorded at once; otherwise the algorithm records it.
         """
         node, replica = self._node, self._replica
         for step, batch in enumerate(replica.batches(), start=1 + replica.done):
@@ -186,7 +187,7 @@ class Server:
             self.look()
             await pushed.answer
 
-    # inside
+    # internals
 
     def _judged(self, item: Message | _Own) -> Push:
         ledger = self._replica.ledger
@@ -196,7 +197,7 @@ class Server:
         return Push(message, ledger.receive(item) if isinstance(item, Message) else ledger.hand_in(ledger.drawn))
 
     async def _listen(self) -> None:
-        """Put each push, and each loss that the page is to hear of, into the stream, and wait for its end."""
+        """Put each push, and each loss that the algorithm wants, into the stream, and wait for its end."""
         while (news := await self._listener.next()) is not None:
             if isinstance(news, PeerLost) and not self._tells_losses:
                 self._lose(news)
@@ -219,7 +220,7 @@ class Server:
         return own
 
     async def _end(self) -> None:
-        """Let the one whose push is at hand go on: the server's own training begins its next work before the page."""
+        """Resume the sender of the current push: own training starts its next work before the algorithm continues."""
         own, self._at_hand = self._at_hand, None
         if own is None:
             self._next.set()
@@ -232,7 +233,7 @@ class Server:
         self._listener.lost(loss)
 
     async def _send(self, worker: int, content: Payload) -> None:
-        await asyncio.sleep(0)  # the server listens for the next push before it answers this one
+        await asyncio.sleep(0)  # listen for the next push before answering this one
         try:
             await self._node.send(worker, self._reply, content)
         except PeerLost:
@@ -240,6 +241,6 @@ class Server:
 
 
 async def push_to_server(node: Transport, replica: Replica, *tensors: Tensor, **values: Scalar) -> None:
-    """Hand in to the server what a worker has made of the batches that it has drawn since its last push."""
+    """Push a worker's result of the batches drawn since its last push."""
     replica.ledger.hand_in(replica.ledger.drawn)
     await node.send(SERVER, PUSH, pack(*tensors, **values))

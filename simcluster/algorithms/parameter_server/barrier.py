@@ -1,4 +1,4 @@
-"""Both ends of a barrier: a server whose steps wait for gradients of the weights as they are, and its workers."""
+"""Both ends of a barrier: a server whose steps wait for gradients of its current weights, and its workers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from simcluster.workloads import Batch, Replica
 
 
 class Barrier:
-    """The steps of a server, by number, as `async for` has them: each ends with a checkpoint, if one is due.
+    """The numbered steps of a server, for `async for`: each ends with a checkpoint if one is due.
 
-    A push of an earlier step is rejected, and its worker sent the weights of the step at hand, unless it has been sent
-    them already. Replies leave as tasks of *group*, under the tag *reply*. *trains*: the server computes gradients,
-    too. *loose*: ranks may be at different steps.
+    A push of an earlier step is rejected and answered with the current step's weights, unless those were sent already.
+    Replies are sent as tasks of *group*, under the tag *reply*. *trains*: the server computes gradients, too. *loose*:
+    ranks may be at different steps.
     """
 
     push = "gradients"
@@ -45,7 +45,7 @@ class Barrier:
         return self
 
     async def __anext__(self) -> int:
-        """End the step at hand, if there is one, and begin the next."""
+        """End the current step, if any, and begin the next."""
         if self.step > self._first:
             await self._replica.checkpoint(self.step, batches=self._done(), loose=self._loose, **vars(self._count))
         if self.step >= self._replica.steps:
@@ -60,7 +60,7 @@ class Barrier:
     async def gather(self, own: Sequence[Push], least: int, timeout_s: float | None) -> list[Push]:
         """Wait until *least* ranks, or all that are left, have a gradient of this step: *own*, or a worker's.
 
-        After *timeout_s* one rank is enough. Return the gradients by rank.
+        After *timeout_s* one is enough. Return the gradients by rank.
         """
         on_time = {push.rank: push for push in own}
         before = self._count.rejected
@@ -79,7 +79,7 @@ class Barrier:
                 self._replies.send(push.rank, self.step + 1, weights)
 
     def call_off(self, pushes: Sequence[Push] = (), weights: Sequence[Tensor] = ()) -> None:
-        """Send all other workers on to the next step, unless older weights are still on their way there."""
+        """Send all other workers on to the next step, unless older weights are still in flight to them."""
         pushed = {push.rank for push in pushes}
         for rank in self._node.peers:
             if rank not in pushed and not self._replies.under_way_to(rank):
@@ -92,7 +92,7 @@ class Barrier:
         self._node.record(step=self.step, loss=_mean_loss(pushes), contributions=len(pushes), **counts)
 
     async def see_off(self, *, only_behind: bool = False) -> None:
-        """After the last step reject all that workers still push; see `Replies.see_off`."""
+        """After the last step, reject all further pushes; see `Replies.see_off`."""
         self._count.rejected += await self._replies.see_off(self.push, self._replica, only_behind=only_behind)
         counts = {name: value for name, value in vars(self._count).items() if name != "applied"}
         self._node.record(step=self._replica.steps, **counts)
@@ -105,7 +105,7 @@ class Barrier:
             self._take(await arrival(node, ANY, self.push), on_time)
 
     def _take(self, arrived: Message | PeerLost, on_time: dict[int, Push]) -> None:
-        """Keep a gradient of this step, reject an older one; bear a loss while any are left that train."""
+        """Keep a gradient of this step, reject an older one; survive a loss while any training rank is left."""
         if isinstance(arrived, PeerLost):
             self._replies.lost(arrived, enough=bool(on_time or self._node.peers))
             return
@@ -135,7 +135,7 @@ class Barrier:
 
 
 class Race(Barrier):
-    """A barrier at which a step's first gradients are enough: the rest of the work is cancelled, the server's too."""
+    """A barrier at which a step's first gradients suffice; all other work, the server's included, is cancelled."""
 
     push = PUSH
 
@@ -145,14 +145,14 @@ class Race(Barrier):
         super().__init__(node, replica, group, reply, trains=trains, loose=loose, pushed=0)
         self._group = group
         self._arrived: asyncio.Queue[Push | PeerLost] = asyncio.Queue()
-        # A server that trains need not wait for a worker; one that does not has nothing else to do.
+        # A server that trains need not wait for a worker; one that only serves has nothing else to do.
         self._listener = Listener(node, lambda: bool(node.peers) or not trains, lambda: True)
         self._listening = group.create_task(self._listen())
 
     async def first(self, k: int, *, again: bool) -> list[Push]:
-        """Wait for the first *k* gradients of this step, or as many as there can be. Return them by rank.
+        """Wait for the first *k* gradients of this step, or as many as possible. Return them by rank.
 
-        *again*: a rank that is done computes another one, so there can be any number.
+        *again*: a rank that has finished computes another one, so any number is possible.
         """
         own = self._group.create_task(self._train(again)) if self._trains else None
         first: list[Push] = []
@@ -167,7 +167,7 @@ class Race(Barrier):
                 self._reject(arrived)
         if own is not None:
             own.cancel()
-            self._replica.ledger.settle(self._replica.ledger.drawn, used=False)  # the batch that it had in its hands
+            self._replica.ledger.settle(self._replica.ledger.drawn, used=False)  # the batch that was in progress
         return sorted(first, key=lambda push: push.rank)
 
     def count(self, pushes: Sequence[Push]) -> None:
@@ -191,7 +191,7 @@ class Race(Barrier):
                 await self._listener.looked()
 
     async def _train(self, again: bool) -> None:
-        """The server's own worker, for one step."""
+        """Run the server's own worker for one step."""
         for batch in self._batches:
             push = await self._gradient(batch)
             self._count.pushed += 1
@@ -200,7 +200,7 @@ class Race(Barrier):
                 return
 
     def _left(self, first: Sequence[Push]) -> set[int]:
-        """Return the ranks that have pushed, or still can."""
+        """Return the ranks that have pushed or still can."""
         return {*self._node.peers, *(push.rank for push in first), *([SERVER] if self._trains else [])}
 
     def _done(self) -> int:
@@ -208,9 +208,9 @@ class Race(Barrier):
 
 
 class Worker:
-    """A worker's batches, as `async for` has them, until the server's steps are over.
+    """A worker's batches, for `async for`, until the server's steps are done.
 
-    *step* is the one that it works at: the page sets it to what the server answers, which ends what was at hand.
+    *step* is its current step: set it to the server's answer, which ends the work on the previous one.
     """
 
     def __init__(self, node: Transport, replica: Replica, batches: Iterator[Batch], *, loose: bool) -> None:
@@ -222,7 +222,7 @@ class Worker:
         return self
 
     async def __anext__(self) -> Batch:
-        """End the step at hand, if the server has answered, and draw the next batch."""
+        """End the current step if the server has answered, and draw the next batch."""
         replica = self._replica
         if self.step != self._at:
             self._at, drawn = self.step, replica.ledger.drawn
@@ -235,7 +235,7 @@ class Worker:
         return batch
 
     async def push(self, tag: str, gradients: Sequence[Tensor], loss: float) -> None:
-        """Record a gradient of this step, and hand it in to the server under *tag*."""
+        """Record a gradient of this step, and push it to the server under *tag*."""
         self._pushed += 1
         self._node.record(step=self.step, loss=loss, pushed=self._pushed)
         self._replica.ledger.hand_in(self._replica.ledger.drawn)

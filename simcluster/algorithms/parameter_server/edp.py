@@ -1,8 +1,8 @@
-"""The asynchronous parameter server: nobody waits for anybody, and the server's rules deal with stale gradients.
+"""The asynchronous parameter server: workers never wait for each other, and the server handles stale gradients.
 
-Downpour SGD (Dean et al. 2012, section 4.1), which SmolCluster calls EDP, elastic distributed parallelism. Staleness
-is the number of updates that the server made between a worker's download of the weights and the arrival of the gradient
-taken there (Zhang, Gupta, Lian and Liu 2016, section 2). Rank 0 serves, and trains as well unless told not to.
+Downpour SGD (Dean et al. 2012, section 4.1), which SmolCluster calls EDP, elastic distributed parallelism. Staleness is
+the number of server updates between a worker's download of the weights and the arrival of the gradient computed from
+them (Zhang, Gupta, Lian and Liu 2016, section 2). Rank 0 serves, and also trains by default.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ async def edp(
 ) -> None:
     """Every batch is a push; every *pull_interval*-th push asks for the server's weights.
 
-    Between pulls a worker takes its own gradient's step. *max_staleness*: the server rejects what is staler than this;
-    None takes all. *damping*: `inverse` divides a gradient by its staleness, if that is above 1 (Zhang et al. 2016,
-    section 3). *push*: `weights` is SmolCluster's blend: after *pull_interval* steps of its own a worker pushes its
-    weights, of which the server takes the share 1 / (1 + staleness), and pulls what comes of it. *compression* is of
-    what is pushed. *server_trains*: false for a server that only serves. A worker that is lost leaves the others to go
-    on, and is welcome if it comes back before they end.
+    Between pulls a worker takes local steps. *max_staleness*: the server rejects staler pushes; None accepts all.
+    *damping*: `inverse` divides a gradient by its staleness, if above 1 (Zhang et al. 2016, section 3). *push*:
+    `weights` is SmolCluster's blend: after *pull_interval* local steps a worker pushes its weights, the server blends
+    them in with a share 1 / (1 + staleness), and the worker pulls the result. *compression*: of what is pushed.
+    *server_trains*: false for a server that only serves. Ranks survive the loss of a worker, and it may rejoin before
+    they end.
     """
     ranks = trainers(node.size, server_trains)
     check_push(push, compression)
@@ -61,14 +61,14 @@ async def _serve(
 ) -> None:  # fmt: skip
     """*blend_interval*: the steps between two pushes of weights; None for gradients."""
     state = resumable(replica, version=0, applied=0, rejected=0)
-    batches = blend_interval or 1  # in a push
+    batches = blend_interval or 1  # per push
     expected = Expected(node, replica, ranks, batches)
 
     async with Server(node, replica, expected, "weights", keep=state) as server:
         if SERVER in ranks:
             server.train(server.gradients(records=False))
         async for push in server.pushes():
-            # Push: in order of arrival, which is what asynchronous means.
+            # Push: in order of arrival, hence asynchronous.
             own: int = push["pushed"] if push.rank == SERVER else 0
             tensors = push.tensors if own else await codec.restore(node, push.tensors)
             staleness, counts = server.staleness(push), {"pushed": own} if own else {}
@@ -85,7 +85,7 @@ async def _serve(
                 is_version = blend_interval is None or not own or own % blend_interval == 0
                 server.count([push], versions=int(is_version), **counts)
 
-            # Pull: the weights as they are now, sent while the next push is judged.
+            # Pull: the current weights, sent while the next push is handled.
             if push["pull"]:
                 server.send_weights(push)
             await server.keep((state.version + state.rejected) * batches // len(ranks))
@@ -103,19 +103,19 @@ async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: 
         if blend:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
 
-        # Phase 2, push: the gradient, or the weights, and the version of the weights that it was taken at.
+        # Phase 2, push: the gradient or the weights, and the version of the weights that they started from.
         if push:
             small = await codec.compress(node, replica.parameters if blend else gradients)
             await push_to_server(node, replica, *small, version=version, loss=loss, pull=pull)
 
-        # Phase 3, pull, or go on alone until the next pull.
+        # Phase 3, pull, or continue alone until the next pull.
         if pull:
             message = await node.recv(SERVER, "weights")
             replica.load(message.tensors)
             version = message["version"]
         elif not blend:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())
-        if push:  # steps of its own between pushes of weights go with the push
+        if push:  # local steps between pushes of weights are saved with the push
             await replica.checkpoint(step, loose=True, version=version, pushed=pushed, codec=codec)
 
 

@@ -1,4 +1,4 @@
-"""Copies of the parameters that servers and workers hold, and worlds that they can serve: see `Facts`."""
+"""Copies of the parameters that servers and workers hold, and the world sizes that they can serve. See `Facts`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcluster.algorithms.parameter_server.server import SERVER, check_push, mo
 
 
 def served(setting: str | None = None) -> Callable[[int, Settings], None]:
-    """Return a check of a world with a parameter server, where *setting* is a number of ranks that train."""
+    """Return a check of the world size for a parameter server; *setting* counts training ranks."""
 
     def check(size: int, settings: Settings) -> None:
         ranks = trainers(size, settings["server_trains"])
@@ -30,17 +30,17 @@ def k_sync_world(size: int, settings: Settings) -> None:
 
 def sync_copies(rank: int, size: int, settings: Settings) -> float:
     if rank != SERVER:
-        # The gradients on their way out, or the weights in reply; with Polyak's mean, the blend as well.
+        # The outgoing gradients, or the weights in reply; with the Polyak mean, also the blend.
         return 1.0 if settings["polyak"] == 1 else 2.0
-    # At the end of a step: a gradient from each worker, a snapshot, and a frozen copy of it for each reply.
+    # At the end of a step: a gradient from each worker, a snapshot, and a frozen copy of it per reply.
     return 2.0 * (size - 1) + 1.0
 
 
 def edp_copies(rank: int, size: int, settings: Settings) -> float:
     if rank != SERVER:
         return 1.0
-    # Per worker either its gradients, or its reply: a snapshot and the frozen copy. Damping, a blend or gradients
-    # restored from a small form take one more.
+    # Per worker its gradients or its reply: a snapshot and the frozen copy. Damping, a blend, or gradients restored
+    # from a compressed form take one more.
     plain = settings["damping"] == "none" and settings.get("push") != "weights"
     return 2.0 * (size - 1) + (0.0 if plain and settings.get("compression", "none") == "none" else 1.0)
 
@@ -49,13 +49,13 @@ def stale_copies(rank: int, size: int, settings: Settings) -> float:
     """Return those of ssp, softsync and k_async."""
     if rank != SERVER:
         return 1.0
-    # As edp's, and the server's own gradients, which may wait for others; those that damping divides are held twice.
+    # As in edp, plus the server's own gradients, which may wait for others; damped ones are held twice.
     return 2.0 * (size - 1) + 1.0 + (0.0 if settings.get("damping", "none") == "none" else float(size))
 
 
 def k_sync_copies(rank: int, size: int, settings: Settings) -> float:
     if rank != SERVER:
-        return 2.0  # gradients on their way out, and weights that arrived meanwhile
-    # K gradients, one of every other rank that is too late, the server's own, and the replies.
+        return 2.0  # outgoing gradients, and weights that arrived meanwhile
+    # K gradients, one late gradient per other rank, the server's own, and the replies.
     k = settings["k"] or size
     return 3.0 * (size - 1) + max(0.0, k - size) + 1.0

@@ -1,9 +1,9 @@
-"""K-async and K-batch-async: the server updates on the first K gradients, and nobody's work is thrown away.
+"""K-async and K-batch-async: the server updates on the first K gradients, and no work is thrown away.
 
-Dutta et al. 2018 (AISTATS), section 2. K-async gathers from K different ranks; those wait for the update, the others
-go on with what they had, so their gradients are stale when they come. K-batch-async gathers any K gradients, and every
-rank goes on at once with the weights as they are. K = 1 is the asynchronous parameter server; K-async with K = P, all
-that train, is the synchronous one. Rank 0 serves, and trains as well unless told not to.
+Dutta et al. 2018 (AISTATS), section 2. K-async gathers from K different ranks, which wait for the update; the others
+continue, so their gradients are stale on arrival. K-batch-async gathers any K gradients, and every rank continues at
+once with the current weights. K = 1 is the asynchronous parameter server; K-async with K = P, all training ranks, is
+the synchronous one. Rank 0 serves, and also trains by default.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from simcluster.workloads import Replica
 async def k_async(
     node: Transport, replica: Replica, *, k: PositiveInt | None = None, batch: bool = False, server_trains: bool = True
 ) -> None:
-    """Every batch is a push, *k* pushes are an update: of the mean, at the weights as they are by then.
+    """Every batch is a push, *k* pushes make an update: their mean, applied to the current weights.
 
     *k*: None is P. *batch*: false is K-async, true K-batch-async. *server_trains*: false for a server that only serves.
-    Where fewer than *k* are left that train, by the end of their batches or because they are lost, an update takes what
-    those have.
+    If fewer than *k* training ranks are left, after finishing or being lost, an update takes theirs.
     """
     ranks = trainers(node.size, server_trains)
     K = most_of(ranks, "k", k)
@@ -58,21 +57,21 @@ async def _serve(
         if SERVER in ranks:
             server.train(server.gradients())
         async for push in server.news():
-            # Phase 1, gather, in order of arrival: K gradients, or fewer where no others can come; of K-async, where
-            # all ranks that are there wait.
+            # Phase 1, gather, in order of arrival: K gradients, or fewer if no more can come; in K-async, once all
+            # ranks present wait.
             pending += [push] if push is not None else []
             left, waiting = expected.left(), {push.rank for push in pending}
             if pending and (len(pending) == K or (not left if batch else left <= waiting)):
-                # Phase 2, update: by rank, divided by the number really summed.
+                # Phase 2, update: in rank order, divided by the number actually summed.
                 gradients, pending = sorted(pending, key=lambda push: push.rank), []
                 total = mean([gradient.tensors for gradient in gradients])
                 await node.compute(replica.apply, total, cost=replica.apply_cost())
                 server.count(gradients)
-                # Phase 3, pull: of K-async, when the update is made.
+                # Phase 3, pull: in K-async after the update.
                 for gradient in gradients if not batch else ():
                     server.send_weights(gradient, only_newer=True)
                 await server.keep(state.applied // len(ranks) if loose else state.version, loose=loose)
-            if batch and push is not None:  # of K-batch-async, at once
+            if batch and push is not None:  # in K-batch-async at once
                 server.send_weights(push, only_newer=True)
 
 
@@ -86,7 +85,7 @@ async def _work(node: Transport, replica: Replica, loose: bool) -> None:
         # Phase 2, push.
         await push_to_server(node, replica, *gradients, version=state.version, loss=loss)
 
-        # Phase 3, pull: at once, or when K have pushed.
+        # Phase 3, pull: at once, or after K pushes.
         message = await node.recv(SERVER, "weights")
         if message.tensors:
             replica.load(message.tensors)

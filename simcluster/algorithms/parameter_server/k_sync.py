@@ -1,9 +1,9 @@
-"""K-sync and K-batch-sync: the server takes the first K gradients of a step, and the rest of the work is cancelled.
+"""K-sync and K-batch-sync: the server takes the first K gradients of a step and cancels the rest of the work.
 
-Dutta et al. 2018 (AISTATS), section 2. In K-sync every rank computes one gradient at the step's weights and the first K
-of P make the step; in K-batch-sync a rank that is done computes another one, and the first K gradients make the step,
-whosever they are. Either way all begin the next step together, with its weights. K-sync with K = P is the synchronous
-parameter server. Rank 0 serves, and trains as well unless told not to.
+Dutta et al. 2018 (AISTATS), section 2. In K-sync every rank computes one gradient at the step's weights, and the first
+K of P make the step. In K-batch-sync a rank that has finished computes another one, and the first K gradients make the
+step, from any ranks. In both, all ranks begin the next step together, with its weights. K-sync with K = P is the
+synchronous parameter server. Rank 0 serves, and also trains by default.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from simcluster.workloads import Replica
 async def k_sync(
     node: Transport, replica: Replica, *, k: PositiveInt | None = None, batch: bool = False, server_trains: bool = True
 ) -> None:
-    """One step of the server's optimizer for every *k* gradients; as many steps as a rank has batches.
+    """One step of the server's optimizer per *k* gradients; as many steps as a rank has batches.
 
     *k*: None is P. *batch*: false is K-sync; true is K-batch-sync, for which *k* may be any number. *server_trains*:
-    false for a server that only serves. A gradient behind the K-th is rejected. The run goes on without ranks that are
-    lost; where fewer than K are left, a step of K-sync takes one of each. Who comes back takes part again. A rank that
-    has used up its batches begins them again.
+    false for a server that only serves. Gradients after the K-th are rejected. Ranks survive the loss of others, which
+    may rejoin; with fewer than K left, a step of K-sync takes one of each. A rank that has used up its batches starts
+    them again.
     """
     ranks = trainers(node.size, server_trains)
     needed = k if batch and k is not None else most_of(ranks, "k", k)
@@ -50,28 +50,28 @@ async def k_sync(
 
 async def _serve(node: Transport, replica: Replica, server: Race, k: int, batch: bool) -> None:
     async for _ in server:
-        # Phase 1, compute: every rank, at the weights of this step; the first K gradients are enough.
+        # Phase 1, compute: every rank, at the weights of this step, until there are K gradients.
         first = await server.first(k, again=batch)
 
-        # Phase 2, apply: by rank, divided by the number really summed.
+        # Phase 2, apply: in rank order, divided by the number actually summed.
         await node.compute(replica.apply, mean([push.tensors for push in first]), cost=replica.apply_cost())
         server.count(first)
 
-        # Phase 3, all go on: a rank that is still at work drops it.
+        # Phase 3, next step for all: a rank that is still computing drops its work.
         server.call_off()
 
-    # A push that comes too late for the last step is rejected, too.
+    # A push that comes after the last step is rejected, too.
     await server.see_off()
 
 
 async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> None:
     worker = Worker(node, replica, endless(replica), loose=loose)
     async for data in worker:
-        # Phase 1, compute, unless the next step's weights are here first.
+        # Phase 1, compute, unless the next step's weights arrive first.
         work = node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))
         news = await unless_told(node, "weights", work)
 
-        # Phase 2, push; then wait, or compute another one at the same weights.
+        # Phase 2, push; then wait, or compute another gradient at the same weights.
         if not isinstance(news, Message):
             loss, gradients = news
             await worker.push("push", gradients, loss)
@@ -79,6 +79,6 @@ async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> 
                 continue
             news = await node.recv(SERVER, "weights")
 
-        # Phase 3, pull. On a real device work that was dropped may still run: the weights are loaded after it.
+        # Phase 3, pull. On a real device, dropped work may still run: load the weights after it.
         await node.compute(replica.load, news.tensors, cost=FREE)
         worker.step = news["step"]

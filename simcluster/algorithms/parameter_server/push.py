@@ -14,7 +14,7 @@ from simcluster.workloads import Group
 
 @dataclass(frozen=True, eq=False)
 class Push:
-    """A *message* for the server, and its *group* of batches in the ledger."""
+    """A *message* to the server, and its *group* of batches in the ledger."""
 
     message: Message
     group: Group

@@ -1,4 +1,4 @@
-"""Replies that leave while their server goes on."""
+"""Replies that are sent while the server continues."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from simcluster.workloads import Replica
 
 
 class Replies:
-    """Replies under *tag* that leave while the server goes on: a slow link holds up its own worker only.
+    """Replies under *tag*, sent in the background, so a slow link delays only its own worker.
 
-    Each one says at which *step* its receiver is to work.
+    Each names the *step* at which its receiver is to work.
     """
 
     def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str) -> None:
@@ -29,30 +29,30 @@ class Replies:
         self._under_way[worker] = self._group.create_task(self._send(worker, pack(*weights, step=step)))
 
     def newer_than(self, step: int, worker: int) -> bool:
-        """Whether *worker*, which has pushed what it did at *step*, has been sent a later one, and need only look."""
+        """Return whether *worker*, which pushed at *step*, has been sent a later one."""
         return self._told.get(worker, 0) > step
 
     def under_way_to(self, worker: int) -> bool:
-        """Whether the last one to *worker* has not left yet: another one would only be queued behind it."""
+        """Return whether the last reply to *worker* has not left yet: another one would only queue behind it."""
         return worker in self._under_way and not self._under_way[worker].done()
 
     def lost(self, loss: PeerLost, *, enough: bool = True) -> None:
-        """A worker is lost; if it comes back it knows of nothing. Raises *loss* if not *enough* are left."""
+        """Forget a lost worker: after rejoining it starts afresh. Raise *loss* if not *enough* are left."""
         self._told.pop(loss.rank, None)
         if not enough:
             raise loss
 
     async def _send(self, worker: int, content: Payload) -> None:
-        """Whoever turns out to be lost here may be back, and push, before the server's recv is told."""
+        """Send, ignoring a loss that the server's recv will report: the worker may rejoin and push before that."""
         try:
             await self._node.send(worker, self._tag, content)
         except PeerLost:
             self._told.pop(worker, None)
 
     async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:
-        """After the last step: what workers still push, until they end, is received and counted; it is too late.
+        """After the last step, receive and count what workers still push until they end; it is too late.
 
-        Whoever has not been told that it is the end is sent the final weights; *only_behind*: nobody else can push.
+        Send the final weights to workers that have not been told the end. *only_behind*: no other worker can push.
         """
         late = 0
         for worker in range(1, self._node.size):

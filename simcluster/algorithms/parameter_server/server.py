@@ -1,4 +1,4 @@
-"""Helpers that the pages of the parameter servers share: trainers, the mean of gradients, replies, cancelled work."""
+"""Helpers shared by the parameter servers: training ranks, means of gradients, cancelled work."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ SERVER = 0
 
 
 def trainers(size: int, server_trains: bool) -> list[int]:
-    """The ranks that compute gradients. Raises UsageError if there are none."""
+    """Return the ranks that compute gradients. Raise UsageError if there are none."""
     ranks = [rank for rank in range(size) if server_trains or rank != SERVER]
     if not ranks:
-        found = "false in a world of one rank, which is the server: nobody trains"
+        found = "false in a world of one rank, the server: no rank trains"
         raise UsageError(Problem("server_trains", found, "true, or a world of at least two ranks"))
     return ranks
 
 
 def most_of(ranks: Sequence[int], setting: str, value: int | None) -> int:
-    """*value* of *setting*, a number of *ranks*; all of them for None. Raises UsageError if there are not so many."""
+    """Return *value* of *setting*, a number of *ranks*; all for None. Raise UsageError if there are fewer."""
     if value is not None and value > len(ranks):
-        raise UsageError(Problem(setting, f"{value}", f"at most {len(ranks)}, as many as there are ranks that train"))
+        raise UsageError(Problem(setting, f"{value}", f"at most {len(ranks)}, the number of ranks that train"))
     return len(ranks) if value is None else value
 
 
 def check_push(push: str, compression: object) -> None:
-    """Compressors are made for gradients; what error feedback keeps of weights would have no meaning."""
+    """Raise UsageError if weights are to be compressed: error feedback is meaningless for them."""
     if push == "weights" and compression != "none":
         raise UsageError(Problem("compression", f"{compression!r} with push: weights", "none, or push: gradients"))
 
 
 def mean(contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """The mean of each gradient over *contributions*, summed in the order given; the first one is overwritten."""
+    """Return the mean of each gradient over *contributions*, summed in the given order; the first is overwritten."""
     total = list(contributions[0])
     for gradients in contributions[1:]:
         for into, gradient in zip(total, gradients, strict=True):
@@ -50,23 +50,23 @@ def mean(contributions: Sequence[Sequence[Tensor]]) -> list[Tensor]:
 
 
 def blended(own: Sequence[Tensor], theirs: Sequence[Tensor], share: float) -> list[Tensor]:
-    """(1 - share) own + share theirs, tensor by tensor."""
+    """Return (1 - share) own + share theirs, per tensor."""
     if share == 1:
         return list(theirs)
     return [mine.lerp(other, share) for mine, other in zip(own, theirs, strict=True)]
 
 
 def endless(replica: Replica) -> Iterator[Batch]:
-    """The replica's batches, from the beginning again when they are used up."""
+    """Yield the replica's batches, starting again when they run out."""
     yield from replica.batches()
     while True:
         yield from replica.batches(0)
 
 
 async def unless_told(node: Transport, tag: str, work: Coroutine[Any, Any, T]) -> T | Message:
-    """What *work* returns, or the message under *tag* from the server, if that is here first: *work* is cancelled then.
+    """Return the result of *work*, or the server's message under *tag* if it arrives first: then *work* is cancelled.
 
-    On a real device cancelled work may still run, and read the weights: load them as a piece of work behind it.
+    On a real device cancelled work may still run and read the weights, so load new ones as a piece of work after it.
     """
     async with asyncio.TaskGroup() as group:
         doing, news = group.create_task(work), group.create_task(node.recv(SERVER, tag))

@@ -18,11 +18,10 @@ PUSH: Final = "push"
 
 
 class Listener:
-    """Receives pushes as long as any are *expected*, or may be again.
+    """A receiver of pushes, as long as any are *expected*, or may become so.
 
-    Without a single worker a server that is *busy*, by default with its own training, continues, and looks
-    after each step whether a worker has come. A server that only serves fails with its workers, unless one of them
-    `is_through`.
+    Without any worker, a *busy* server (by default: one whose own training runs) continues, and looks for workers after
+    each step. A server that only serves fails with its workers, unless one of them `is_through`.
     """
 
     def __init__(
@@ -33,15 +32,15 @@ class Listener:
         self._looked = asyncio.Event()
         self._own: asyncio.Task[None] | None = None
         self._heard = False
-        self.is_through = False  # some worker has pushed all that it had to
+        self.is_through = False  # some worker has pushed everything
 
     def train(self, tasks: asyncio.TaskGroup, training: Coroutine[Any, Any, None]) -> None:
-        """Begin the server's own *training*."""
+        """Start the server's own *training*."""
         self._own = tasks.create_task(training)
         self._own.add_done_callback(lambda _: self.look())
 
     def look(self) -> None:
-        """Look for workers: one that has come (back) is served from now on. Call it after each step."""
+        """Look for workers: one that has (re)joined is served from now on. Call it after each step."""
         self._looked.set()
 
     async def looked(self) -> None:
@@ -50,7 +49,7 @@ class Listener:
         await self._looked.wait()
 
     def came(self, push: Push) -> None:
-        """Note that *push* has come."""
+        """Note that *push* has arrived."""
 
     def lost(self, loss: PeerLost) -> None:
         """Note that *loss* was raised."""
@@ -59,10 +58,10 @@ class Listener:
         """Note that *rank* cannot be reached."""
 
     async def next(self) -> Message | PeerLost | None:
-        """The next push, or the next loss; None when no push is to come and the server is not busy.
+        """Return the next push or loss; None when no push is to come and the server is not busy.
 
-        Raises PeerLost, with the reason ENDED, if the workers ended before they could push anything to this server: it
-        came back too late. Raises the loss of a worker if this server only serves, and has none left to serve.
+        Raise PeerLost, with reason ENDED, if the workers ended before pushing anything to this server, which rejoined
+        too late. Raise a worker's loss if this server only serves and has no worker left.
         """
         found: Message | PeerLost | None = None
         while found is None:
@@ -88,7 +87,7 @@ class Listener:
         return self._own is not None and not self._own.done()
 
     async def _must_wait(self) -> bool:
-        """Return whether a server that only serves has to wait for a worker to join. Raise PeerLost if all are lost."""
+        """Return whether a server that only serves must wait for a worker to join. Raise PeerLost if all are lost."""
         if self._own is not None or self.is_through or self._node.peers:
             return False
         others = [rank for rank in range(self._node.size) if rank != self._node.rank]
@@ -109,7 +108,7 @@ class Listener:
 
 
 class Expected(Listener):
-    """Receives the pushes that *ranks* have to come, one per *batches*; late or again, all of a worker."""
+    """The pushes that *ranks* have left, one per *batches*; all of them from a worker that (re)joins."""
 
     def __init__(self, node: Transport, replica: Replica, ranks: Iterable[int], batches: int = 1) -> None:
         super().__init__(node, lambda: bool(self._workers()))
@@ -117,7 +116,7 @@ class Expected(Listener):
         self._left = {rank: self._each - -(-replica.done_by(rank) // batches) for rank in ranks}
 
     def left(self) -> set[int]:
-        """Return the ranks that are there, and have not pushed all."""
+        """Return the ranks that are present and have pushes left."""
         return {rank for rank, left in self._left.items() if left and rank in (SERVER, *self._node.peers)}
 
     def came(self, push: Push) -> None:
@@ -125,22 +124,22 @@ class Expected(Listener):
         self.is_through = self.is_through or not self._left[push.rank]
 
     def lost(self, loss: PeerLost) -> None:
-        """*loss* was raised, after all that had come. The end of a worker that ended well is not raised."""
+        """Handle *loss*, raised after all messages of that rank. A worker that ended well raises none."""
         there = (SERVER, *self._node.peers)
         self._left = {rank: left for rank, left in self._left.items() if rank in there and rank != loss.rank}
 
     def gone(self, rank: int) -> None:
-        """A reply to *rank* has failed: it may be back before its loss is raised."""
+        """Handle a failed reply to *rank*, which may rejoin before its loss is raised."""
         self._left.pop(rank, None)
 
     def _workers(self) -> set[int]:
-        """Return the workers that have pushes to come, or have just come themselves."""
+        """Return the workers that have pushes left or have just joined."""
         open_ = {rank for rank, left in self._left.items() if left and rank != SERVER}
         return open_ | {rank for rank in self._node.peers if rank not in self._left}
 
 
 class Rounds(Listener):
-    """Receives pushes of workers that say of each whether it is their `last`, until all have said so or are lost."""
+    """Pushes, each marked whether it is its worker's `last`, until all workers have ended or are lost."""
 
     def __init__(self, node: Transport, replica: Replica) -> None:
         workers = set(range(node.size)) - {node.rank}
@@ -152,12 +151,12 @@ class Rounds(Listener):
         return bool(self._training) or any(rank not in self._through for rank in self._node.peers)
 
     def came(self, push: Push) -> None:
-        """A worker that comes back begins from the beginning, and is in training again."""
+        """Track *push*: a worker that rejoined starts over, and is in training again."""
         if push.rank != self._node.rank:
             (self._training.discard if push["last"] else self._training.add)(push.rank)
             (self._through.add if push["last"] else self._through.discard)(push.rank)
 
     def lost(self, loss: PeerLost) -> None:
-        """All that came is taken; a worker that is gone, even one that ended well, pushes no more."""
+        """Handle a loss: a worker that is gone, even one that ended well, pushes no more."""
         self._training.intersection_update(self._node.peers)
         self._through.discard(loss.rank)

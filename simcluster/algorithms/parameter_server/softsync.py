@@ -1,9 +1,9 @@
-"""n-softsync: an asynchronous parameter server that gathers lambda/n gradients, whosever they are, for each update.
+"""n-softsync: an asynchronous parameter server that gathers lambda/n gradients per update, from any ranks.
 
-Zhang, Gupta, Lian and Liu 2016 (IJCAI), section 2, with the staleness-aware learning rate of section 3. Of lambda
-ranks that train, n = 1 gathers as many gradients for an update as a synchronous server, but waits for no one in
-particular; n = lambda is the asynchronous server. With one gradient in flight on each rank the mean staleness is
-(lambda - 1)/K for K = lambda/n, which is n, nearly. Rank 0 serves, and trains as well unless told not to.
+Zhang, Gupta, Lian and Liu 2016 (IJCAI), section 2, with the staleness-aware learning rate of section 3. With lambda
+training ranks, n = 1 gathers as many gradients per update as a synchronous server, but waits for no rank in particular;
+n = lambda is the asynchronous server. With one gradient in flight per rank, the mean staleness is (lambda - 1)/K for K
+= lambda/n, which is nearly n. Rank 0 serves, and also trains by default.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ async def softsync(
     damping: Literal["none", "inverse"] = "none",
     server_trains: bool = True,
 ) -> None:
-    """Every batch is a push, answered at once: with the weights, if there are newer ones.
+    """Every batch is a push, answered at once: with the weights if there are newer ones.
 
-    *n*: the splitting parameter; an update takes K = lambda // n gradients, those left at the end one with fewer.
-    *damping*: `inverse` divides each gradient by its staleness, if that is above 1. *server_trains*: false for a server
-    that only serves. A worker that is lost leaves the others to go on, with K as it was.
+    *n*: the splitting parameter; an update takes K = lambda // n gradients, the last one what is left. *damping*:
+    `inverse` divides each gradient by its staleness, if above 1. *server_trains*: false for a server that only serves.
+    Ranks survive the loss of a worker; K stays the same.
     """
     ranks = trainers(node.size, server_trains)
     K = len(ranks) // most_of(ranks, "n", n)
@@ -63,7 +63,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], K: int
                 await _update(node, replica, server, pending, damping)
                 await server.keep(state.applied // len(ranks))
 
-            # Phase 3, pull: the weights, if they are others than those that the gradient was taken at.
+            # Phase 3, pull: the weights, if they differ from those that the gradient was taken at.
             server.send_weights(push, only_newer=True)
     if pending:
         await _update(node, replica, server, pending, damping)
@@ -71,7 +71,7 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], K: int
 
 
 async def _update(node: Transport, replica: Replica, server: Server, pending: list[Push], damping: str) -> None:
-    """One step with the mean of *pending*; by rank, divided by the number really summed."""
+    """Take one step with the mean of *pending*: in rank order, divided by the number actually summed."""
     pending.sort(key=lambda push: push.rank)
     divisors = [max(1, server.staleness(push)) if damping == "inverse" else 1 for push in pending]
     parts = [

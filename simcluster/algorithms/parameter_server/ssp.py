@@ -1,9 +1,9 @@
-"""Stale-synchronous parallel: fast workers run ahead of the slowest, by a bounded number of clocks and no further.
+"""Stale-synchronous parallel: fast workers run ahead of the slowest by a bounded number of clocks.
 
-Ho et al. 2013 (NIPS), section 2. A worker's clock c counts the gradients that it has pushed. It may read the weights,
-and begin the next one, while c - min c <= s; so the fastest leads the slowest by s + 1 clocks at most, always. With
-s = 0 all wait for all, which is the synchronous parameter server; with s infinite nobody waits, the asynchronous one.
-Rank 0 serves, and trains as well unless told not to.
+Ho et al. 2013 (NIPS), section 2. A worker's clock c counts the gradients that it has pushed. It may read the weights
+and begin the next gradient while c - min c <= s, so the fastest never leads the slowest by more than s + 1 clocks. With
+s = 0 all ranks wait for each other, as with the synchronous parameter server; with s infinite none waits, as with the
+asynchronous one. Rank 0 serves, and also trains by default.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from simcluster.workloads import Replica
 async def ssp(
     node: Transport, replica: Replica, *, staleness: NonNegativeInt | None = 3, server_trains: bool = True
 ) -> None:
-    """Every batch is a clock: a push, and a read that is answered when the bound allows.
+    """Every batch is a clock tick: a push, and a read that is answered once the bound allows.
 
-    *staleness*: the bound s; None is infinite. *server_trains*: false for a server that only serves. What was pushed is
-    applied when somebody reads: as one step, of the mean over what has come since. The clock of a worker that is lost
-    holds nobody up; one that comes late, or back, starts at the slowest one's clock.
+    *staleness*: the bound s; None is infinite. *server_trains*: false for a server that only serves. Pushes are applied
+    at the next read, as one step with their mean. The clock of a lost worker delays no rank; a worker that joins late
+    or rejoins starts at the slowest rank's clock.
     """
     ranks = trainers(node.size, server_trains)
     if node.rank == SERVER:
@@ -54,18 +54,18 @@ async def _serve(node: Transport, replica: Replica, ranks: Sequence[int], s: int
                 unread.append(push)
                 node.record(step=state.version, lead=clocks.tick(push))
 
-            # Phase 2, read: answer the ranks that the bound holds up no longer, all with the same weights.
+            # Phase 2, read: answer the ranks now within the bound, all with the same weights.
             while free := clocks.free():
                 await _fold(node, replica, server, unread)
                 await server.keep(state.applied // len(ranks) if s != 0 else state.version, loose=s != 0)
                 for waiting in free:
                     clocks.go_on(waiting)
                     server.send_weights(waiting)
-    await _fold(node, replica, server, unread)  # of a worker that was lost after its last push
+    await _fold(node, replica, server, unread)  # from a worker lost after its last push
 
 
 async def _fold(node: Transport, replica: Replica, server: Server, unread: list[Push]) -> None:
-    """Take one step with the mean of what is unread: by rank, divided by the number really summed."""
+    """Take one step with the mean of *unread*: in rank order, divided by the number actually summed."""
     if unread:
         pushes = sorted(unread, key=lambda push: push.rank)
         unread.clear()
@@ -85,7 +85,7 @@ async def _work(node: Transport, replica: Replica, *, loose: bool) -> None:
         last = step == replica.steps
         await push_to_server(node, replica, *gradients, version=state.version, loss=loss, last=last)
 
-        # Phase 3, read: answered when the slowest is near enough.
+        # Phase 3, read: answered once the slowest rank is close enough.
         message = await node.recv(SERVER, "weights")
         replica.load(message.tensors)
         state.version = message["version"]

@@ -1,8 +1,8 @@
-"""The synchronous parameter server: workers push gradients to rank 0 and wait there for each other.
+"""The synchronous parameter server: workers push gradients to rank 0 and wait for each other at its barrier.
 
-Li et al. 2014 (OSDI), section 2, with a barrier every step; the time-out for stragglers, the pull interval and the
-Polyak blend are SmolCluster's SyncPS, backup workers those of Chen et al. 2016, section 3. Rank 0 serves, and trains as
-well unless told not to, so one rank alone is ordinary training.
+Li et al. 2014 (OSDI), section 2, with a barrier at every step. The timeout for stragglers, the pull interval and the
+Polyak blend are SmolCluster's SyncPS; backup workers are those of Chen et al. 2016, section 3. Rank 0 serves and also
+trains by default, so a single rank is ordinary training.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ async def sync_ps(
 ) -> None:
     """One barrier and one step of the server's optimizer per batch.
 
-    *pull_interval*: workers fetch weights every so many steps; on the others they take their own gradient's step
-    (Dean et al. 2012, section 4.1). *polyak*: a pull moves a worker's weights this far towards the server's; 1 replaces
-    them. *timeout_s*: seconds that the server waits for gradients once it has its own; those that come later are
-    rejected, and their workers are sent the weights of the step under way. None waits for everyone. *wait_for*: K, the
-    first of N gradients, the server's own among them, that make a step; N - K ranks are the backup. *cancel_late*:
-    whoever is late for a step is sent the weights of the next, and drops the work in its hands. *server_trains*: false
-    for a server that only serves. Where fewer are left, a step takes what those have; who comes back takes part again.
+    *pull_interval*: steps between pulls of the weights; in the others a worker takes a local step (Dean et al. 2012,
+    section 4.1). *polyak*: how far a pull moves a worker's weights towards the server's; 1 replaces them. *timeout_s*:
+    seconds that the server waits for gradients once it has its own; later ones are rejected, and their workers are sent
+    the current step's weights. None waits for all. *wait_for*: K, the number of gradients, the server's included, that
+    make a step; the other N - K ranks are backups. *cancel_late*: a worker that is late for a step is sent the next
+    one's weights and drops its work. *server_trains*: false for a server that only serves. A step takes what the
+    remaining ranks have; lost ones may rejoin.
     """
     ranks = trainers(node.size, server_trains)
     needed = most_of(ranks, "wait_for", wait_for)
@@ -68,28 +68,28 @@ async def _serve(
         # Phase 1, compute: the server's own gradient, while the workers' arrive.
         own = await server.own()
 
-        # Phase 2, barrier: the first K gradients of this step, or those in time, of which there is one at least.
+        # Phase 2, barrier: the first K gradients of this step, or those before the timeout, at least one.
         gradients = await server.gather(own, needed, timeout_s)
 
-        # Phase 3, reduce and apply: by rank, divided by the number really summed.
+        # Phase 3, reduce and apply: in rank order, divided by the number actually summed.
         total = mean([gradient.tensors for gradient in gradients])
         await node.compute(replica.apply, total, cost=replica.apply_cost())
 
-        # Phase 4, reply to those that waited, with weights if it is a step to pull on; tell those who are late to stop.
+        # Phase 4, reply to those that pushed, with weights if this step pulls; tell late workers to stop.
         pull = replica.snapshot() if step % pull_interval == 0 else ()
         server.answer(gradients, pull)
         if cancel_late:
             server.call_off(gradients, pull)
         server.count(gradients)
 
-    # A worker that missed the last step is about to push, and waits for a reply; or has pushed, and been told since.
+    # A worker that missed the last step is about to push and waits for a reply, or has pushed and got one.
     await server.see_off(only_behind=not cancel_late)
 
 
 async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: bool, loose: bool) -> None:
     worker = Worker(node, replica, replica.batches(), loose=loose)
     async for batch in worker:
-        # Phase 1, compute, unless the next step's weights come unasked.
+        # Phase 1, compute, unless the next step's weights arrive unasked.
         work = node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
         reply = await unless_told(node, "reply", work) if cancel_late else await work
 
@@ -99,10 +99,10 @@ async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: b
             await worker.push("gradients", gradients, loss)
             reply = await node.recv(SERVER, "reply")
 
-        # Phase 3, pull, or go on alone until the next pull.
+        # Phase 3, pull, or continue alone until the next pull.
         if reply.tensors:
             weights = blended(replica.parameters, reply.tensors, polyak)
-            # On a real device work that was dropped may still run, and read the weights: load them after it.
+            # On a real device, dropped work may still run and read the weights: load them after it.
             await node.compute(replica.load, weights, cost=FREE) if cancel_late else replica.load(weights)
         else:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())

@@ -140,7 +140,7 @@ def test_a_server_that_only_serves_makes_no_change_and_steps_for_as_many_as_trai
     assert sorted(set(run.values(0, "applied"))) == [0.0, 2.0, 4.0, 6.0]
     assert run.values(0, "loss") == []
     assert max(metric.step for metric in run.records[0].metrics) == 3, "its steps are its own"
-    with pytest.raises(UsageError, match="nobody trains"):
+    with pytest.raises(UsageError, match="no rank trains"):
         train("fedbuff", 1, server_trains=False)
 
 

@@ -32,7 +32,7 @@ def test_all_ranks_train_or_all_but_the_server() -> None:
 
 
 def test_a_world_in_which_nobody_trains_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"server_trains: found false in a world of one rank.*nobody trains"):
+    with pytest.raises(UsageError, match=r"server_trains: found false in a world of one rank.*no rank trains"):
         trainers(1, False)
 
 
