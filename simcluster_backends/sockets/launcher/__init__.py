@@ -1,1 +1,1 @@
-"""The process that starts nodes, watches them and collects what they leave."""
+"""The launcher: it starts nodes, watches them and collects their results."""

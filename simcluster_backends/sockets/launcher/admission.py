@@ -1,4 +1,4 @@
-"""Admission to a run: it begins with all nodes that are expected, or with as many as are enough; others join late."""
+"""Admission to a run: it begins with all expected nodes, or with enough of them; the others join late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome, St
 
 
 def refusal(name: str, members: Sequence[Member]) -> str | None:
-    """Why somebody called *name* may not join; None if it may, since nobody is there by that name, or any more."""
+    """Return why a node called *name* may not join; None if that node is expected and absent."""
     member = next((member for member in members if member.name == name), None)
     if member is None:
         return f"no node {name!r} in this run; {nearest(name, [member.name for member in members])}"
@@ -21,17 +21,14 @@ def refusal(name: str, members: Sequence[Member]) -> str | None:
 
 
 def are_enough(members: Sequence[Member], min_workers: int | None) -> bool:
-    """Whether the run can begin.
-
-    Not without rank 0, which evaluates, and serves where there is a server: the others would wait for nobody.
-    """
+    """Return whether the run can begin: never without rank 0, which evaluates and hosts any server."""
     expected = [member for member in members if member.gone is None]
     ready = [member for member in expected if member.listening is not None]
     return len(ready) >= min(min_workers or len(expected), len(expected)) and expected[:1] == ready[:1]
 
 
 def begin_with(members: Sequence[Member]) -> list[Member]:
-    """Those of *members* who are ready, each told where the others are; who is not, joins late, if it comes."""
+    """Return the founders: the ready *members*, each sent the addresses. The others join late, if they join."""
     founders = [member for member in members if member.gone is None and member.listening is not None]
     for member in members:
         if member.gone is None and member.listening is None:
@@ -46,9 +43,9 @@ def begin_with(members: Sequence[Member]) -> list[Member]:
 
 
 def missing(members: Sequence[Member], founders: Sequence[Member]) -> list[str]:
-    """Who keeps the run from beginning, in words; *founders* is empty until they are known."""
+    """Describe the nodes that keep the run from beginning; *founders* is empty until they are known."""
     return [
-        f"{member.label} has not {'got ready' if founders else 'joined'}"
+        f"{member.label} has not {'become ready' if founders else 'joined'}"
         for member in members
         if member.gone is None and not (member.connected if founders else member.listening)
     ]
@@ -58,10 +55,10 @@ log = logging.getLogger("simcluster.sockets")
 
 
 class Comers:
-    """Those of *members*. *changed* is set whenever anything happens to one.
+    """The late joiners among *members*. *changed* is set at every change of a member.
 
-    *start* starts the process of one and *kill* ends it; *came* is called when one is among the others, with the reason
-    for which it was not there; *at_s* is how long the run has lasted. One that takes *patience_s* is given up.
+    *start* starts a member's process and *kill* ends it. *came* is called when a member has joined, with the reason
+    it was absent. *at_s* returns the run's clock. A member that is not ready within *patience_s* is dropped.
     """
 
     def __init__(
@@ -82,38 +79,38 @@ class Comers:
 
     @property
     def any(self) -> bool:
-        """Whether anybody is on the way."""
+        """Whether a node is joining."""
         return any(member.is_coming for member in self._members) or bool(self._bringing)
 
     def begin(self) -> None:
-        """The run has begun: from now on whoever comes is taken in."""
+        """Admit late joiners: the run has begun."""
         self._taking_in = asyncio.create_task(self._take_in_all())
         for member in self._members:
             if member.is_coming:
                 self._expect(member)
 
     def bring(self, rank: int) -> None:
-        """The process of *rank*, once it is gone, is to be started again, or for the first time."""
+        """Start the process of *rank*, for the first time or again, once the previous one has exited."""
         task = self._bringing[rank] = asyncio.create_task(self._bring(self._members[rank]))
         task.add_done_callback(lambda _: self._brought(rank))
 
     def joined(self, member: Member) -> None:
-        """*member* has joined in the place of one that is gone; maybe nobody had started it from here."""
+        """Expect *member*, which has connected in place of a lost node, perhaps started by hand."""
         if not member.is_coming:
             member.begin_anew()
             self._expect(member)
 
     def lost(self, member: Member) -> None:
-        """*member*, on its way, is gone again."""
+        """Drop *member* if it was joining: its process has exited."""
         if member.is_coming:
-            self._give_up(member, "its process is gone before it was among the others")
+            self._give_up(member, "its process exited before it had joined")
 
     def refused(self, member: Member, outcome: Outcome) -> None:
-        """*member*, on its way, could not connect or prepare itself."""
+        """Drop *member*, which could not connect or prepare itself."""
         self._give_up(member, outcome.failure.text if outcome.failure is not None else "it has nothing to do")
 
     async def close(self) -> None:
-        """Nobody comes any more, and who is on the way goes."""
+        """Admit no more nodes; drop those that are joining."""
         tasks = [*self._bringing.values(), *([self._taking_in] if self._taking_in is not None else [])]
         for task in tasks:
             task.cancel()
@@ -127,7 +124,7 @@ class Comers:
     async def _bring(self, member: Member) -> None:
         await self._until(lambda: member.ended and member.exited and member.connection is None)
         if member.gone is None or member.is_coming:
-            return  # it had ended well before, or somebody else has started it
+            return  # it had finished, or was started elsewhere
         member.begin_anew()
         self._expect(member)
         try:
@@ -136,13 +133,13 @@ class Comers:
             self._give_up(member, str(error))
 
     def _expect(self, member: Member) -> None:
-        """It is given up unless it says in time where it listens: others may wait for it."""
+        """Drop *member* unless it listens in time: others may wait for it."""
         loop = asyncio.get_running_loop()
         loop.call_later(self._patience_s, self._check_ready, member, member.incarnation)
 
     def _check_ready(self, member: Member, incarnation: int) -> None:
         if member.is_coming and member.incarnation == incarnation and member.listening is None:
-            self._give_up(member, f"it has not got ready within {self._patience_s:g} s")
+            self._give_up(member, f"it was not ready within {self._patience_s:g} s")
 
     def _brought(self, rank: int) -> None:
         self._bringing.pop(rank, None)
@@ -165,14 +162,14 @@ class Comers:
             async with asyncio.timeout(self._patience_s):
                 await self._until(lambda: member.connected or not member.is_coming)
         except TimeoutError:
-            self._give_up(member, f"it has not connected to all others within {self._patience_s:g} s")
+            self._give_up(member, f"it did not connect to all peers within {self._patience_s:g} s")
         if member.is_coming:
             reason, member.is_coming, member.gone = member.gone or "", False, None
             self._came(member, reason)
             member.tell(Go(self._at_s()))
 
     def _give_up(self, member: Member, why: str) -> None:
-        log.warning("%s does not come: %s", member.label, why)
+        log.warning("%s did not join: %s", member.label, why)
         member.is_coming, member.listening, member.connected = False, None, False
         self._kill(member)
         if member.connection is not None:
@@ -187,6 +184,6 @@ class Comers:
 
 
 def _why(member: Member) -> str:
-    """Return why no node can have a connection to it."""
+    """Return why no node can connect to *member*."""
     failure = member.outcome.failure if member.outcome is not None else None
     return member.gone or (f"failed: {failure.text}" if failure is not None else ENDED)

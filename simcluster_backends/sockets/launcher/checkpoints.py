@@ -1,7 +1,7 @@
-"""Checkpoints over the control lane, the launcher's end: every node hands in its part, and the launcher alone writes.
+"""Checkpoints over the control lane, the launcher's end: nodes hand in their shards, and only the launcher writes them.
 
-So a node on another machine needs no directory in common, and one process puts files in order. A node waits until its
-part before is on the launcher's disk, and holds up no other node meanwhile; the launcher writes in a thread.
+So machines need no shared directory, and one process keeps the files in order. A node waits only until its previous
+shard is on the launcher's disk; the launcher writes in a thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("simcluster.sockets")
 
 
 class FromNodes:
-    """The parts that nodes hand in, and those that they begin with."""
+    """The shards that nodes hand in, and those they begin with."""
 
     def __init__(self, keeping: Keeping | None, members: Sequence[Member]) -> None:
         self._keeping, self._members = keeping, members
@@ -35,15 +35,15 @@ class FromNodes:
         self._loop = asyncio.get_running_loop()
 
     def welcome(self, member: Member) -> None:
-        """Tells *member*, which has just joined, what it begins with."""
-        self._pieces.pop(member.rank, None)  # of a life that is over
+        """Send *member*, which has just joined, the shard that it begins with."""
+        self._pieces.pop(member.rank, None)  # from an earlier incarnation
         shard = self._keeping.begins_with(member.rank) if self._keeping is not None else None
         if shard is not None:
             for piece, last in in_pieces(msgspec.msgpack.encode(shard)):
                 member.tell(BeginWith(piece, last))
 
     def hear(self, member: Member, message: ShardPiece) -> None:
-        """The next piece of what *member* hands in."""
+        """Take the next piece of the shard that *member* hands in."""
         pieces = self._pieces.setdefault(member.rank, [])
         pieces.append(message.content)
         if message.last:
@@ -51,7 +51,7 @@ class FromNodes:
             self._writer.submit(self._write, self._pieces.pop(member.rank), member, lost)
 
     async def close(self) -> None:
-        """Returns when all that was handed in is dealt with."""
+        """Return when everything handed in has been written."""
         await asyncio.to_thread(self._writer.shutdown)
 
     def _write(self, pieces: list[bytes], member: Member, lost: set[int]) -> None:
@@ -59,6 +59,6 @@ class FromNodes:
             if self._keeping is not None:
                 self._keeping.add(msgspec.msgpack.decode(b"".join(pieces), type=Shard), lost)
         except Exception:
-            log.exception("%s handed in something that could not be kept; the run goes on", member.label)
-        with suppress(RuntimeError):  # the run is over
+            log.exception("cannot keep the checkpoint shard of %s; the run continues", member.label)
+        with suppress(RuntimeError):  # the run has ended
             self._loop.call_soon_threadsafe(member.tell, Stored())

@@ -1,4 +1,4 @@
-"""The ends of nodes: one is lost, or leaves; and at the end of the run none of them stays."""
+"""The ends of nodes: they are lost, leave, or are ended with the run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from simcluster_backends.sockets.launcher.starters import Starters
 from simcluster_backends.sockets.wire.messages import Crash, End, PeerGone, Stop
 
 STOP_S = 3.0
-"""How long a node may take to hand in what it has once the run has failed, or the next piece of it."""
+"""How long a node of a failed run may take to hand in its results, or the next piece of them."""
 
 log = logging.getLogger("simcluster.sockets")
 
 
 class Ending:
-    """That of one run of *members*. *changed* is set whenever anything happens to one."""
+    """Ends one run of *members*. *changed* is set at every change of a member."""
 
     def __init__(self, members: Sequence[Member], starters: Starters, changed: asyncio.Event) -> None:
         self._members, self._starters, self._changed = members, starters, changed
@@ -28,7 +28,7 @@ class Ending:
         self.is_stopping = self.has_begun = False
 
     async def stop(self, reason: str) -> None:
-        """The run has failed: everyone hands in what there is, soon."""
+        """End a failed run: every node hands in what it has."""
         self.is_stopping = True
         for member in self._members:
             member.tell(Stop(reason))
@@ -38,15 +38,15 @@ class Ending:
                 while not all(member.ended or member.connection is None for member in self._members):
                     self._changed.clear()
                     await self._changed.wait()
-                    if sum(len(member.pieces) for member in self._members) > pieces:  # weights are still on their way
+                    if sum(len(member.pieces) for member in self._members) > pieces:  # weights are still in flight
                         pieces = sum(len(member.pieces) for member in self._members)
                         limit.reschedule(self._loop.time() + STOP_S)
         except TimeoutError:
             late = [member.label for member in self._members if not member.ended]
-            log.warning("ended without their last words: %s", ", ".join(late))
+            log.warning("ended without an outcome: %s", ", ".join(late))
 
     async def end(self) -> None:
-        """Kill every node that does not leave when told to."""
+        """Ask every node to exit; kill those that do not."""
         self.has_begun = True
         self._starters.abandon()
         for member in self._members:
@@ -73,7 +73,7 @@ class Ending:
 
 
 class Losses:
-    """The members that are gone before the end of the run: the others are notified, and the verdict."""
+    """Members lost before the end of the run: notifies the other nodes and the verdict."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Losses:
         self._faults, self._comers, self._starters, self._ending = faults, comers, starters, ending
 
     def let_go(self, member: Member, reason: str) -> None:
-        """It has left, as it was told to, and said so to its peers; whoever is on the way to it must not wait."""
+        """End *member*, which has left as ordered and notified its peers; notify the late joiners too."""
         member.gone = reason
         self._faults.has_left(member.rank)
         for other in self._members:
@@ -100,8 +100,8 @@ class Losses:
         member.tell(End())
 
     def came(self, member: Member, reason: str) -> None:
-        """It is among the others, though it was not there before, for *reason*."""
-        log.info("%s has come, %s before", member.label, reason)
+        """Note that *member*, absent until now for *reason*, has joined."""
+        log.info("%s has joined, %s before", member.label, reason)
         self._faults.came(member.rank)
         self._verdict.came(member.rank, reason)
         self._changed.set()
@@ -114,14 +114,14 @@ class Losses:
     def exited(self, member: Member, code: int | None) -> None:
         if member.connection is None:
             log_file = self._starters.logs.file(member.name)
-            seen = f"see {log_file}" if log_file else "give the run a folder to see its messages"
+            seen = f"see {log_file}" if log_file else "log its output by giving the run a directory"
             how = "" if code is None else f" with exit code {code}"
             self._comers.lost(member)
             self._died(member, f"its process ended{how} before it joined; {seen}")
         self._changed.set()
 
     def _died(self, member: Member, reason: str) -> None:
-        """Without an outcome. Its peers are told, for one that was silent has not closed its connections."""
+        """Note a loss without an outcome. Peers are notified, since a silent node has not closed its connections."""
         self._changed.set()
         if member.ended or self._ending.has_begun:
             return
@@ -130,7 +130,7 @@ class Losses:
         self.tell_others(member, reason)
 
     def crash(self, member: Member) -> None:
-        """The fault plan: this node dies now."""
+        """Kill *member* now, as the fault plan says."""
         if member.ended:
             return
         if member.by_hand:

@@ -1,6 +1,6 @@
-"""Makes the faults of a plan happen to real nodes: what the launcher does to processes, and what it orders nodes to do.
+"""Inject a plan's faults into real nodes: the launcher acts on processes, and orders nodes to do the rest.
 
-A node's network and its work are its own, so it is told beforehand and acts by its own clock: see
+Cuts and slowdowns happen inside a node, which is sent them beforehand and acts by its clock: see
 simcluster_backends.sockets.node.cuts.
 """
 
@@ -37,14 +37,14 @@ SUPPORTED = (Crash, Restart, Join, Leave, Hang, Slow, Cut, Partition)
 """The other kinds need a network that this backend does not have."""
 
 _BY_ITS_STARTER = {
-    Hang: "only its launcher can let a stopped process go on",
+    Hang: "only its launcher can resume a stopped process",
     Restart: "only its launcher can start it again",
-    Join: "whoever starts it may do so late (see min_workers)",
+    Join: "start it late instead (see min_workers)",
 }
 
 
 def check_faults(job: ClusterJob) -> list[Problem]:
-    """What is wrong with the faults of *job* for real nodes."""
+    """Return the problems of *job*'s faults on real nodes."""
     problems = []
     for number, fault in enumerate(job.faults):
         key = f"faults[{number}]"
@@ -57,7 +57,7 @@ def check_faults(job: ClusterJob) -> list[Problem]:
                 problems.append(Problem(f"{key}.node", f"rank {fault.rank}", f"a rank from 0 to {len(job.names) - 1}"))
             elif type(fault) in _BY_ITS_STARTER and job.addresses and job.addresses[fault.rank] is not None:
                 found = f"{job.names[fault.rank]}, which is started by hand"
-                expected = f"a node that is started here, or by ssh: {_BY_ITS_STARTER[type(fault)]}"
+                expected = f"a node started by this launcher, here or by ssh: {_BY_ITS_STARTER[type(fault)]}"
                 problems.append(Problem(f"{key}.node", found, expected))
         elif job.topology is None:
             problems.append(Problem(key, fault.kind, "a topology, whose links can be cut"))
@@ -65,7 +65,7 @@ def check_faults(job: ClusterJob) -> list[Problem]:
 
 
 def slow_spells(job: ClusterJob, rank: int) -> list[tuple[Spell, float]]:
-    """When the node of *rank* works how many times as slowly."""
+    """Return when the node of *rank* is slowed down, and by which factor."""
     return [
         (spell, fault.factor)
         for fault in job.faults
@@ -75,7 +75,7 @@ def slow_spells(job: ClusterJob, rank: int) -> list[tuple[Spell, float]]:
 
 
 def holds(job: ClusterJob, rank: int) -> list[Hold]:
-    """From whom, and when, the node of *rank* is cut off."""
+    """Return when the node of *rank* is cut off from which peers."""
     orders = []
     for fault, pairs in _cuts(job):
         ways: dict[tuple[bool, bool], list[int]] = {}
@@ -96,11 +96,11 @@ def _cuts(job: ClusterJob) -> list[tuple[Fault, Pairs]]:
 class Faults:
     """The faults of one run, from its start to its end.
 
-    *kill*, *stop* and *let_go* act on the process of a rank, *leave* tells it to leave, and *bring* begins another one
-    in its place. *life* is which of its lives a rank is in, None if it is in none.
+    *kill*, *stop* and *let_go* act on the process of a rank, *leave* asks it to leave, and *bring* starts a process in
+    its place. *life* is the current incarnation of a rank, None if it is not running.
 
-    *planned* says of each rank that the plan has killed, or may be about to, why it is lost. *away* are the ranks that
-    it brings (back) later.
+    *planned* holds the reason of the loss of each rank that the plan has killed or may be about to kill. *away* are the
+    ranks that it starts (again) later.
     """
 
     def __init__(
@@ -126,14 +126,14 @@ class Faults:
             for fault, pairs in _cuts(job)
             if any(end_s - start_s > dead_s for start_s, end_s in fault.spells)
         ]
-        self._told: list[tuple[Leave, int | None]] = []  # to leave, and in which life
+        self._told: list[tuple[Leave, int | None]] = []  # (order to leave, incarnation)
         self.planned: dict[int, str] = {}
         late = [fault for fault in job.faults if isinstance(fault, Join) and fault.spells[0][1] > 0]
         self.away: dict[int, Fault] = {fault.rank: fault for fault in late}
         self.log = FaultLog(lambda: self._loop.time() - self._started_s, sees_bytes=False)
 
     def start(self) -> None:
-        """The run's clock is 0 now."""
+        """Schedule all faults; the run's clock is 0 now."""
         self._started_s = self._loop.time()
         for fault in self._job.faults:
             for start_s, end_s in fault.spells:
@@ -142,22 +142,22 @@ class Faults:
                     self._at(end_s, self._end, fault)
 
     def cancel(self) -> None:
-        """Nothing begins or ends any more."""
+        """Begin and end no more faults."""
         for timer in self._timers:
             timer.cancel()
 
     def has_left(self, rank: int) -> None:
-        """*rank* has left, as it was told to, or by itself."""
+        """Note that *rank* has left, as ordered or by itself."""
         for fault, _ in self._told:
             if fault.rank == rank:
                 self.log.ends(fault)
 
     def came(self, rank: int) -> None:
-        """*rank* has begun another life, to which what was planned for the last one does not happen."""
+        """Note that *rank* has rejoined: plans for its previous incarnation no longer apply."""
         self.planned.pop(rank, None)
 
     def cut_off(self, a: int, b: int) -> bool:
-        """Whether the plan has cut *a* and *b* off from each other for so long that they have lost each other."""
+        """Whether the plan has cut *a* off from *b* for longer than the timeout, so that they have lost each other."""
         now_s = self._loop.time() - self._started_s
         return any(start_s < now_s and (pairs(a, b) or pairs(b, a)) for start_s, pairs in self._long_cuts)
 

@@ -1,6 +1,6 @@
-"""The process that forks nodes: it has torch loaded already, so that a node costs a fork, not an import.
+"""The process that forks nodes: torch is already loaded, so a node costs a fork instead of an import.
 
-simcluster_backends.sockets.launcher.fork_server is the other end of its standard input and output.
+simcluster_backends.sockets.launcher.fork_server is the other end of its stdin and stdout.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER
 
 
 def serve() -> None:
-    """Forks a node for every request on standard input, until that ends."""
+    """Fork a node for every request on stdin, until it ends."""
     use_one_thread()
     importlib.import_module("torch._dynamo")  # see `prepare` in simcluster.experiment.node
     importlib.import_module("simcluster_backends.sockets.node.process")
     answers = os.dup(1)
-    os.dup2(2, 1)  # whatever prints does not speak to the parent
+    os.dup2(2, 1)  # prints must not reach the parent
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -65,7 +65,7 @@ def serve() -> None:
 
 
 def _all_there_is() -> tuple[bytes, bool]:
-    """(what is there to be read on standard input, whether it has ended)."""
+    """Return (what can be read on stdin without blocking, whether it has ended)."""
     data = b""
     while piece := os.read(0, 65536):
         data += piece
@@ -91,7 +91,7 @@ def _obey(
         try:
             importlib.import_module(preload)
         except Exception:
-            traceback.print_exc()  # the node meets it too, and tells the launcher
+            traceback.print_exc()  # the node fails at the same import and reports it
     pid = os.fork()
     if pid == 0:
         selector.close()
@@ -101,7 +101,7 @@ def _obey(
 
 
 def _become_node(private: list[int], here: dict[str, Any], log_file: str | None, key: str, **request: Any) -> None:
-    """The child: never returns."""
+    """Run the child; never return."""
     code = 1
     try:
         os.setsid()
@@ -135,26 +135,26 @@ def _become_node(private: list[int], here: dict[str, Any], log_file: str | None,
 
 
 def _open_log(file: str) -> int:
-    """Open the log *file*, which may be a pipe that a launcher's process on this machine reads."""
+    """Open the log *file*, possibly a named pipe read by a launcher's process on this machine."""
     try:
         if stat.S_ISFIFO(os.lstat(file).st_mode):
-            number = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # without a reader that is an error
+            number = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # fails without a reader
             os.set_blocking(number, True)
             return number
     except FileNotFoundError:
-        pass  # a regular file is made
+        pass  # a regular file is created
     except OSError as error:
         _end_without(file, error)
     try:
         return log_file(file)
     except FileNotFoundError:
-        os._exit(1)  # the launcher made its folder, and has gone since and taken it away
+        os._exit(1)  # the launcher has exited and removed its directory
     except OSError as error:
         _end_without(file, error)
 
 
 def _end_without(file: str, error: OSError) -> NoReturn:
-    print(f"a node ends: its log {file} cannot be opened ({error.strerror})", file=sys.stderr, flush=True)
+    print(f"node exits: cannot open its log {file} ({error.strerror})", file=sys.stderr, flush=True)
     os._exit(1)
 
 
@@ -163,7 +163,7 @@ def _reap(children: dict[int, int], answers: int) -> None:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # whatever it started and left behind
+                os.killpg(pid, signal.SIGKILL)  # processes that it started and left running
             _answer(answers, {"of": children.pop(pid), "exit": os.waitstatus_to_exitcode(status)})
 
 
@@ -171,11 +171,11 @@ def _answer(answers: int, what: dict[str, int]) -> None:
     try:
         os.write(answers, json.dumps(what).encode() + b"\n")
     except BrokenPipeError:
-        return  # the parent is gone; its end of the input will say so too
+        return  # the parent is gone; stdin will end too
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:
-    """Sends signal *number* to the process group of *pid*, if it still lives."""
-    for kill in (os.killpg, os.kill):  # a child that was forked just now has no group of its own yet
+    """Send signal *number* to the process group of *pid*, if it still runs."""
+    for kill in (os.killpg, os.kill):  # a child forked just now has no group yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, number)

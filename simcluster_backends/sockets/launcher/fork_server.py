@@ -1,9 +1,9 @@
-"""The parent's end of the process that forks nodes (simcluster_backends.sockets.launcher.fork_process is what it runs).
+"""The parent's end of the fork server (simcluster_backends.sockets.launcher.fork_process is the other).
 
-Both speak JSON lines over the server's standard input and output, so the key is in no command line, environment or
-file. The server ends when its input does, and its children with it: however the parent ends, no process stays behind.
-If the server itself is killed, its children live on, and the parent watches them by their process ids.
-multiprocessing's own fork server is not used because it pickles.
+Both speak JSON lines over the server's stdin and stdout, which keeps the key out of command lines, environments and
+files. The server ends with its stdin, and its children with it: however the parent ends, no process is left. If the
+server itself is killed, its children survive, and the parent watches them by process id.
+multiprocessing's fork server is not used because it pickles.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ _MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2),
     "MALLOC_TRIM_THRESHOLD_": str(64 * 1024**2),
 }
-"""A message's memory is always new, and to be given it takes longer than to fill it. So torch asks for pages of 2 MiB
-where it needs as much, and glibc keeps what was given back: of blocks below 32 MiB, which is its own limit, and 64 MiB
-at the most, which is what an inbox holds. Settings of the user's own are left alone."""
+"""Memory of a message is always new, and allocating it takes longer than filling it. So torch asks for 2 MiB pages for
+large blocks, and glibc keeps freed memory: blocks below 32 MiB (its limit), and at most 64 MiB (as an inbox holds).
+The user's settings take precedence."""
 
 CLOSE_S = 5.0
 ORPHANS_S = 0.1
-"""How often the nodes of a fork server that was killed are looked for."""
+"""Interval at which the parent polls the nodes of a killed fork server."""
 
 log = logging.getLogger("simcluster.sockets")
 
 
 class Start(concurrent.futures.Future[int]):
-    """The process id of a node that was asked for as *number*."""
+    """The process id of the node requested as *number*."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number
-        self.set_running_or_notify_cancel()  # whoever awaits it may give up; the process comes all the same
+        self.set_running_or_notify_cancel()  # the process is forked even if the caller stops waiting
 
 
 class ForkServer:
-    """The parent's end. Make one with `fork_server()`, which keeps it for all runs of this process."""
+    """The parent's end. Use `fork_server()`, which keeps one for all runs of this process."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -83,10 +83,10 @@ class ForkServer:
         return self._process.poll() is None and self._reader.is_alive()
 
     def spawn(self, on_exit: Callable[[int | None], None], **request: Any) -> Start:
-        """Starts a node with `join(**request)`.
+        """Start a node with `join(**request)`.
 
-        *on_exit* is called, in another thread, with the exit code (negative: the signal; None: nobody knows). What is
-        returned raises RunError if the server is gone.
+        *on_exit* is called, in another thread, with the exit code (negative: the signal; None: unknown). The result
+        raises RunError if the server is gone.
         """
         number = next(self._numbers)
         start = Start(number)
@@ -97,25 +97,25 @@ class ForkServer:
         return start
 
     def forget(self, start: Start) -> None:
-        """Does not start that node any more, if the server has not got to it yet."""
+        """Cancel the request if the server has not reached it yet."""
         self._write({"forget": start.number})
 
     def kill(self, pid: int) -> None:
-        """Kills the process group of child *pid*, if it still lives."""
+        """Kill the process group of child *pid*, if it still runs."""
         if self.alive:
             self._write({"kill": pid})
         else:
             signal_group(pid, signal.SIGKILL)
 
     def pause(self, pid: int, paused: bool) -> None:
-        """Stops the process group of child *pid*, if it still lives, or lets it go on."""
+        """Stop or resume the process group of child *pid*, if it still runs."""
         if self.alive:
             self._write({"pause": pid, "paused": paused})
         else:
             signal_group(pid, signal.SIGSTOP if paused else signal.SIGCONT)
 
     def close(self) -> None:
-        """Ends the server and all its children."""
+        """End the server and all its children."""
         self._closing = True
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -127,7 +127,7 @@ class ForkServer:
             self._process.kill()
             self._process.wait()
         self._reader.join(CLOSE_S)
-        if self._process.returncode:  # killed, so it has not ended its children itself
+        if self._process.returncode:  # killed, so it has not ended its children
             for pid in self._children.values():
                 signal_group(pid, signal.SIGKILL)
         self._process.stdout.close()
@@ -156,9 +156,9 @@ class ForkServer:
         self._outlive()
 
     def _outlive(self) -> None:
-        """The server is gone. Unless that was asked for, its children go on, and are watched from here."""
+        """Watch the children of a server that was killed; they survive it."""
         if self._children and not self._closing:
-            log.warning("the process that starts nodes was killed; the nodes that it had started go on")
+            log.warning("the fork server was killed; its nodes continue")
         while self._children and not self._closing:
             for number, pid in list(self._children.items()):
                 try:
@@ -172,7 +172,7 @@ class ForkServer:
         with self._lock:
             pending, self._pids = list(self._pids.values()), {}
         for start in pending:
-            start.set_exception(RunError("the process that starts nodes has ended: see its messages above"))
+            start.set_exception(RunError("the fork server has ended: see its messages above"))
 
 
 def _path() -> list[str]:
@@ -187,10 +187,10 @@ _server: ForkServer | None = None
 
 
 def fork_server() -> ForkServer:
-    """This process's fork server, started when first asked for and ended when this process ends."""
+    """Return this process's fork server, started on first use and ended at exit."""
     global _server
     if _server is None or _server.owner != os.getpid() or not _server.alive:
-        # One that was killed is closed at the end only: its nodes may still be at work in another thread's run.
+        # A killed server is closed only at exit: its nodes may still work for a run in another thread.
         _server = ForkServer()
         atexit.register(_server.close)
     return _server

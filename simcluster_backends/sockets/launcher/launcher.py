@@ -1,4 +1,4 @@
-"""Runs one job: starts or awaits its nodes, brings them together, watches them, and always ends them."""
+"""Run one job: start or await its nodes, connect them, watch them, and always end them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ log = logging.getLogger("simcluster.sockets")
 
 
 class Launcher:
-    """One run. `run` returns its record, whatever becomes of it; only a wrong request raises."""
+    """One run. `run` returns its record, failed or not; only an invalid request raises."""
 
     def __init__(self, job: ClusterJob, options: Options, key: bytes, reporter: Reporter) -> None:
         self.job, self.options, self._reporter = job, options, reporter
@@ -101,7 +101,7 @@ class Launcher:
         )
 
     async def run(self) -> RunRecord:
-        """The whole run. Raises UsageError if it cannot listen where it is asked to."""
+        """Run to the end. Raise UsageError if the rendezvous cannot be listened at."""
         began_s = time.perf_counter()
         host, port = self.options.endpoint
         if "rendezvous" not in self.job.options:
@@ -141,7 +141,7 @@ class Launcher:
     # the order of a run
 
     async def _start(self) -> None:
-        """Everyone in, everyone told where the others are, everyone connected, go."""
+        """Admit all nodes, send them the addresses, wait until all are connected, go."""
         founders: list[Member] = []
         for rank in self._faults.away:
             self.members[rank].leave_out()
@@ -165,13 +165,13 @@ class Launcher:
         self._comers.begin()
 
     def _is_over(self) -> bool:
-        """Nobody lives, and nobody is to come who could change what becomes of the run."""
+        """Whether no node lives and none is to join that could still change the result."""
         decided = self.verdict.anybody_well or self.verdict.is_lost
         to_come = self._faults.away or self._comers.any
         return all(member.ended for member in self.members) and (decided or not to_come)
 
     async def _spawn(self) -> None:
-        """Starts the nodes that are not started by hand."""
+        """Start the nodes that are not started by hand."""
         try:
             members = [member for member in self.members if member.gone is None]
             await self._starters.start(members, self._listener.host, self._listener.port)
@@ -190,7 +190,7 @@ class Launcher:
 
     def _joined(self, connection: Connection) -> None:
         member = self.members[self.job.names.index(connection.peer.name)]
-        if member.connection is not None:  # two at once, both admitted: the first one stays
+        if member.connection is not None:  # two were admitted at once: the first one stays
             connection.abort("the name is taken")
             return
         if member.gone is not None:
@@ -230,10 +230,10 @@ class Launcher:
             try:
                 self.job.on_progress(member.rank, member.steps)
             except Exception:
-                log.exception("on_progress raised; the run goes on")
+                log.exception("on_progress raised; the run continues")
 
     def _ask_to_leave(self, names: Collection[str]) -> None:
-        """Tell the nodes called *names* to leave, as SIGTERM does; again until they have. Before the start none can."""
+        """Ask the nodes called *names* to leave, as SIGTERM does; called until they have. Not before the start."""
         for member in self.members:
             if self._started_s is not None and member.name in names and not member.ended:
                 member.tell(Leave(NOTICE_S))
@@ -241,7 +241,7 @@ class Launcher:
     # losing patience
 
     def _lose_patience(self, headline: str) -> None:
-        """The run ends now; of a death that may have led to this the verdict knows already."""
+        """End the run now; keep the verdict's error if an earlier loss may be the cause."""
         self._given_up = True
         if self.verdict.error is None:
             waits = [member.waits_in_words for member in self.members if not member.ended]
@@ -249,7 +249,7 @@ class Launcher:
         self._changed.set()
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        """Raises _GiveUp as soon as the run cannot end well any more."""
+        """Raise _GiveUp as soon as the run cannot succeed any more."""
         while not condition():
             if self._hopeless():
                 raise _GiveUp
@@ -257,7 +257,7 @@ class Launcher:
             await self._changed.wait()
 
     def _hopeless(self) -> bool:
-        """A death alone does not end a run that has begun: an algorithm may bear it."""
+        """Whether the run cannot succeed. After the start a loss alone is no failure: the algorithm may survive it."""
         died_early = self._started_s is None and any(member.gone not in (None, ABSENT) for member in self.members)
         return self._given_up or self.verdict.own is not None or self.verdict.has_failed or died_early
 

@@ -1,4 +1,4 @@
-"""The log files of a run's nodes, one for each with all that it prints, and panes of tmux that show them."""
+"""One log file per node, with all its output, and tmux panes that show them."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from simcluster.paths.inside import append_to
 
 
 def log_file(path: str | Path) -> int:
-    """Open the log file *path* for appending; neither it nor its folder may be a link. Raises OSError."""
+    """Open the log file *path* for appending; neither it nor its directory may be a link. Raise OSError."""
     path = Path(path)
     return append_to(path.parent.parent, path.parent.name, path.name)
 
 
 class Logs:
-    """The files in *folder*; nothing is kept if there is none."""
+    """The files in *folder*; no logs without one."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._made: list[Path] = []  # folders, the innermost first
+        self._made: list[Path] = []  # directories, the innermost first
 
     def file(self, name: str) -> str | None:
-        """Where what node *name* prints goes, if anywhere."""
+        """Return the log file of node *name*, if logs are kept."""
         if self._folder is None:
             return None
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
         return str(self._folder.absolute() / f"{plain}.log")
 
     def make(self) -> None:
-        """Makes the folder. Raises RunError."""
+        """Make the directory. Raise RunError."""
         if self._folder is None or self._folder.is_dir():
             return
         try:
             self._made = [place for place in (self._folder, *self._folder.parents) if not place.exists()]
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunError(f"cannot make the log folder {self._folder}: {error.strerror}") from None
+            raise RunError(f"cannot make the log directory {self._folder}: {error.strerror}") from None
 
     def append(self, name: str, line: str) -> None:
-        """Adds *line* to the file of node *name*; a disk that is full loses it."""
+        """Append *line* to the file of node *name*; lost if the disk is full."""
         file = self.file(name)
         if file is not None:
             with (
@@ -55,13 +55,13 @@ class Logs:
                 log.write(f"{line}\n")
 
     def forget(self) -> None:
-        """Removes the files that nobody has written into, and the folders made for them if nothing is left in those."""
+        """Remove empty files, then the directories made for them if these are empty."""
         with contextlib.suppress(OSError):
             for file in self._made[0].iterdir() if self._made else ():
                 if not file.stat().st_size:
                     file.unlink()
             for folder in self._made:
-                folder.rmdir()  # fails where something is in it, and then stays
+                folder.rmdir()  # fails if it is not empty, and then stays
 
 
 PROGRAM = "tmux"
@@ -70,23 +70,23 @@ FOLLOW = 'tail -n +1 -F -- "$1" & while kill -0 "$2" 2>/dev/null; do sleep 1; do
 
 
 def missing_tmux() -> list[Problem]:
-    """What is wrong with a wish for panes on this machine."""
+    """Return why panes cannot be shown on this machine."""
     if shutil.which(PROGRAM) is not None:
         return []
     return [Problem("tmux", "no tmux on this machine", "tmux to be installed, or no --tmux")]
 
 
 class Panes:
-    """Shows *files*, log files by the name of the node, until `close`."""
+    """Show the log *files*, by node name, until `close`."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.session = f"simcluster-{os.getpid()}"
         self._files, self._open = files, False
 
     async def open(self) -> None:
-        """Raises LaunchFailed if tmux will not."""
+        """Open the panes. Raise LaunchFailed if tmux fails."""
         for number, (name, file) in enumerate(self._files.items()):
-            os.close(log_file(file))  # made, so that there is something to follow
+            os.close(log_file(file))  # tail needs it to exist
             follow = ["sh", "-c", FOLLOW, "sh", file, str(os.getpid())]
             if not number:
                 await self._do("new-session", "-d", "-s", self.session, "-x", "200", "-y", "60", *follow)
@@ -99,7 +99,7 @@ class Panes:
             await self._do("select-layout", "-t", self.session, "tiled")
 
     async def close(self) -> None:
-        """Ends the session, if somebody has not done so already."""
+        """End the session, unless the user has."""
         if self._open:
             self._open = False
             await self._run(("kill-session", "-t", self.session))

@@ -1,4 +1,4 @@
-"""One node as its launcher knows it, in all of its lives."""
+"""A node as its launcher knows it, over all its incarnations."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from simcluster_backends.sockets.wire.messages import (
 class Member:
     """One node, from its start to its end. It has ended when *outcome* or *gone* is set.
 
-    It may come back, as another *incarnation*: *is_coming* from when its process is started, or has joined, until it is
-    among the others. What its earlier lives have left is in *before*; metrics and spans are of all of them.
+    A node that rejoins is another *incarnation*; *is_coming* from when its process starts, or connects, until it has
+    joined. *before* holds the records of its earlier incarnations; metrics and spans cover all of them.
     """
 
     rank: int
@@ -65,26 +65,26 @@ class Member:
 
     @property
     def is_there(self) -> bool:
-        """Whether others can have a connection to it: it lives, or has ended well and waits for the end of the run."""
+        """Whether peers can connect to it: it runs, or has ended well and waits for the end of the run."""
         well = self.outcome is None or self.outcome.failure is None
         return self.connection is not None and self.gone is None and well
 
     @property
     def has_left(self) -> bool:
-        """Whether it was told to leave, and did."""
+        """Whether it has left as ordered."""
         return self.outcome is not None and self.outcome.failure is not None and self.outcome.failure.kind == LEFT
 
     def leave_out(self) -> None:
-        """The run begins without it."""
+        """Mark it absent: the run begins without it."""
         self.gone = ABSENT
 
     def come(self) -> None:
-        """It is about to come, for the first time or again, which begins another incarnation."""
+        """Begin its next incarnation."""
         self.incarnation += 1
         self.is_coming = True
 
     def begin_anew(self) -> None:
-        """Its process is gone, and another one is about to take its place."""
+        """Record its previous incarnation, if there was one, and begin the next."""
         if self.gone != ABSENT:
             self.before.append(replace(self._life(), metrics=[], spans=[], order=[]))
         self.pid, self.listening, self.connected, self.status = None, None, False, None
@@ -92,12 +92,12 @@ class Member:
         self.come()
 
     def tell(self, message: FromLauncher) -> None:
-        """Sends it *message*, if it is there."""
+        """Send it *message*, if it is connected."""
         if self.connection is not None:
             self.connection.put(control_frame(message))
 
     def hear(self, message: FromNode) -> None:
-        """Notes what it said."""
+        """Note *message*, which it sent."""
         if isinstance(message, Status):
             self.status = message
         elif isinstance(message, Rows):
@@ -116,17 +116,17 @@ class Member:
 
     @property
     def steps(self) -> int:
-        """How far it is, as it said last."""
+        """Its step, as last reported."""
         return self.status.steps if self.status is not None else 0
 
     @property
     def algorithm_ended(self) -> bool:
-        """Whether it has nothing left to do but to evaluate and to hand in."""
+        """Whether it has only to evaluate and to hand in its results."""
         return self.status is not None and self.status.ended
 
     @property
     def progress(self) -> Progress:
-        """How far it is, as it said last."""
+        """Its progress, as last reported."""
         said = self.status
         return (
             Progress(said.moved, said.done, said.computing, said.waits, said.ended) if said is not None else Progress()
@@ -134,7 +134,7 @@ class Member:
 
     @property
     def waits_in_words(self) -> str:
-        """What it does, as it said last, for the report of a run that does not end."""
+        """Its last reported activity, for the report of a run that does not end."""
         if self.status is not None and self.status.stalled_s:
             return f"{self.label} is at {self.status.place}, for {self.status.stalled_s:.0f} s without an await"
         words = ", ".join(self.status.waits) if self.status is not None else ""
@@ -143,11 +143,11 @@ class Member:
         return f"{self.label} waits for {words or 'something outside the transport'}"
 
     def record(self) -> NodeRecord:
-        """What is known of its part, in all of its lives."""
+        """Return all that is known of it, over all incarnations."""
         return together([*self.before, self._life()])
 
     def _life(self) -> NodeRecord:
-        """What is known of its present life: all of it, or what it had said before it died."""
+        """Return the record of the current incarnation: complete, or as far as it had reported before it was lost."""
         if self.outcome is not None:
             record = replace(self.outcome.record, metrics=self.metrics, spans=self.spans, order=self.order)
             return put_back(record, b"".join(self.pieces))
@@ -162,7 +162,7 @@ class Member:
 
 
 def together(lives: Sequence[NodeRecord]) -> NodeRecord:
-    """The record of the last of *lives*, with what the earlier ones sent, received, and did to their samples."""
+    """Return the last record of *lives*, with the traffic and samples of all of them."""
     *earlier, record = lives
     for life in earlier:
         for peer, (messages, size_bytes) in life.sent_to.items():
@@ -176,7 +176,7 @@ def together(lives: Sequence[NodeRecord]) -> NodeRecord:
 
 
 def members_of(job: ClusterJob) -> list[Member]:
-    """One for each node of *job*, by rank."""
+    """Return one member per node of *job*, by rank."""
     alone: list[None] = [None] * len(job.names)
     places = zip(job.names, job.addresses or alone, job.remotes or alone, strict=True)
     return [

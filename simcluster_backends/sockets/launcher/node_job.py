@@ -1,4 +1,4 @@
-"""The job that the launcher sends to one node, made from the job of the whole cluster."""
+"""The part of a cluster's job that the launcher sends to one node."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from simcluster_backends.sockets.wire.frame import MESSAGE_LIMIT_BYTES
 from simcluster_backends.sockets.wire.messages import Job
 
 LEAST_BYTES = 64 * 1024
-"""However little memory its topology gives a node, it takes a message of this size."""
+"""Lower bound of a node's message limit, however little memory its topology gives it."""
 
 
 def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: bool = False) -> Job:
-    """Return what the node of *rank* is sent of *job*; *late*: the run has begun."""
+    """Return the job of the node of *rank*; *late*: the run has begun."""
     most = _message_limits(job)
     return Job(
         rank,
@@ -44,7 +44,7 @@ def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: 
 
 
 def _logging(job: ClusterJob) -> dict[str, Any]:
-    """How nodes log: as this process does, but for the level where nothing was said."""
+    """Return how nodes log: as this process does; at level info unless a level was set."""
     settings = logs.current()
     plainly = settings == logs.LogSettings(job=settings.job)
     level = "info" if plainly else settings.level
@@ -53,7 +53,7 @@ def _logging(job: ClusterJob) -> dict[str, Any]:
 
 
 def _message_limits(job: ClusterJob) -> list[int]:
-    """Return, for each rank of *job*, the memory that its topology gives it, or a general limit."""
+    """Return each rank's message limit: the memory that the topology gives it, within the general limits."""
     nodes = job.topology.nodes if job.topology is not None else {}
     limits = []
     for name in job.names:

@@ -1,9 +1,9 @@
-"""What a launcher and a machine that it reaches by ssh say to each other, as lines of JSON over ssh's own streams.
+"""The protocol between a launcher and a machine that it reaches by ssh: lines of JSON over ssh's streams.
 
-Whatever else appears on these streams, such as the greeting of a shell, is no line of this kind and is passed on as
-text. Secrets are in an Order only, which goes from the launcher's memory to standard input over there.
+Other output on these streams, such as a shell's greeting, is passed on as text. Only an Order holds secrets; it goes
+from the launcher's memory to stdin on the machine.
 
-A machine first sends its fingerprint: what must be the same on all machines of a run.
+A machine first sends its fingerprint: the versions and sources that must be the same on all machines of a run.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 OWN = ("simcluster", "simcluster_backends")
 COMPARED = ("torch", "numpy")
-"""What numbers depend on."""
+"""Packages that affect the numbers."""
 
 FILES_NAMED = 5
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """*versions* by name; *files* has a digest of each source of ours by its path."""
+    """*versions* by name; *files* maps the path of each source file to its digest."""
 
     versions: dict[str, str]
     files: dict[str, str]
 
 
 def fingerprint() -> Fingerprint:
-    """Of this machine. Nothing is imported for it, so that it is there at once."""
+    """Return this machine's fingerprint. Imports none of the packages, so it is fast."""
     major_and_minor = ".".join(platform.python_version_tuple()[:2])
     versions = {"simcluster": __version__, "protocol": str(PROTOCOL_VERSION), "python": major_and_minor}
     for package in COMPARED:
@@ -46,7 +46,7 @@ def fingerprint() -> Fingerprint:
 
 
 def differences(here: Fingerprint, there: Fingerprint) -> list[str]:
-    """In words, what of *there* is not as it is *here*; no word if it may take part."""
+    """Describe how *there* differs from *here*; empty if that machine may take part."""
     words = [
         f"{name} {there.versions.get(name, 'none')}, here {here.versions.get(name, 'none')}"
         for name in dict.fromkeys([*here.versions, *there.versions])
@@ -66,7 +66,7 @@ def _sources() -> list[tuple[str, str]]:
         for folder in (spec.submodule_search_locations or []) if spec is not None else []:
             for path in sorted(Path(folder).rglob("*.py")):
                 name = f"{package}/{path.relative_to(folder).as_posix()}"
-                if not name.startswith("simcluster/shipped/"):  # data of a wheel, that a checkout has elsewhere
+                if not name.startswith("simcluster/shipped/"):  # data in a wheel; elsewhere in a checkout
                     found.append((name, hashlib.sha256(path.read_bytes()).hexdigest()[:16]))
     return found
 
@@ -74,11 +74,11 @@ def _sources() -> list[tuple[str, str]]:
 ORDER_LIMIT_BYTES = 64 * 1024**2
 LINE_LIMIT_BYTES = 1024**2
 MARK = b"simcluster "
-"""How a line of this kind begins."""
+"""Prefix of a protocol line."""
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
-    """Machine to launcher, first of all: what is installed there."""
+    """Machine to launcher, first message: what is installed there."""
 
     fingerprint: Fingerprint
 
@@ -91,21 +91,21 @@ class Said(msgspec.Struct, frozen=True, tag="said"):
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
-    """Machine to launcher: the process of *node* has ended; *code* is None if nobody knows how."""
+    """Machine to launcher: the process of *node* has ended; *code* is None if unknown."""
 
     node: str
     code: int | None
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A node to start: *listen* is where its peers reach it, "" for wherever the launcher is reached from."""
+    """A node to start; its peers reach it at *listen*, or if "" at the address from which the launcher is reached."""
 
     name: str
     listen: str
 
 
 class Order(msgspec.Struct, frozen=True, tag="order"):
-    """Launcher to machine: start these. *files* has the contents of own code, *secrets* those of TLS, by path."""
+    """Launcher to machine: start *nodes*. *files* holds user code and *secrets* TLS files, by path."""
 
     rendezvous: str
     key: str
@@ -124,7 +124,7 @@ class Kill(msgspec.Struct, frozen=True, tag="kill"):
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause"):
-    """Launcher to machine: stop the process of *node*, or let it go on."""
+    """Launcher to machine: stop or resume the process of *node*."""
 
     node: str
     paused: bool
@@ -143,13 +143,13 @@ def line_of(message: FromMachine | ToMachine) -> bytes:
 
 
 def read_from_machine(line: bytes) -> FromMachine | None:
-    """What the machine says in *line*; None for what is no line of this kind."""
+    """Return the message in *line*; None if it is not a protocol line."""
     message: FromMachine | None = _read(_from_machine, line)
     return message
 
 
 def read_to_machine(line: bytes) -> ToMachine | None:
-    """What the launcher says in *line*; None for what is no line of this kind."""
+    """Return the message in *line*; None if it is not a protocol line."""
     message: ToMachine | None = _read(_to_machine, line)
     return message
 

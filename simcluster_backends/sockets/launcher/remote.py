@@ -1,6 +1,6 @@
-"""The nodes of one run that are started on other machines by ssh: one connection to each machine, whatever runs there.
+"""The nodes of one run that are started on other machines by ssh, over one connection per machine.
 
-The connection is the lease of all that was started: a machine ends its nodes when it closes, however that comes about.
+The connection is a lease: a machine ends its nodes when it closes, for whatever reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MakeOrder = Callable[[Sequence[Member], list[Place]], Order]
 
 
 class Machine:
-    """One machine and the connection to it, over which all of *members* live. They have the same ssh and command."""
+    """One machine, and the connection over which all its *members* live. They share the ssh target and the command."""
 
     def __init__(self, members: Sequence[Member], tell: Callable[[Member, str], None]) -> None:
         remote = members[0].remote
@@ -49,7 +49,7 @@ class Machine:
         self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
         self._on_exit: Callable[[Member, int | None], None] = lambda member, code: None
-        self._ended: tuple[int | None] | None = None  # with which exit code, once it has
+        self._ended: tuple[int | None] | None = None  # (exit code,) once it has ended
         self._tell = tell
         self._process: asyncio.subprocess.Process | None = None
         self._last: deque[str] = deque(maxlen=LAST_LINES)
@@ -59,7 +59,7 @@ class Machine:
         return f"{', '.join(self.members)} (ssh {self.remote.ssh})"
 
     async def live(self, arguments: Sequence[str]) -> None:
-        """The whole life of the connection. *report* is done or has failed by its end."""
+        """Run the connection from start to end, by when *report* is set or has failed."""
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *arguments,
@@ -79,7 +79,7 @@ class Machine:
             code = await self._process.wait()
         except asyncio.CancelledError:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # and whatever it goes through to get there
+                os.killpg(self._process.pid, signal.SIGKILL)  # ssh and any proxy commands
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), CLOSE_S)
             raise
@@ -87,25 +87,25 @@ class Machine:
         self._end(f"ended with exit code {code} before it was ready{said}", code)
 
     def begin(self, order: Order, on_exit: Callable[[Member, int | None], None]) -> None:
-        """Gives *order*; from now on members live, and *on_exit* is called for each that does no more."""
+        """Send *order*; from now on *on_exit* is called for each member that exits."""
         self._on_exit = on_exit
         for member in self.members.values():
             member.exited = False
         self.send(order)
-        if self._ended is not None:  # just now, between its report and this
+        if self._ended is not None:  # between its report and now
             self._all_exited(*self._ended)
 
     def send(self, message: ToMachine) -> None:
-        """Send *message*, if there is a connection."""
+        """Send *message*, if connected."""
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(line_of(message))
 
     def forget(self, member: Member) -> None:
-        """*member* has ended here, and lives elsewhere now."""
+        """Forget *member*, which has ended here and is restarted over another connection."""
         self.members.pop(member.name, None)
 
     def let_go(self) -> None:
-        """Gives up the lease: whatever still runs there is ended."""
+        """End the lease, and with it whatever still runs there."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -138,7 +138,7 @@ class Machine:
     def _end(self, reason: str, code: int | None) -> None:
         if not self.report.done():
             self.report.set_exception(LaunchFailed("", [f"{self.label} {reason}"]))
-            self.report.exception()  # whoever waits is told again; nobody may
+            self.report.exception()  # mark it as retrieved: it may not be awaited
         self._ended = (code,)
         self._all_exited(code)
 
@@ -153,7 +153,7 @@ class Machine:
 
 
 class Remotes:
-    """Starts members of a run on other machines, says when one exits, and ends them. Made inside the run's loop."""
+    """Start members on other machines, report when one exits, and end them. Create it inside the run's loop."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Remotes:
         self._of: dict[str, Machine] = {}
 
     async def start(self, members: Sequence[Member], make_order: MakeOrder) -> None:
-        """Starts *members*, each where its remote says. Raises LaunchFailed with everything that is wrong anywhere."""
+        """Start *members*, each on its remote. Raise LaunchFailed with the problems of all machines."""
         alike: dict[tuple[str, tuple[str, ...]], list[Member]] = {}
         new: list[Machine] = []
         for member in members:
@@ -177,7 +177,7 @@ class Remotes:
             machine = Machine(group, self._tell)
             new.append(machine)
             for member in group:
-                if member.name in self._of:  # it comes back: the connection over which it lived before may go on
+                if member.name in self._of:  # it rejoins, and its previous connection may still be open
                     self._of[member.name].forget(member)
             self._of |= dict.fromkeys((member.name for member in group), machine)
             words = [*machine.remote.command, "node", group[0].name, "--launched"]
@@ -190,7 +190,7 @@ class Remotes:
             machine.begin(make_order(group, [_place(member) for member in group]), self._on_exit)
 
     async def _check(self, machines: Sequence[Machine]) -> None:
-        """All *machines* are there, and have what this one has."""
+        """Raise LaunchFailed unless all *machines* are reachable and have this machine's fingerprint."""
         here, reasons = await asyncio.to_thread(fingerprint), []
         for outcome, machine in zip(
             await asyncio.gather(*(machine.report for machine in machines), return_exceptions=True),
@@ -212,12 +212,12 @@ class Remotes:
             self._of[member.name].send(Kill(member.name))
 
     def pause(self, member: Member, paused: bool) -> None:
-        """Stops the process of *member*, heartbeats and all, or lets it go on."""
+        """Stop the process of *member*, heartbeats included, or resume it."""
         if member.name in self._of and not member.exited:
             self._of[member.name].send(Pause(member.name, paused))
 
     async def close(self) -> None:
-        """Nothing of the run is left anywhere, as far as this machine can see to it."""
+        """End all that was started, as far as this machine can ensure it."""
         tasks = [machine.task for machine in self._machines if machine.task is not None]
         for machine in self._machines:
             machine.let_go()

@@ -1,8 +1,8 @@
-"""What `simcluster node NAME --launched` does on a machine that a launcher has reached by ssh.
+"""`simcluster node NAME --launched`: the agent on a machine that a launcher has reached by ssh.
 
-It says what is installed here, takes one order, starts the nodes in it, passes on what they print, and ends them all,
-with their process groups, when its standard input ends: that is the launcher's lease, and it ends however the launcher
-or the connection does. The key stays in memory. If this process itself is killed, the fork server ends the nodes.
+It reports what is installed, takes one order, starts its nodes and forwards their output. When its stdin ends, which is
+the launcher's lease, it kills all of them with their process groups, however the launcher or the connection ended. The
+key stays in memory. If this process itself is killed, the fork server ends the nodes.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from simcluster_backends.sockets.launcher.orders import (
 from simcluster_backends.sockets.net.reachable_address import listen_towards
 
 LINE_BYTES = 8192
-"""Longer lines are cut in pieces."""
+"""Longer lines are split."""
 
 READ_BYTES = 65536
 
 
 def serve_launcher() -> int:
-    """The whole life of this end; returns the exit code."""
+    """Run the agent; return its exit code."""
     out = os.dup(1)
-    os.dup2(2, 1)  # whatever prints here does not speak to the launcher
+    os.dup2(2, 1)  # prints must not reach the launcher
     with tempfile.TemporaryDirectory(prefix="simcluster-", ignore_cleanup_errors=True) as folder:
         return asyncio.run(_live(out, Path(folder)))
 
@@ -58,15 +58,15 @@ async def _live(out: int, folder: Path) -> int:
 
 
 class Pipe:
-    """A named pipe that a node prints into; calls *say* with each line."""
+    """A named pipe for a node's output; *say* is called with each line."""
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self.path, self._say, self._begun = path, say, b""
         os.mkfifo(path, 0o600)
-        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # a writer, too, so that it never seems to end
+        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # also a writer, so it never reaches end of file
 
     def read(self) -> None:
-        """Passes on what is there."""
+        """Pass on all complete lines."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.descriptor, READ_BYTES):
                 *lines, self._begun = (self._begun + data).split(b"\n")
@@ -77,7 +77,7 @@ class Pipe:
                     self._begun = self._begun[LINE_BYTES:]
 
     def close(self) -> None:
-        """Passes on the rest; nothing may follow."""
+        """Pass on the rest and close the pipe."""
         self.read()
         if self._begun:
             self._pass_on(self._begun)
@@ -89,7 +89,7 @@ class Pipe:
 
 
 class _Launched:
-    """One order, from its coming to the end of its last node."""
+    """One order, from its arrival to the exit of its last node."""
 
     def __init__(self, out: int, folder: Path) -> None:
         self._out, self._folder = out, folder
@@ -111,7 +111,7 @@ class _Launched:
             ways: list[asyncio.Future[Any]] = [over, self._order]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             if not self._order.done():
-                return 1  # the launcher has no use for this machine
+                return 1  # the launcher does not need this machine
             self._start(self._order.result())
             await over
         finally:
@@ -167,13 +167,13 @@ class _Launched:
             self._over.set()
 
     def _call(self, action: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has been closed: all is over
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
             self._loop.call_soon_threadsafe(action)
 
     # the launcher
 
     def _listen(self) -> None:
-        """In a thread of its own, since not everything that standard input may be can be waited for in a loop."""
+        """Read orders. Runs in a thread, since an event loop cannot wait for every kind of stdin."""
         while line := sys.stdin.buffer.readline(ORDER_LIMIT_BYTES):
             self._call(partial(self._hear, read_to_machine(line)))
         self._call(self._over.set)
@@ -195,7 +195,7 @@ class _Launched:
             while data:
                 data = data[os.write(self._out, data) :]
         except OSError:
-            self._over.set()  # nobody listens any more
+            self._over.set()  # the launcher is gone
 
 
 def _write(path: Path, content: bytes) -> None:

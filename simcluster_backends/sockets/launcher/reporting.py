@@ -1,6 +1,6 @@
-"""Tells a coordinator of a run: one that is made for it here, or another at its URL, or none.
+"""Report a run to a coordinator: one made here for this run, one at a URL, or none.
 
-A coordinator that does not answer is warned of, and the run goes on.
+If the coordinator does not answer, a warning is logged and the run continues.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("simcluster.sockets")
 
 
 def host_of(coordinator: str) -> str | None:
-    """The address of this machine at which nodes that know *coordinator* can reach this run."""
+    """Return this machine's address for nodes that know *coordinator*; None if there is none."""
     if not is_elsewhere(coordinator):
         return parse_endpoint(coordinator, "coordinator")[0]
     import urllib.parse
@@ -39,7 +39,7 @@ def host_of(coordinator: str) -> str | None:
 
 
 class Answer(NamedTuple):
-    """Whether the coordinator *knows* of the run, and the nodes that it wants to *leave*."""
+    """The coordinator's answer: whether it *knows* the run, and the nodes that it asks to *leave*."""
 
     knows: bool
     leave: frozenset[str]
@@ -51,19 +51,19 @@ class Answer(NamedTuple):
 
 
 class Coordinator(Protocol):
-    """What a run tells. Each may raise RunError."""
+    """The calls that a run makes. Each may raise RunError."""
 
     async def begin(self, run: RunInfo) -> None: ...
 
     async def telemetry(self, telemetry: Telemetry) -> Answer:
-        """Tell how far the run is."""
+        """Report the state of the run."""
         ...
 
     async def end(self, error: str) -> None: ...
 
 
 class Here:
-    """The desk of a service that runs in this process."""
+    """The desk of a coordinator in this process."""
 
     def __init__(self, desk: Any) -> None:
         self._desk = desk
@@ -79,7 +79,7 @@ class Here:
 
 
 class Elsewhere:
-    """A coordinator that is called over HTTP, in a thread, so that a slow one delays nobody."""
+    """A coordinator called over HTTP, in a thread, so that a slow one does not block the loop."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -97,7 +97,7 @@ class Elsewhere:
 
 
 class Reporter:
-    """Tells *coordinator* and the job's watcher, where there are such, of all attempts of *job*."""
+    """Reports all attempts of *job* to *coordinator* and to the job's watcher, if given."""
 
     def __init__(self, job: ClusterJob, coordinator: Coordinator | None, interval_s: float) -> None:
         self._job, self._coordinator, self._interval_s = job, coordinator, interval_s
@@ -108,7 +108,7 @@ class Reporter:
         self._last: Telemetry | None = None
 
     async def begin(self, rendezvous: str) -> None:
-        """An attempt begins, whose nodes meet at *rendezvous*."""
+        """Report a new attempt; its nodes meet at *rendezvous*."""
         self._attempt += 1
         job, drawn = self._job, self._job.topology if self._coordinator is not None else None
         run = run_info(job.names, job.seed, job.about, "sockets", rendezvous, self._attempt, drawn=drawn)
@@ -121,7 +121,7 @@ class Reporter:
     async def run(
         self, telemetry: Callable[[], Telemetry], leave: Callable[[Collection[str]], object] = lambda names: None
     ) -> None:
-        """Tell again and again, until it is cancelled. *leave* is called with the nodes that are asked to leave."""
+        """Report at every interval until cancelled. *leave* is called with the nodes that are asked to leave."""
         while self._coordinator is not None or self._watcher is not None:
             if self._watcher is not None:
                 self._watcher.look(telemetry)
@@ -130,13 +130,13 @@ class Reporter:
             await asyncio.sleep(self._interval_s)
 
     async def last(self, telemetry: Callable[[], Telemetry]) -> None:
-        """Tells once more."""
+        """Report once more."""
         self._last = telemetry()
         if self._coordinator is not None:
             await self._tell(self._telemetry(self._coordinator, self._last))
 
     async def end(self, error: str) -> None:
-        """Nothing follows."""
+        """Report the end of the run."""
         if self._watcher is not None:
             self._watcher.end(self._last, error)
         if self._coordinator is not None:
@@ -153,7 +153,7 @@ class Reporter:
         telemetry: Telemetry,
         leave: Callable[[Collection[str]], object] = lambda names: None,
     ) -> None:
-        """A coordinator that came later than the run, or was started again, is told what it missed."""
+        """Report *telemetry*; to a coordinator that does not know the run, also its beginning."""
         if not self._known:
             await self._begin(coordinator)
         answer = await coordinator.telemetry(telemetry)
@@ -167,13 +167,13 @@ class Reporter:
             self._warned = False
         except RunError as error:
             if not self._warned:
-                log.warning("%s; the run goes on", error)
+                log.warning("%s; the run continues", error)
             self._warned = True
 
 
 @asynccontextmanager
 async def reporting(job: ClusterJob, options: Options) -> AsyncIterator[Reporter]:
-    """A reporter for *job*, with a service of its own if *options* ask for one. Raises UsageError, RunError."""
+    """Yield a reporter for *job*, with its coordinator if *options* ask for one here. Raise UsageError, RunError."""
     if options.coordinator is None:
         yield Reporter(job, None, options.heartbeat_s)
         return
@@ -194,7 +194,7 @@ async def reporting(job: ClusterJob, options: Options) -> AsyncIterator[Reporter
 
 
 def _caller(options: Options, token: str) -> Any:
-    """A client of the coordinator elsewhere. Raises UsageError at once if that will have none of this run."""
+    """Return a client of the coordinator elsewhere. Raise UsageError at once if it refuses this run."""
     from simcluster_backends.sockets.coordinator.client import Client, NotAllowed
 
     assert options.coordinator is not None
@@ -204,7 +204,7 @@ def _caller(options: Options, token: str) -> Any:
     except NotAllowed as error:
         raise UsageError(Problem("coordinator", error.found, error.expected)) from None
     except RunError:
-        pass  # whoever is not there yet is warned of when the run begins
+        pass  # not reachable yet: the warning comes when the run begins
     return client
 
 
@@ -217,10 +217,10 @@ def coordinate(
     tls: str | None = None,
     plain_http: bool = False,
 ) -> None:
-    """Runs a coordinator of its own at *listen* until it is interrupted; *told* is called with its URL.
+    """Run a standalone coordinator at *listen* until it is interrupted; *told* is called with its URL.
 
-    It answers to *hosts*, too, over TLS if *tls* is a folder with its certificate. Raises UsageError with all that is
-    wrong.
+    It also answers to *hosts*; it uses TLS if *tls*, a directory with its certificate, is given. Raise UsageError with
+    all problems.
     """
     problems = []
     try:
@@ -240,7 +240,7 @@ def coordinate(
 
 
 def _make(listen: str, token: str, dead_s: float, hosts: Sequence[str], tls: str | None) -> tuple[Any, Any]:
-    """(a desk, the service that answers for it)."""
+    """Return (a desk, the service that answers for it)."""
     from simcluster_backends.sockets.coordinator.desk import Desk
     from simcluster_backends.sockets.coordinator.service import Service
 

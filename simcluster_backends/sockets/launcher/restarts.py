@@ -1,4 +1,4 @@
-"""Runs a job, and again when it was lost, as often as is asked for."""
+"""Run a job, and again if it is lost, up to a number of restarts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simcluster_backends.sockets.launcher.settings import Options
 async def run_again_if_lost(
     job: ClusterJob, max_restarts: int, run_once: Callable[[ClusterJob], Awaitable[RunRecord]]
 ) -> RunRecord:
-    """The record of the first run that ends well, or of the last one: see `simcluster.experiment.restarts`."""
+    """Return the record of the first run that ends well, or of the last: see `simcluster.experiment.restarts`."""
     restarts = Restarts(job, max_restarts)
     while restarts.again(record := await run_once(restarts.job)):
         continue
@@ -23,9 +23,9 @@ async def run_again_if_lost(
 
 
 async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
-    """Runs *job*, again if it is lost and options say so.
+    """Run *job*, again if it is lost and *options* allow it.
 
-    Raises UsageError if its rendezvous cannot be listened at, or its configuration is too long.
+    Raise UsageError if its rendezvous cannot be listened at, or its configuration is too long.
     """
     async with reporting(job, options) as reporter:
         record = await run_again_if_lost(

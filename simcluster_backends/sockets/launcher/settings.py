@@ -1,4 +1,4 @@
-"""The backend's own options, checked all at once before anything is started."""
+"""The options of the sockets backend, all checked before anything starts."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 IN_CLEAR = "--tls FOLDER, an address on loopback, or --plain-http: anybody on the path could read the token"
 
 MOST_DEAD_S = 90.0
-"""A node that is silent for longer is lost, whatever is asked for: others wait for it."""
+"""Most that dead_s may be: peers wait for a silent node."""
 
 GRACE_S = 30.0
-"""What an algorithm may take to end once its time is up: the clocks of real nodes differ, and it may tidy up."""
+"""Time that an algorithm may take to end after its time is up: real clocks differ, and it may clean up."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `options` of a ClusterJob may hold.
+    """The `options` of a ClusterJob on sockets.
 
-    *rendezvous* is where the launcher listens, *key_file* holds the key that hand-started nodes need too. A node
-    is dead after *dead_s* without a heartbeat. NeverFinished ends a start that takes longer than *start_s*, and a
-    run in which for *stuck_s* every node waits and nothing moves; for *idle_s* no work is done and nothing
-    recorded, whatever else goes on; for *loop_s* one node's event loop does not turn; or some algorithm has not
-    ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`, if it has one.
-    *inbox_bytes* is what a node takes from one peer before its algorithm has received it; a frame may have
+    The launcher listens at *rendezvous*; nodes started by hand need the key in *key_file* too. A node is dead after
+    *dead_s* without a heartbeat. A run ends in NeverFinished if its start takes longer than *start_s*; if for *stuck_s*
+    every node waits and nothing moves; if for *idle_s* no work is done and nothing recorded; if one node's event loop
+    does not turn for *loop_s*; or if an algorithm has not ended after *limit_s*, by default GRACE_S after the
+    experiment's `stop.time`, if set.
+    A node buffers *inbox_bytes* from one peer before its algorithm has received them; a frame holds at most
     *body_limit_bytes*, and larger messages travel in parts.
     The run begins when *min_workers* nodes are connected, rank 0 among them; the others join late.
-    Nodes elsewhere are started by *ssh*, whose -F is *ssh_config* and whose -o are *ssh_options*;
-    *tmux* shows what all nodes print. A run that is lost begins again up to *max_restarts* times.
-    With *order*, nodes note in which order things happen there, so that the run can be replayed. *portable* kernels are
-    those that every x86-64 machine has.
-    What goes on is told to a *coordinator*: at "host:port" one of this run's own, or another's at "http://...".
-    With *tls*, a folder of certificates, connections are encrypted and those certificates say who may join. The token
-    leaves this machine unencrypted only with *plain_http*.
+    Nodes elsewhere are started by *ssh*, with *ssh_config* as its -F and *ssh_options* as its -o;
+    *tmux* shows the output of all nodes. A lost run restarts up to *max_restarts* times.
+    With *order*, nodes record the order of events, so that the run can be replayed. *portable* selects kernels that
+    every x86-64 machine has.
+    The run reports to a *coordinator*: at "host:port" one made for this run, or an existing one at "http://...".
+    With *tls*, a directory of certificates, connections are encrypted and the certificates decide which nodes may join.
+    The token leaves this machine unencrypted only with *plain_http*.
     """
 
     rendezvous: str = "127.0.0.1:0"
@@ -80,7 +80,7 @@ class Options:
 
     @property
     def has_secret(self) -> bool:
-        """Whether nodes that are started by hand can have what it takes to join."""
+        """Whether nodes started by hand can have the secret to join."""
         return any(given is not None for given in (self.key_file, self.token_file, self.tls))
 
     @property
@@ -94,13 +94,13 @@ POSITIVE = dict.fromkeys(_TIMES, LIMITS_S[1]) | {
     "inbox_bytes": 2**50,
     "body_limit_bytes": BODY_LIMIT_BYTES,
 }
-"""Name -> the most that it may be; all are more than 0."""
+"""Option -> maximum; all must be above 0."""
 
 MOST_RESTARTS = 1_000_000
 
 
 def read_options(job: ClusterJob) -> tuple[Options, bytes]:
-    """The options of *job* and the key of the run. Raises UsageError with everything that is wrong."""
+    """Return the options of *job* and the key of the run. Raise UsageError with all problems."""
     problems: list[Problem] = []
     given = _known(job.options, problems)
     options = Options(**given)
@@ -137,7 +137,7 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
 
 
 def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
-    """That of the key file, or what the token makes, or a new one."""
+    """Return the key of the key file, else one derived from the token, else a new one."""
     key, token = None, None
     if options.key_file is not None:
         key = _collect(problems, lambda: read_key(Path(options.key_file or "")))
@@ -155,24 +155,24 @@ def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
         ]
         problems += _check_certificates(Path(options.tls), [LAUNCHER, *here])
     if key is None and token is None and options.tls is not None:
-        return OPEN_KEY  # certificates decide
+        return OPEN_KEY  # the certificates decide
     return key or (key_of(token) if token is not None else generate_key())
 
 
 def missing() -> list[Problem]:
-    """Return what has to be installed before a coordinator can run here."""
+    """Return the packages that a coordinator needs and that are not installed here."""
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     expected = "it to be installed: pip install 'simcluster[api]'"
     return [Problem("coordinator", f"no {', '.join(absent)}", expected)] if absent else []
 
 
 def is_elsewhere(coordinator: str) -> bool:
-    """Whether *coordinator* is the URL of another's, not a place at which to make one."""
+    """Whether *coordinator* is the URL of an existing one, not an address at which to make one."""
     return "://" in coordinator
 
 
 def check_coordinator(coordinator: str, tls: str | None, plain_http: bool) -> None:
-    """Raises UsageError unless *coordinator* can be one, by whose wire no token is shown unless that is asked for."""
+    """Raise UsageError if *coordinator* is invalid, or would send the token unencrypted without *plain_http*."""
     if is_elsewhere(coordinator):
         from simcluster_backends.sockets.coordinator.client import Client
 
@@ -189,7 +189,7 @@ def check_coordinator(coordinator: str, tls: str | None, plain_http: bool) -> No
 
 
 def _check_certificates(folder: Path, names: list[str]) -> list[Problem]:
-    """What is missing, or would be refused by the others once it is shown."""
+    """Return the problems of certificates that are missing or that peers would refuse."""
     if problems := check_files(folder, names):
         return problems
     for name in names:
@@ -198,7 +198,7 @@ def _check_certificates(folder: Path, names: list[str]) -> list[Problem]:
 
 
 def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
-    """The options that exist and have the right type; the others become *problems*."""
+    """Return the options that exist and have the right type; add the others to *problems*."""
     types: dict[str, tuple[type, ...]] = {
         "rendezvous": (str,),
         "key_file": (str, Path, type(None)),
@@ -234,7 +234,7 @@ def _known(given: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
 
 
 def _check_endpoint(options: Options, elsewhere: bool, problems: list[Problem]) -> None:
-    """Nodes *elsewhere* are given the key by their launcher."""
+    """Check the rendezvous. Nodes *elsewhere* get their key from the launcher."""
     host, _ = options.endpoint
     if is_wildcard(host):
         problems.append(Problem("rendezvous", options.rendezvous, "one address, at which the nodes reach the launcher"))

@@ -1,4 +1,4 @@
-"""Starts the nodes of a run that are not started by hand, here or by ssh on other machines."""
+"""Start the nodes of a run that are not started by hand: here, or by ssh on other machines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simcluster_backends.sockets.net.tls import files_for
 
 
 class Processes:
-    """Starts members of a run on this machine, says when one exits, and kills them. Made inside the run's loop."""
+    """Start members on this machine, report when one exits, and kill them. Create it inside the run's loop."""
 
     def __init__(self, on_exit: Callable[[Member, int | None], None], logs: Logs) -> None:
         self._on_exit, self._logs = on_exit, logs
@@ -37,7 +37,7 @@ class Processes:
     async def start(
         self, members: list[Member], rendezvous: str, listen: str, key: bytes, program: str, tls: str | None = None
     ) -> None:
-        """Fork a node for each of *members*. Raises RunError if there is no process to fork it."""
+        """Fork a node for each of *members*. Raise RunError if the fork server is gone."""
         if not members:
             return
         self._server = fork_server()
@@ -64,12 +64,12 @@ class Processes:
             self._server.kill(member.pid)
 
     def pause(self, member: Member, paused: bool) -> None:
-        """Stops the process of *member*, heartbeats and all, or lets it go on."""
+        """Stop the process of *member*, heartbeats included, or resume it."""
         if self._server is not None and member.pid is not None and not member.exited:
             self._server.pause(member.pid, paused)
 
     def abandon(self) -> None:
-        """From now on no process is started; one that is only just being started is killed as soon as it is there."""
+        """Start no more processes; kill those whose start is in flight as soon as they exist."""
         self._abandoned = True
         for member, start in self._starts:
             if not start.done() and self._server is not None:
@@ -77,7 +77,7 @@ class Processes:
                 member.exited = True
 
     def _started(self, member: Member, start: concurrent.futures.Future[int]) -> None:
-        """Called in the fork server's thread."""
+        """Note the process id; runs in the fork server's thread."""
         if start.exception() is not None:
             member.exited = True
             return
@@ -86,7 +86,7 @@ class Processes:
             self._server.kill(member.pid)
 
     def _call(self, action: Callable[[Member, int | None], None], member: Member, code: int | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the run's loop has ended, and nobody asks any more
+        with contextlib.suppress(RuntimeError):  # the run's loop has ended
             self._loop.call_soon_threadsafe(action, member, code)
 
     def _exited(self, member: Member, code: int | None) -> None:
@@ -95,7 +95,7 @@ class Processes:
 
 
 class Starters:
-    """Made inside the run's loop."""
+    """Starts nodes here and on other machines. Create it inside the run's loop."""
 
     def __init__(
         self, job: ClusterJob, options: Options, key: bytes, on_exit: Callable[[Member, int | None], None]
@@ -110,14 +110,14 @@ class Starters:
         self._wants_panes, self._panes = options.tmux, Panes({})
 
     async def host(self) -> str | None:
-        """Where nodes elsewhere reach the launcher; None if there are none. Raises UsageError."""
+        """Return the address at which nodes elsewhere reach the launcher, None if there are none. Raise UsageError."""
         remotes = [remote for remote in self._job.remotes if remote is not None]
         if remotes:
             return await meeting_host(remotes, self._ssh)
         return host_of(self._coordinator) if self._coordinator is not None and any(self._job.addresses) else None
 
     async def start(self, members: Sequence[Member], host: str, port: int) -> None:
-        """Starts *members* and tells them that the launcher is at *host*:*port*. Raises RunError."""
+        """Start *members* with the launcher at *host*:*port* as their rendezvous. Raise RunError."""
         rendezvous = show_endpoint(host, port)
         self.logs.make()
         if self._wants_panes:
@@ -125,7 +125,7 @@ class Starters:
         await self.start_again(members, rendezvous)
 
     async def start_again(self, members: Sequence[Member], rendezvous: str) -> None:
-        """Starts *members*, whose processes are gone or never were there. Raises RunError."""
+        """Start *members*, which have no process, for the first time or again. Raise RunError."""
 
         def order(group: Sequence[Member], places: list[Place]) -> Order:
             return Order(rendezvous, self._key.hex(), places, self._files, self._secrets(group))
@@ -141,7 +141,7 @@ class Starters:
         )
 
     def _secrets(self, group: Sequence[Member]) -> dict[str, bytes]:
-        """The certificates of *group*, and what the others' are to be checked by."""
+        """Return the certificates of *group*, and those to check its peers."""
         if self._tls is None:
             return {}
         files = [path for member in group for path in files_for(self._tls, member.name)]
@@ -159,22 +159,22 @@ class Starters:
         self._there.kill(member)
 
     def pause(self, member: Member, paused: bool) -> None:
-        """Stops the process of *member*, heartbeats and all, or lets it go on."""
+        """Stop the process of *member*, heartbeats included, or resume it."""
         self._here.pause(member, paused)
         self._there.pause(member, paused)
 
     def abandon(self) -> None:
-        """From now on no process is started."""
+        """Start no more processes."""
         self._here.abandon()
 
     async def close(self) -> None:
-        """Nothing is left on other machines, as far as this one can see to it."""
+        """End all processes on other machines, as far as this one can ensure it."""
         await self._there.close()
         await self._panes.close()
 
 
 def _contents(job: ClusterJob) -> dict[str, bytes]:
-    """Own code by path. Raises UsageError if it cannot be read, or is more than code can be."""
+    """Return user code by path. Raise UsageError if it cannot be read or is too large."""
     contents: dict[str, bytes] = {}
     for path in job.files:
         try:

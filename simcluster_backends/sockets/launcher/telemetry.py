@@ -1,4 +1,4 @@
-"""A launcher's report of its run, from what it knows of its members."""
+"""A launcher's report of its run, derived from its members."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from simcluster_backends.sockets.launcher.member import Member
 
 
 class Teller:
-    """Tells of *members*, whose connections are those of *topology*. It remembers what it has looked through."""
+    """Reports on *members*, connected as in *topology*. Reads each metric and span once."""
 
     def __init__(self, members: Sequence[Member], topology: Topology | None) -> None:
         self._members, self._topology = members, topology
         self._noted = [Noted() for _ in members]
 
     def telemetry(self, elapsed_s: float, now_s: float, faults: Sequence[dict[str, Any]]) -> Telemetry:
-        """All that is known at *elapsed_s* of the run's clock, which is *now_s* by the launcher's own."""
+        """Return the state at *elapsed_s* of the run's clock, *now_s* of the launcher's."""
         nodes = [self._node(member, now_s) for member in self._members]
         sent = [_sent_to(member) for member in self._members]
         links = link_telemetry([member.name for member in self._members], self._topology, sent)
@@ -46,7 +46,7 @@ class Teller:
 
 
 def state_of(member: Member) -> str:
-    """expected, joined, running, ended or lost."""
+    """Return expected, joined, running, ended or lost."""
     if member.gone is not None:
         return "expected" if member.gone == ABSENT else "lost"
     if member.outcome is not None or member.algorithm_ended:

@@ -1,4 +1,4 @@
-"""Heartbeats to the members of a run, and what their answers, or their silence, mean for it."""
+"""Heartbeats to the members of a run, and the watchdog over their answers and their silence."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from simcluster_backends.sockets.launcher.member import Member
 from simcluster_backends.sockets.launcher.settings import Options
 
 STALL_WARNING_S = 30.0
-"""After which a node that does not let go of its event loop is named in the log, long before the run ends for it."""
+"""A node that blocks its event loop for this long is named in the log, long before it ends the run."""
 
 log = logging.getLogger("simcluster.sockets")
 
 
 class Watch:
-    """Calls *beat* at every heartbeat, *on_silent* for a member not heard of for `dead_s`, *give_up* with the reason.
+    """Call *beat* at every heartbeat, *on_silent* for a member silent for `dead_s`, *give_up* with the reason.
 
-    *expects*: whether somebody is to come (back) of whom the others may be waiting for something.
+    *expects*: whether a node is to join or rejoin for which the others may be waiting.
 
-    From `start` on a run is given up for one of four reasons, each with an option of its own: nothing moves
-    (`stuck_s`), things move but no work is done and nothing is recorded (`idle_s`), a node's event loop does not turn
-    (`loop_s`), or an algorithm has not ended when its time is up (`limit_s`).
+    From `start` on, the run is given up for one of four reasons, each with its option: nothing moves (`stuck_s`),
+    things move but no work is done and nothing is recorded (`idle_s`), a node's event loop does not turn (`loop_s`), or
+    an algorithm has not ended when its time is up (`limit_s`).
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Watch:
         self._warned: set[int] = set()
 
     def start(self) -> None:
-        """The run's clock is 0 now."""
+        """Start the watchdog; the run's clock is 0 now."""
         self._watchdog = Watchdog(self._options, self._loop.time())
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         interval_s = self._options.heartbeat_s
         last_s = self._loop.time()
         while True:
@@ -66,7 +66,7 @@ class Watch:
                 self._check_run(self._watchdog, now_s)
 
     def _forgive(self, now_s: float) -> None:
-        """This process itself slept, so no node can be blamed for silence."""
+        """Reset all timeouts: this process itself slept, so no node can be blamed for silence."""
         for member in self._members:
             member.heard_s = now_s
         if self._watchdog is not None:

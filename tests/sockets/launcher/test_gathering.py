@@ -79,7 +79,7 @@ def test_who_is_missing_is_told_by_what_has_not_been_done() -> None:
     assert missing(found, []) == ["rank 2 (c) has not joined", "rank 3 (d) has not joined"]
     founders = begin_with(found)
     found[0].connected = True
-    assert missing(found, founders) == ["rank 1 (b) has not got ready"]
+    assert missing(found, founders) == ["rank 1 (b) has not become ready"]
 
 
 def test_a_place_is_free_before_its_node_has_come_and_when_it_is_gone_but_not_when_it_has_ended() -> None:

@@ -36,7 +36,7 @@ def test_what_nobody_wrote_into_is_taken_back_and_what_somebody_did_stays(tmp_pa
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="cannot make the log folder"):
+    with pytest.raises(RunError, match="cannot make the log directory"):
         Logs(tmp_path / "file" / "logs").make()
 
 
