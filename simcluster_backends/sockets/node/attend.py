@@ -1,6 +1,6 @@
-"""A node that finds its run through a coordinator: it registers, waits for a run that wants it, joins, and leaves.
+"""A node that finds its run through a coordinator: it registers, waits for a run that includes it, joins, and leaves.
 
-Whoever comes first waits: the coordinator may not be there yet, and no run either.
+The coordinator and the run may start later than the node: it waits for both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def attend_with_files(
     join: Callable[..., int],
     plain_http: bool = False,
 ) -> int:
-    """As `attend`, with what a command line gives. Raises UsageError for what is wrong in it."""
+    """Call `attend` with a command line's arguments. Raise UsageError if they are invalid."""
     token = read_token(token_file)
     key = read_key(key_file) if key_file is not None else key_of(token)
     if listen is not None:
@@ -57,11 +57,11 @@ def attend(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Takes part, as *name*, in the next run that *client*'s coordinator has for it; returns the exit code.
+    """Take part, as *name*, in the next run of *client*'s coordinator that includes it; return the exit code.
 
-    *join* is called with the rendezvous of each attempt of that run, and returns None if this node has left it, as it
-    was told to: then it leaves the coordinator, too. Raises NoAnswer or RunError if there is no coordinator, or no run,
-    for *patience_s*; NotAllowed at once. A worker that is asked to leave while no run has it ends with 0.
+    *join* is called with the rendezvous of each attempt of that run; it returns None if this node left as ordered,
+    and then also leaves the coordinator. Raise NoAnswer or RunError if there is no coordinator or no run for
+    *patience_s*; NotAllowed at once. A worker asked to leave before any run includes it exits with 0.
     """
     end_s, wait_s = now() + patience_s, LEAST_WAIT_S
     code: int | None = None
@@ -75,7 +75,7 @@ def attend(
             run = _next_run(name, client, listen, heard["known"])
         except NoAnswer:
             if code is not None:
-                return code  # the launcher's own coordinator ends with it
+                return code  # the launcher's coordinator ends with it
             if now() > end_s:
                 raise
             run = None

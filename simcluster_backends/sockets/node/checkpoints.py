@@ -1,4 +1,4 @@
-"""Checkpoints over the control lane, a node's end: it hands its part to the launcher, and hears what it begins with."""
+"""Checkpoints over the control lane, a node's end: it hands its shard to the launcher and receives the initial one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class ToLauncher:
-    """A simcluster.checkpoints.keeper.Channel, and what this node begins with."""
+    """A simcluster.checkpoints.keeper.Channel to the launcher; also receives this node's initial shard."""
 
     def __init__(self, lane: ControlLane, device: Device) -> None:
         self._lane, self._device = lane, device
@@ -34,17 +34,17 @@ class ToLauncher:
         return await self._device.aside(work)
 
     def stored(self) -> None:
-        """The launcher has dealt with what was handed in."""
+        """Allow the next `hand_in`: the launcher has written the previous shard."""
         if self._on_its_way.locked():
             self._on_its_way.release()
 
     def hear(self, message: BeginWith) -> None:
-        """The next piece of what this node begins with."""
+        """Take the next piece of the initial shard."""
         self._pieces.append(message.content)
         if message.last and not self._begins_with.done():
             self._begins_with.set_result(msgspec.msgpack.decode(b"".join(self._pieces), type=Shard))
             self._pieces = []
 
     async def begins_with(self) -> Shard:
-        """All of it, once it is here."""
+        """Return the initial shard once it is complete."""
         return await self._begins_with

@@ -1,7 +1,7 @@
-"""A node's end of the control lane, in a thread of its own.
+"""A node's end of the control lane.
 
-In a thread, so that heartbeats go on while the algorithm's loop is busy, and so that a node whose launcher is gone ends
-even if its algorithm never lets go.
+It runs in a thread, so that heartbeats continue while the algorithm blocks the node's loop, and so that a node that has
+lost its launcher exits even if its algorithm never yields.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ from simcluster_backends.sockets.wire.messages import (
 )
 
 JOIN_S = 60.0
-"""How long a node looks for its launcher."""
+"""How long a node tries to reach its launcher."""
 
 LAUNCHER_S = 5.0
-"""A launcher may be silent this long, or for a longer `dead_s`: it shares its process with a notebook, or a test."""
+"""A launcher may be silent this long, or `dead_s` if longer: it may share its process with a notebook or a test."""
 LAST_S = 3.0
-"""How long a node may take to end by itself once its launcher is gone."""
+"""How long a node may take to end by itself after losing its launcher."""
 
 
 class ControlLane:
-    """Connects to the launcher as *name*. *job* is done when the launcher has said what to do, or has
-    refused.
+    """Connects to the launcher as *name*. *job* is set when the launcher has sent it, or fails if it refused.
 
-    After that `serve` names two callbacks, both called in this lane's thread: one for each message and one
-    for the loss of the launcher.
+    `serve` then sets two callbacks, both called in this lane's thread: for each message, and for the loss of the
+    launcher.
     """
 
     def __init__(self, name: str, host: str, port: int, key: bytes, tls: Tls | None = None) -> None:
@@ -76,7 +75,7 @@ class ControlLane:
         on_lost: Callable[[str], None],
         report: Callable[[], list[FromNode]],
     ) -> None:
-        """From now on *on_message* is called, *on_lost* once, and *report* at every heartbeat for what to send."""
+        """Call *on_message* for each message, *on_lost* once, and *report* at every heartbeat for messages to send."""
         with self._lock:
             self._on_message, self._on_lost, self._report = on_message, on_lost, report
             for message in self._early:
@@ -88,17 +87,17 @@ class ControlLane:
         self._call(lambda: self._put(message))
 
     def send_all(self, messages: Iterable[FromNode]) -> concurrent.futures.Future[None]:
-        """Sends *messages* one by one, so that a queue of them takes no memory; done when the last has left."""
+        """Send *messages* one by one, so that no queue of them takes memory; done when the last has left."""
 
         async def send() -> None:
             for message in messages:
                 await self._put_and_wait(message)
 
-        assert self._loop is not None, "the launcher has said what to do"
+        assert self._loop is not None, "the launcher has sent the job"
         return asyncio.run_coroutine_threadsafe(send(), self._loop)
 
     def hand_in(self, pieces: Iterable[FromNode], outcome: Callable[[int], Outcome]) -> None:
-        """The last words: one more report, *pieces* one by one, then *outcome*, made from the bytes sent so far."""
+        """Send a final report, *pieces* one by one, then *outcome*, made from the number of bytes sent."""
 
         async def last() -> None:
             for message in self._report():
@@ -113,13 +112,13 @@ class ControlLane:
         self._call(begin)
 
     def close(self) -> None:
-        """Ends the connection and the thread."""
+        """End the connection and the thread."""
         self._closing = True
         if self._thread.is_alive():
             self._call(self._end)
             self._thread.join()
 
-    # inside, in the lane's own thread
+    # inside, in the lane's thread
 
     def _call(self, action: Callable[[], object]) -> None:
         loop = self._loop
@@ -127,7 +126,7 @@ class ControlLane:
             try:
                 loop.call_soon_threadsafe(action)
             except RuntimeError:
-                return  # closed just now: the launcher is gone, and *on_lost* says so
+                return  # closed just now: the launcher is gone, which *on_lost* reports
 
     def _run(self) -> None:
         try:
@@ -165,7 +164,7 @@ class ControlLane:
                 os._exit(1)
 
     async def _beat(self) -> None:
-        """Reports at every heartbeat, and listens for the launcher's, until the end of either."""
+        """Report at every heartbeat and expect the launcher's, until either side ends."""
         assert self._loop is not None
         assert self._ended is not None
         last_s = self._loop.time()
@@ -183,7 +182,7 @@ class ControlLane:
                 pass
             now_s = self._loop.time()
             if now_s - last_s > 2 * heartbeat_s + 1.0:
-                self._heard_s = now_s  # this machine slept, so nobody else can be blamed for silence
+                self._heard_s = now_s  # this machine slept: its own silence, not the launcher's
             last_s = now_s
             if now_s - self._heard_s > dead_s:
                 self._lose(f"the launcher was silent for {dead_s:g} s")
@@ -219,11 +218,11 @@ class ControlLane:
             self._on_lost(reason)
 
     async def _put_and_wait(self, message: FromNode) -> None:
-        """Like `_put`, and returns when *message* has left, so that a queue of them takes no memory."""
+        """Put *message* and wait until it has left, so that no queue takes memory."""
         if self._connection is not None and self._connection.is_open:
             left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._connection.put(control_frame(message), left)
-            with suppress(ConnectionError):  # `_lose` is told, too
+            with suppress(ConnectionError):  # `_lose` is called, too
                 await left
 
     def _put(self, message: FromNode) -> None:

@@ -1,9 +1,8 @@
-"""A node's own part in a cut: for a while it neither writes to some peers nor reads from them.
+"""A node's part in a cut: for a while it neither writes to some peers nor reads from them.
 
-What it imitates is a cable that is pulled, seen from the program: nothing arrives, a send does not return, and after
-`dead_s` the peers give each other up. What it does not imitate: the kernel's buffers still move, so what had been
-handed to the kernel when the cut began is on the other side when it heals, rather than sent again by TCP, and no
-acknowledgement is missing.
+To the program this looks like an unplugged cable: nothing arrives, sends do not return, and after `dead_s` the peers
+give each other up. Unlike with a cable, the kernel's buffers still move: data handed to the kernel before the cut is on
+the other side when it heals, instead of being retransmitted, and no acknowledgement is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from simcluster_backends.sockets.wire.messages import Hold
 
 
 class Holds:
-    """Carries out *orders*. *hold(peer, writing, reading)* says what is held now; *give_up(peer)* that it is lost."""
+    """Executes *orders*. *hold(peer, writing, reading)* sets what is held; *give_up(peer)* declares the peer lost."""
 
     def __init__(
         self,
@@ -33,7 +32,7 @@ class Holds:
         self._timers: list[asyncio.TimerHandle] = []
 
     def start(self, at_s: float = 0.0) -> None:
-        """The run's clock is at *at_s* now: what is over is over, and what holds, holds from now on."""
+        """Schedule the orders; the run's clock is at *at_s*. Past spells are skipped, current ones hold from now on."""
         zero_s = self._loop.time() - at_s
         for order in self._orders:
             for began_s, end_s in order.spells:

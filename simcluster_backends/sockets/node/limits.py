@@ -1,4 +1,4 @@
-"""Sizes of the frames and messages that a node takes: never more than its machine has memory for."""
+"""Limits of the frames and messages that a node accepts, bounded by its machine's memory."""
 
 from __future__ import annotations
 

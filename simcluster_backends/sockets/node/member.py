@@ -1,4 +1,4 @@
-"""The connections of one node to its peers: who is there, who is lost, and what comes in."""
+"""The connections of one node to its peers: membership, losses and arriving messages."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ REASON_LIMIT = 200
 LAST_WORDS_S = 1.0
 """Grace period for draining a lost peer's connection."""
 WORK_S = 5.0
-"""Time for the piece of work that runs when all is over to end."""
+"""Time for work still running at the end of the run to finish."""
 
 
 class Member:
-    """One node among its peers. `attach` gives it a connection for each of them.
+    """One node among its peers. `attach` gives it a connection to each of them.
 
-    An algorithm is given its transport, and reaches nothing of this. What reaches it from outside, in which order, goes
-    into *notes*. By the fault plan its device is *slow* now and then.
+    An algorithm gets only the transport and cannot reach this. The order of external events is recorded in *notes*. The
+    fault plan makes its device *slow* at times.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Member:
         self.outside = contextvars.copy_context()  # without notes: for callbacks that are not the program's
         self._inbox_bytes = inbox_bytes
         self._loop = asyncio.get_running_loop()
-        self._unheard: set[int] = set()  # peers that the plan has cut off: they close for having heard nothing
+        self._unheard: set[int] = set()  # peers cut off by the plan: they close because they heard nothing
         self._links: dict[int, Connection] = {}
-        self._held: dict[int, tuple[bool, bool]] = {}  # by a fault: whether not to write, not to read
+        self._held: dict[int, tuple[bool, bool]] = {}  # by a fault: (writing is held, reading is held)
         self.inbox = Inbox(
             rank,
             names,
@@ -68,17 +68,17 @@ class Member:
             life_of=self._life_of,
         )
         self._returning = Returning(self.inbox, deal_with=self.deal_with, expect_end=self.expect_end, later=self.later)
-        self._goodbye: Outgoing | None = None  # what was said to all peers
+        self._goodbye: Outgoing | None = None  # the frame sent to all peers
         self._closed = False
         self.device = Device(self.name, recorder, slow=slow, notes=notes)
         self.activity = Activity(self.inbox, self.device, recorder)
 
     def link(self, to: int) -> Connection | None:
-        """Return the connection to *to*, if there ever was one: one that had ended may be gone before this came."""
+        """Return the connection to *to*; None if *to* had ended before this node joined."""
         return self._links.get(to)
 
     def attach(self, rank: int, connection: Connection) -> None:
-        """*connection* is the stream to and from *rank*, which may have come back; its handshake is done."""
+        """Take *connection*, whose handshake is done, as the stream to and from *rank*, which may have rejoined."""
         if self._closed:
             connection.abort("this node's algorithm has failed")
         elif self._goodbye is not None:
@@ -89,7 +89,7 @@ class Member:
             self.deal_with(rank, connection)
 
     def deal_with(self, rank: int, connection: Connection) -> None:
-        """*connection* is the only one to and from *rank* from now on."""
+        """Use *connection* as the only one to and from *rank* from now on."""
         if rank in self._links:
             self._returning.retire(self._links[rank])
         self._links[rank] = connection
@@ -99,19 +99,19 @@ class Member:
         connection.on_lost = lambda reason: self.lose(rank, GIVEN_UP if rank in self._unheard else reason)
 
     def hold(self, rank: int, writing: bool, reading: bool) -> None:
-        """A fault: nothing is written to *rank* for now, or nothing read from it."""
+        """Hold writing to *rank*, reading from it, or neither, as a fault orders."""
         self._held[rank] = writing, reading
         if rank in self._links:
             self._links[rank].hold(writing=writing, reading=reading)
         (self._unheard.add if writing and not reading else self._unheard.discard)(rank)
 
     def give_up(self, rank: int, reason: str) -> None:
-        """*rank* has been out of reach for too long: it is lost here, and so is what it had sent."""
+        """Declare *rank*, unreachable for too long, lost; drop what it had sent."""
         if rank in self._links and not self.inbox.lost.get(rank):
             self._links[rank].abort(reason)
 
     def lose(self, rank: int, reason: str) -> None:
-        """*rank* is gone: dead, or done if *reason* is ENDED."""
+        """Note that *rank* is gone: dead, or done if *reason* is ENDED."""
         if self.notes is not None and rank not in self.inbox.lost:
             if reason == ENDED:
                 self.notes.note(Event.ENDED, rank)
@@ -120,7 +120,7 @@ class Member:
         self.inbox.lose(rank, reason)
 
     def expect_end(self, rank: int, reason: str, incarnation: int = 0) -> None:
-        """Somebody who knows says that *rank* is gone. What it had sent comes first, if it comes soon."""
+        """Expect the end of *rank*, which is known to be gone, after draining what it had sent for a grace period."""
         self._unheard.discard(rank)
         link = self._returning.link_of(rank, incarnation, self._links.get(rank))
         if link is None or not link.is_open:
@@ -129,11 +129,11 @@ class Member:
         self._loop.call_later(LAST_WORDS_S, link.abort, reason)
 
     def later(self, callback: Callable[..., object], *args: Any) -> None:
-        """Calls *callback* soon, as nobody's of the program."""
+        """Call *callback* soon, outside the program's context."""
         self._loop.call_soon(callback, *args, context=self.outside.copy())
 
     def finish(self, reason: str = "") -> None:
-        """The algorithm has ended well, or this node leaves for *reason*: a goodbye to all; what comes is dropped."""
+        """Send all peers a goodbye, as the algorithm has ended or left for *reason*; drop what still arrives."""
         self._goodbye = Outgoing(Kind.GOODBYE, reason.encode())
         for link in self.links:
             if link.is_open:
@@ -142,7 +142,7 @@ class Member:
         self._stop_receiving()
 
     async def close(self, *, crash: bool = False) -> None:
-        """Ends all connections, and waits a while for the piece of work that may still run. Nothing may follow."""
+        """End all connections and give work that still runs time to finish. Nothing may follow."""
         self._closed = True
         self._stop_receiving()
         links = [*self._links.values(), *self._returning.links()]
@@ -155,25 +155,25 @@ class Member:
 
     @property
     def links(self) -> list[Connection]:
-        """Those to peers that are dealt with."""
+        """The connections in use."""
         return list(self._links.values())
 
     @property
     def progress(self) -> Progress:
-        """How far this node is, for the launcher's watchdog."""
+        """This node's progress, for the launcher's watchdog."""
         moved = sum(link.bytes_moved for link in [*self.links, *self._returning.past])
         return self.activity.progress(moved, ended=self.recorder.record.finished_s is not None)
 
     @property
     def handshake_and_goodbye_bytes(self) -> int:
-        """Return the bytes on the connections to peers that were no messages."""
+        """The bytes sent to peers besides messages."""
         data = sum(count[1] for count in self.recorder.record.sent_to.values())
         return max(0, sum(link.bytes_sent for link in [*self.links, *self._returning.past]) - data)
 
     # inside
 
     def _life_of(self, rank: int) -> int:
-        """Return which life of *rank* this node deals with."""
+        """Return the incarnation of *rank* that this node is connected to."""
         return self._links[rank].peer.incarnation if rank in self._links else 0
 
     def _stop_receiving(self) -> None:
@@ -202,7 +202,7 @@ class Member:
             self._links[rank].pause_reading()
 
     def _say_goodbye(self, rank: int, reason: str) -> None:
-        """*rank* has ended, or left for *reason*: in that case nothing is taken there any more."""
+        """Note that *rank* has ended, or left for *reason*; a peer that left accepts nothing more."""
         self.lose(rank, reason or ENDED)
         if reason:
             self._links[rank].abort(reason)

@@ -1,8 +1,8 @@
 """The data lane: one authenticated connection between each pair of nodes of a run.
 
-Of two nodes that begin with the run the one with the higher rank connects and the other accepts, so each pair gets one
-connection. The listener stays open while the run goes on. Whoever comes late, or again, connects to all that are there;
-it has a higher incarnation than any that was there under its name before, or is refused.
+Of two founders the one with the higher rank connects and the other accepts, so each pair has one connection. The
+listener stays open during the run: a node that joins late or rejoins connects to all nodes present. It is refused
+unless its incarnation is higher than any before under its name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simcluster_backends.sockets.wire.reader import Limits
 
 
 class Mesh:
-    """Gives *member* a connection to each of its peers."""
+    """Connects *member* to each of its peers."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class Mesh:
         self._key = key
         self._me = Identity("data", member.name, member.rank, run, config)
         self._limits, self._tls = limits or Limits(), tls
-        self._attached: dict[int, int] = {}  # by rank: the incarnation that there is a connection to
-        self._expected: set[int] | None = None  # those that begin with the run, once that is known
+        self._attached: dict[int, int] = {}  # rank -> incarnation of the connected peer
+        self._expected: set[int] | None = None  # the founders, once known
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
         self._lost: dict[int, str] = {}
         self._complete = asyncio.Event()
@@ -48,10 +48,10 @@ class Mesh:
     async def connect(
         self, addresses: Sequence[tuple[str, int]], timeout_s: float, absent: Mapping[int, str] | None = None
     ) -> None:
-        """Connects to all lower ranks and waits for all higher ones, but for those that are *absent*, and why.
+        """Connect to all lower ranks and wait for all higher ones, except those *absent*, each with the reason.
 
-        *addresses* are those of all ranks. Raises NeverFinished naming who is missing after *timeout_s*;
-        RunError, HandshakeRefused or ProtocolError if somebody cannot be reached or will not have this node.
+        *addresses* are those of all ranks. Raise NeverFinished with the peers missing after *timeout_s*; RunError,
+        HandshakeRefused or ProtocolError if a peer is unreachable or refuses this node.
         """
         absent = absent or {}
         self._do_without(absent)
@@ -76,9 +76,9 @@ class Mesh:
     async def come_late(
         self, incarnation: int, addresses: Sequence[tuple[str, int]], gone: Mapping[int, str], timeout_s: float
     ) -> None:
-        """Connects, as this *incarnation*, to all that are there: all but those that are *gone*, and why.
+        """Connect, as this *incarnation*, to all nodes except those *gone*, each with the reason.
 
-        Raises as `connect` does. A peer that is lost meanwhile, or just before (see `lose`), is not waited for.
+        Raises like `connect`. Does not wait for a peer that is lost meanwhile, or was just before (see `lose`).
         """
         gone = {**gone, **self._lost}
         self._me = replace(self._me, incarnation=incarnation)
@@ -88,11 +88,11 @@ class Mesh:
             rank: asyncio.create_task(self._connect(rank, addresses[rank], timeout_s)) for rank in there
         }
         for outcome in await asyncio.gather(*self._connecting.values(), return_exceptions=True):
-            if isinstance(outcome, Exception):  # whom it was told not to wait for is only cancelled
+            if isinstance(outcome, Exception):  # connections to lost peers are only cancelled
                 raise outcome
 
     def lose(self, rank: int, reason: str) -> None:
-        """Somebody who knows says that *rank* is gone: no connection to it is waited for any more."""
+        """Stop waiting for a connection to *rank*, which is known to be gone."""
         self._lost[rank] = reason
         connecting = self._connecting.get(rank)
         if connecting is not None and not connecting.done():
@@ -103,7 +103,7 @@ class Mesh:
         await self.listener.close()
 
     def _do_without(self, gone: Mapping[int, str]) -> None:
-        """Before the algorithm begins: these were lost before, or have not joined yet."""
+        """Mark the nodes *gone* as lost or not yet joined, before the algorithm begins."""
         for rank, reason in gone.items():
             if reason == ABSENT:
                 self.member.inbox.misses_from_the_start(rank, reason)
@@ -129,7 +129,7 @@ class Mesh:
             known = 0 <= rank < len(self.names) and rank != self.member.rank and self.names[rank] == peer.name
             begins = rank in expected and (self._expected is None or rank in self._expected or not accepts)
             if not known or not (begins or (accepts and peer.incarnation)):
-                return f"rank {rank} ({peer.name}) has no business with rank {self.member.rank}"
+                return f"rank {rank} ({peer.name}) is no peer of rank {self.member.rank}"
             if peer.incarnation <= self._attached.get(rank, -1):
                 return f"the name {peer.name!r} is taken"
             return None
@@ -138,7 +138,7 @@ class Mesh:
 
     def _attach(self, connection: Connection) -> None:
         rank, incarnation = connection.peer.rank, connection.peer.incarnation
-        if incarnation <= self._attached.get(rank, -1):  # two at once, both admitted: the first one stays
+        if incarnation <= self._attached.get(rank, -1):  # two were admitted at once: the first one stays
             connection.abort("the name is taken")
             return
         self._attached[rank] = incarnation

@@ -1,7 +1,7 @@
-"""The order of a node's events: loops, sends and a channel for checkpoints that note it for a replay.
+"""The order of a node's events: loops, sends and a checkpoint channel that record it for a replay.
 
-Loops count the callbacks of the node's own code, number its tasks and timers, and note what clock it reads. Whatever is
-not the program's (connections, heartbeats) has a context without notes, and goes its usual way.
+Loops count the callbacks of the node's own code, number its tasks and timers, and record its clock readings. Everything
+outside the program (connections, heartbeats) runs in a context without notes, unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class NumberedTask(asyncio.Task[T]):
-    """Hashes by its number: sets of tasks, as TaskGroup and `asyncio.wait` hold them, iterate by hash."""
+    """A task hashed by number: sets of tasks, as in TaskGroup and `asyncio.wait`, iterate in hash order."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], number: int, **options: Any) -> None:
         self.number = number
@@ -31,7 +31,7 @@ class NumberedTask(asyncio.Task[T]):
 
 
 def counting(base: type[Any], later: Callable[..., asyncio.TimerHandle]) -> type[Any]:
-    """A *base* loop that counts. *later(loop, delay_s, callback, \\*args, context=)* is its own way to set a timer."""
+    """Return a counting *base* loop. *later(loop, delay_s, callback, \\*args, context=)* sets a timer of *base*."""
     soon, clock, new_task = base.call_soon, base.time, base.create_task
     at, in_a_while = base.call_at, base.call_later
 
@@ -81,13 +81,13 @@ def counting(base: type[Any], later: Callable[..., asyncio.TimerHandle]) -> type
 def _asyncios_later(
     loop: Any, delay_s: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None
 ) -> asyncio.TimerHandle:
-    # call_later would go by way of the loop's own call_at and time.
+    # call_later would use this loop's overridden call_at and time.
     base = asyncio.SelectorEventLoop
     return base.call_at(loop, base.time(loop) + delay_s, callback, *args, context=context)
 
 
 def counting_loop(uvloop: bool) -> type[Any]:
-    """The class of uvloop's loop, or asyncio's own, that counts."""
+    """Return the counting class of uvloop's loop or asyncio's."""
     if uvloop:
         import uvloop as module
 
@@ -96,10 +96,10 @@ def counting_loop(uvloop: bool) -> type[Any]:
 
 
 class Leaving:
-    """The wait of send *number* on *future*, with a note of how it came to its end.
+    """The wait of send *number* on *future*; records how it ended.
 
-    *putting* returns the one whose frame the program puts on its stream just now, or None. Meanwhile only that frame's
-    own end is taken; those of others come *later*.
+    *putting* returns the Leaving of the frame that the program is putting on its stream, or None. Meanwhile only
+    that frame may end; others end *later*.
     """
 
     __slots__ = ("_future", "_later", "_notes", "_number", "_putting")
@@ -128,7 +128,7 @@ class Leaving:
     def _end(self, error: Exception | None) -> None:
         notes, future, putting = self._notes, self._future, self._putting()
         if putting is not None and putting is not self:
-            # In the midst of another one's callback: no place where an event can stand.
+            # Inside another frame's callback, where no event may be recorded.
             self._later(self._end, error)
             return
         if future.done():
@@ -147,9 +147,9 @@ class Leaving:
 
 
 class NotedChannel:
-    """A *channel* for checkpoints whose answers are events in the node's order, like all that its program waits for.
+    """A checkpoint *channel*; its answers are recorded as events, like everything the program waits for.
 
-    Made outside of the program, to which its own waiting does not belong.
+    Create it outside the program's context, since its waits are not the program's.
     """
 
     def __init__(self, channel: Channel, notes: Notes) -> None:

@@ -1,4 +1,4 @@
-"""A node's process: joins a launcher, builds its part of the mesh, runs the program, hands in its record."""
+"""A node's process: join a launcher, connect to the mesh, run the program, hand in its record."""
 
 from __future__ import annotations
 
@@ -68,14 +68,12 @@ def join(
     tls: str | None = None,
     on_left: Callable[[], object] = lambda: None,
 ) -> int:
-    """Runs as node *name* of whatever run the launcher at *rendezvous* ("host:port") has; returns the exit
-    code.
+    """Run as node *name* in the run of the launcher at *rendezvous* ("host:port"); return the exit code.
 
-    *listen* is where the other nodes reach this one; port 0 takes any. Below *files* a launcher has put own code; in
-    *tls* are this node's certificate and its authority's, if TLS is spoken. 0 says that this node's part went well, or
-    that it left as it was told to, of which *on_left* is told, too; 1 that it did not. Raises UsageError for a bad
-    address or certificate, and HandshakeRefused, ProtocolError or RunError if the launcher cannot be reached or will
-    not have this node.
+    Peers reach this node at *listen*; port 0 takes any. A launcher has put user code below *files*; *tls* holds this
+    node's certificate and its authority's, if TLS is used. The exit code is 0 if this node ended well or left as
+    ordered (then *on_left* is called), else 1. Raise UsageError for a bad address or certificate, and
+    HandshakeRefused, ProtocolError or RunError if the launcher is unreachable or refuses this node.
     """
     host, port = parse_endpoint(rendezvous, "rendezvous")
     own = parse_endpoint(listen, "listen")
@@ -143,7 +141,7 @@ class _Node:
         self._reports = Reports(self.member, Pulse(self._loop, job.heartbeat_s))
 
     async def live(self) -> Failure | None:
-        """The node's whole life; returns how its part failed, if it did."""
+        """Run the node to its end; return how its part failed, if it did."""
         self._part = asyncio.create_task(self._take_part())
         self.lane.serve(
             self._from_lane, self._launcher_lost, lambda: self._reports.next(has_begun=self._started_s is not None)
@@ -179,7 +177,7 @@ class _Node:
         heed_portable({"portable": self.job.portable})
         program = load(self.job.program)
         await self.mesh.listener.start(self._listening)
-        if self.job.late:  # before anybody who is at work already has to do with it
+        if self.job.late:  # before it connects to nodes that are at work
             prepare(self.job.program, self.job.config_json)
         self.lane.send(Listening(self.mesh.listener.host, self.mesh.listener.port))
         await self._meet(await self._addresses)
@@ -198,7 +196,7 @@ class _Node:
         return record
 
     async def _meet(self, told: Addresses) -> None:
-        """Connect to every node that is there."""
+        """Connect to every node that is present."""
         self.recorder.incarnation = told.incarnation
         if told.incarnation:
             await self.mesh.come_late(told.incarnation, told.addresses, told.gone, self.job.start_s)
@@ -211,7 +209,7 @@ class _Node:
         return NotedChannel(self._safekeeping, self.notes)
 
     async def _run(self, program: Program) -> NodeRecord:
-        """The program itself, from its first callback to its last."""
+        """Run the program, from its first callback to its last."""
         if self.notes is None:
             return await program(self._transport, self.recorder, self.job.config_json)
         self.notes.begin()
@@ -221,7 +219,7 @@ class _Node:
             self.notes.end()
 
     def _end_tasks(self) -> None:
-        """What the program started and did not await ends with it."""
+        """Cancel the tasks that the program started and did not await."""
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             if task.get_name() != KEEPER:
                 task.cancel()
@@ -229,7 +227,7 @@ class _Node:
     def _now(self) -> float:
         return 0.0 if self._started_s is None else time.perf_counter() - self._started_s
 
-    # what the launcher says; called in the lane's thread
+    # messages from the launcher, in the lane's thread
 
     def _from_lane(self, message: FromLauncher) -> None:
         if isinstance(message, Crash):
@@ -240,21 +238,21 @@ class _Node:
         self._soon(self._give_up, f"the launcher is gone: {reason}")
 
     def _give_up(self, reason: str) -> None:
-        """End without a launcher. It hears of nothing any more: the log alone can say why."""
+        """End without a launcher; only the log can say why."""
         if not self._leave.is_set():
             print(reason, file=sys.stderr, flush=True)
         self._receive(Stop(reason))
         self._leave.set()
 
     def _soon(self, action: Callable[..., object], *given: object) -> None:
-        """Call *action* in the node's loop, unless the node's life is over: the lane lasts a little longer."""
+        """Call *action* in the node's loop, unless it is closed: the lane lasts a little longer."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(action, *given)
 
     def _report(self) -> list[FromNode]:
         return self._reports.next(has_begun=self._started_s is not None)
 
-    # the same, in the node's own loop
+    # the same, in the node's loop
 
     def _receive(self, message: FromLauncher) -> None:
         if isinstance(message, Addresses) and not self._addresses.done():
@@ -262,7 +260,7 @@ class _Node:
         elif isinstance(message, Go) and not self._go.done():
             self._go.set_result(message)
         elif isinstance(message, PeerGone):
-            if self._addresses.done():  # which tell of all that were gone before
+            if self._addresses.done():  # they list the nodes gone before
                 self.mesh.lose(message.rank, message.reason)
             self.member.expect_end(message.rank, message.reason, message.incarnation)
         elif isinstance(message, Leave):

@@ -1,4 +1,4 @@
-"""The program that a node runs, found by name, and the failure that the launcher is sent of it."""
+"""The program that a node runs, found by name, and the failure that it reports to the launcher."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Program: TypeAlias = Callable[[SocketTransport, Recorder, str], Awaitable[NodeRe
 
 
 def load(program: str) -> Program:
-    """The coroutine function called "module:function"."""
+    """Return the coroutine function called "module:function"."""
     module, _, function = program.partition(":")
     found: Any = getattr(importlib.import_module(module), function)
     loaded: Program = found
@@ -23,16 +23,16 @@ def load(program: str) -> Program:
 
 
 def prepare(program: str, config_json: str) -> None:
-    """What the program's module does before the clock starts, if it does anything."""
+    """Call `prepare` of the program's module, if it has one, before the clock starts."""
     found = getattr(importlib.import_module(program.partition(":")[0]), "prepare", None)
     if found is not None:
         found(config_json)
 
 
 def failure_at(error: BaseException, stopped: str, *, began: bool) -> Failure:
-    """Return what the launcher is sent of *error*, and print what it does not show.
+    """Return the failure to report for *error*; print its details.
 
-    *stopped* says why the launcher ended the run, if it did; *began*: the algorithm has.
+    *stopped* is why the launcher ended the run, if it did; *began*: the algorithm has begun.
     """
     if stopped and isinstance(first_of(error), asyncio.CancelledError):
         return Failure("stopped", stopped)

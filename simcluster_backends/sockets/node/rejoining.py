@@ -1,7 +1,7 @@
-"""Connections of peers that come back, or come late: when a node begins to deal with one in place of the one before.
+"""Connections of peers that rejoin or join late: when each replaces the connection of the previous incarnation.
 
-A peer that is back is another incarnation. Its connection waits, unread, until the loss of the one before has been told
-here: else what the new one sends would be taken for the old one's next. Nothing of the old connection is heard then.
+A peer that rejoins is a new incarnation. Its connection waits, unread, until the loss of the previous one has been
+raised here: otherwise its messages would be taken for the old one's. After that the old connection is ignored.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from simcluster_backends.sockets.wire.frame import Frame, Outgoing
 if TYPE_CHECKING:
     from simcluster_backends.sockets.net.connection import Connection
 
-BACK = "it has come back, and what it was before is gone"
+BACK = "it has rejoined, and its previous incarnation is gone"
 
 
 class Returning:
-    """Those of the node with this *inbox*. *past*: connections of incarnations that are over, for what moved on them.
+    """The rejoining peers of the node with this *inbox*. *past* keeps replaced connections, for their byte counts.
 
-    *deal_with(rank, connection)* makes a connection the one that is dealt with; *expect_end(rank, reason, incarnation)*
-    says that an incarnation is gone; *later(callback, rank)* calls soon.
+    *deal_with(rank, connection)* puts a connection into use; *expect_end(rank, reason, incarnation)* announces the end
+    of an incarnation; *later(callback, rank)* calls soon.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class Returning:
         self.past: list[Connection] = []
 
     def links(self) -> list[Connection]:
-        """Those that are open beside the ones that are dealt with."""
+        """Open connections besides those in use."""
         return [*(connection for connection, _ in self._waiting.values()), *self._drained]
 
     def welcome(self, rank: int, connection: Connection, old: Connection | None) -> None:
-        """*rank* is there (again), behind *connection*; *old* is that of the incarnation before, if there was one."""
-        if rank in self._waiting:  # it has come back twice since anybody here looked
+        """Hold *connection* of *rank*, which has joined or rejoined; *old* is that of its previous incarnation."""
+        if rank in self._waiting:  # it has rejoined twice since its loss was raised
             self.retire(self._waiting.pop(rank)[0])
         come: list[Frame] = []
         self._waiting[rank] = connection, come
@@ -59,19 +59,19 @@ class Returning:
             self._expect_end(rank, BACK, old.peer.incarnation)
 
     def told(self, rank: int) -> None:
-        """The loss of *rank* is being raised."""
+        """Accept a waiting connection of *rank*: its loss is being raised."""
         if rank in self._waiting:
-            # Not at once: whoever is being told of its end is told first.
+            # Not at once: waits for the old incarnation are failed first.
             self._later(self._accept, rank)
 
     def link_of(self, rank: int, incarnation: int, present: Connection | None) -> Connection | None:
-        """The connection to this *incarnation* of *rank*, if there is one; *present* is the one that is dealt with."""
+        """Return the connection to this *incarnation* of *rank*, if any; *present* is the one in use."""
         waiting = [self._waiting[rank][0]] if rank in self._waiting else []
         known = [link for link in (present, *waiting) if link is not None]
         return next((link for link in known if link.peer.incarnation == incarnation), None)
 
     def drain(self, connection: Connection, goodbye: Outgoing) -> None:
-        """Say *goodbye* on *connection* and drop what comes there: this node's algorithm has ended."""
+        """Say *goodbye* on *connection* and drop what arrives: this node's algorithm has ended."""
         connection.on_frame, connection.on_lost = (lambda frame: None), (lambda reason: None)
         self._drained.append(connection)
         if connection.is_open:
@@ -79,13 +79,13 @@ class Returning:
             connection.resume_reading()
 
     def drain_waiting(self, goodbye: Outgoing) -> None:
-        """Drain the connections of peers that this node, whose algorithm has ended, will not deal with any more."""
+        """Drain the connections still waiting when this node's algorithm has ended."""
         waiting, self._waiting = self._waiting, {}
         for connection, _ in waiting.values():
             self.drain(connection, goodbye)
 
     def retire(self, connection: Connection) -> None:
-        """Nothing of *connection* is heard any more."""
+        """Close *connection* and ignore it from now on."""
         connection.on_frame = lambda frame: None
         connection.on_lost = lambda reason: None
         connection.abort(BACK)
@@ -94,7 +94,7 @@ class Returning:
     # inside
 
     def _accept(self, rank: int) -> None:
-        """Deals with the new incarnation, if the loss of the one before has been told."""
+        """Use the connection of the new incarnation, if the loss of the previous one has been raised."""
         if rank not in self._waiting or not self._inbox.has_told(rank):
             return
         connection, come = self._waiting.pop(rank)
@@ -108,7 +108,7 @@ class Returning:
             connection.abort(str(error))
 
     def _forget(self, rank: int, connection: Connection) -> None:
-        """It is gone again, before anybody here has dealt with it."""
+        """Forget *connection*, lost before it was accepted."""
         if rank in self._waiting and self._waiting[rank][0] is connection:
             del self._waiting[rank]
             self.past.append(connection)

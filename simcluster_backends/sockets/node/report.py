@@ -1,4 +1,4 @@
-"""The reports of a node to its launcher: how far it is, and in the end its outcome."""
+"""The reports of a node to its launcher: its progress, and finally its outcome."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ WAITS_SHOWN = 20
 
 
 class Reports:
-    """Those of *member*, whose event loop *pulse* watches."""
+    """The reports of *member*; *pulse* watches its event loop."""
 
     def __init__(self, member: Member, pulse: Pulse) -> None:
         self._member, self._pulse = member, pulse
         self._metrics_sent = self._spans_sent = 0
 
     def next(self, *, has_begun: bool) -> list[FromNode]:
-        """How far the node is, and what it noted since the last report. Before the program *has_begun*, none waits."""
+        """Return the progress and the rows since the last report. No waits are shown until the program *has_begun*."""
         recorder, progress = self._member.recorder, self._member.progress
         record = recorder.record
         sent_to = {to: list(count) for to, count in list(record.sent_to.items())}
@@ -61,7 +61,7 @@ class Reports:
         return messages
 
     def last(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> Outcome:
-        """The outcome, without what goes ahead of it in pieces; *lane_bytes* is what went over the control lane."""
+        """Return the outcome, without what is sent as pieces; *lane_bytes* is the traffic on the control lane."""
         control_bytes = lane_bytes + self._member.handshake_and_goodbye_bytes
         rest = replace(
             record, metrics=[], spans=[], weights=None, copies=told(record.copies), control_bytes=control_bytes
@@ -70,7 +70,7 @@ class Reports:
 
 
 def pieces_of(record: NodeRecord) -> Iterator[Piece]:
-    """Yield what is large of *record*."""
+    """Yield the large contents of *record* in pieces."""
     for content in hand_in(record):
         for piece, _ in in_pieces(content):
             yield Piece(piece)

@@ -1,4 +1,4 @@
-"""A node that is told to leave: by its launcher, or by whoever sends its process SIGTERM. And how it is seen off."""
+"""A node that is asked to leave, by its launcher or by SIGTERM, and how its last messages are drained."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from simcluster_backends.sockets.net.connection import Connection
 
 SEEN_OFF_S = 10.0
-"""How long a node that leaves waits for slow peers to take what it has sent them."""
+"""How long a leaving node waits for slow peers to take what it has sent."""
 
 
 class Notice:
-    """That of one node. Whether the algorithm has been told goes into *notes*: a replay leaves at the same step."""
+    """The notice to one node, noted in *notes* when the algorithm is notified: a replay leaves at the same step."""
 
     def __init__(self, recorder: Recorder, notes: Notes | None) -> None:
         self._recorder, self._notes = recorder, notes
@@ -32,15 +32,15 @@ class Notice:
         self._heeds = False
 
     def heed_sigterm(self) -> None:
-        """From now on SIGTERM means to leave, within NOTICE_S; before, and the second time, it ends the process."""
+        """Treat the first SIGTERM from now on as a notice of NOTICE_S; before, and the second time, it kills."""
         if threading.current_thread() is threading.main_thread():
             self._loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
             self._heeds = True
 
     def give(self, notice_s: float = 0.0) -> None:
-        """The algorithm is to end at the end of its step; with *notice_s* the process ends after that at the latest."""
+        """Ask the algorithm to end after its step; with *notice_s*, kill the process if it runs longer than that."""
         if notice_s and self._overdue is None:
-            # A thread's, since an algorithm that is overdue may not let go of the loop.
+            # In a thread, since an algorithm that is overdue may block the loop.
             self._overdue = threading.Timer(notice_s, os.kill, (os.getpid(), signal.SIGKILL))
             self._overdue.daemon = True
             self._overdue.start()
@@ -50,7 +50,7 @@ class Notice:
             self._recorder.told_to_leave = True
 
     def over(self) -> None:
-        """The algorithm has ended."""
+        """Withdraw the notice: the algorithm has ended."""
         if self._heeds:
             self._loop.remove_signal_handler(signal.SIGTERM)
             self._heeds = False
@@ -64,7 +64,7 @@ class Notice:
 
 
 async def seen_off(links: Sequence[Connection]) -> None:
-    """After a goodbye for a reason: returns when every peer has had all that was sent, and closed, or is too slow."""
+    """Return when every peer has received everything after a goodbye with a reason, and closed, or is too slow."""
     loop = asyncio.get_running_loop()
     left: list[asyncio.Future[None]] = []
     for link in links:

@@ -1,4 +1,4 @@
-"""A stall detector: asks from another thread whether a node's event loop still turns, and if not, where it is stuck."""
+"""A stall detector: checks from another thread that a node's event loop turns, and finds where it is stuck if not."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import time
 from types import FrameType
 
 SHOWN_S = 1.0
-"""From here on a loop that has not turned is said to be stuck somewhere."""
+"""A loop that has not turned for this long is reported as stuck."""
 
 _NOT_OWN = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 class Pulse:
-    """Made in the thread of *loop*; `stalled` is called in another one, every *interval_s* or so."""
+    """Created in the thread of *loop*; call `stalled` in another one, about every *interval_s*."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, interval_s: float) -> None:
         self._loop, self._thread = loop, threading.get_ident()
@@ -25,20 +25,20 @@ class Pulse:
         self._patience_s = 2 * interval_s + 1.0
 
     def stalled(self) -> tuple[float, str]:
-        """(seconds since the loop was last asked for a turn and gave none, where its thread is; both 0 and "" if fine).
+        """Return (seconds since the loop was asked for a turn without answering, where its thread is), or (0, "").
 
-        A piece of `compute` does not count: that runs in a thread of its own, and the loop turns meanwhile.
+        `compute` does not count: it runs in another thread while the loop turns.
         """
         now_s = time.monotonic()
         if now_s - self._called_s > self._patience_s:
-            self._asked_s = now_s  # this whole process slept, so the loop could not turn
+            self._asked_s = now_s  # this process slept, so the loop could not turn
         self._called_s = now_s
         if self._answered:
             self._answered, self._asked_s = False, now_s
             try:
                 self._loop.call_soon_threadsafe(self._answer)
             except RuntimeError:
-                self._answered = True  # closed: nothing is to turn any more
+                self._answered = True  # the loop is closed
         stalled_s = now_s - self._asked_s
         if stalled_s < SHOWN_S:
             return 0.0, ""
@@ -49,7 +49,7 @@ class Pulse:
 
 
 def place(frame: FrameType | None) -> str:
-    """'file:line (function)' of the innermost frame that is somebody's own: no package's, not Python's, not ours."""
+    """Return "file:line (function)" of the innermost frame of user code: no package, Python or simcluster."""
     frames = []
     while frame is not None:
         frames.append(frame)

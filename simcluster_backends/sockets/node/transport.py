@@ -1,4 +1,4 @@
-"""The verbs of a node over real connections: messages become frames, which leave on the stream to their peer."""
+"""A node's transport over real connections: messages become frames on the stream to their peer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Sending:
-    """The send of *number*: a *frame* on *link*, *queued* there. The withdrawal of one that had not begun is noted."""
+    """Send *number*: a *frame* on *link*, *queued* there. Notes the withdrawal of a send that had not begun."""
 
     queued: Queued
 
@@ -45,9 +45,9 @@ class Sending:
 
 
 class SocketTransport(RealNode[Sending]):
-    """The node that *member* is: see simcluster.transport.Transport for what every method promises.
+    """The transport of *member*: see simcluster.transport.Transport for the contract.
 
-    A frame has a body of *body_limit_bytes* at most, a message to each rank as many as *message_limits* says.
+    A frame's body has at most *body_limit_bytes*; *message_limits* holds the limit of a message to each rank.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SocketTransport(RealNode[Sending]):
         self._member, self._loop = member, asyncio.get_running_loop()
         self._body_limit_bytes = body_limit_bytes
         self._message_limits = message_limits or [MESSAGE_LIMIT_BYTES] * self.size
-        self._putting: Leaving | None = None  # whose frame the program is putting on its stream just now
+        self._putting: Leaving | None = None  # of the frame that the program is putting on its stream
 
     def land(self, source: int, tag: str, place: Tensor) -> Callable[[], None] | None:
         link = self._member.link(source)
@@ -74,7 +74,7 @@ class SocketTransport(RealNode[Sending]):
     # inside
 
     def _post(self, to: int, tag: str, payload: Payload) -> Sending | None:
-        """As promised; what is sent to a peer that had ended before this node came is dropped."""
+        """Queue a send; drop it if the peer had ended before this node joined."""
         frame = data_frame(tag, payload, self._body_limit_bytes, self._message_limits[to])
         link = self._member.link(to)
         if link is None:
@@ -83,11 +83,11 @@ class SocketTransport(RealNode[Sending]):
         sending = Sending(number, frame, link, self._loop.create_future(), self._now)
         self._put(sending, to)
         if not (sending.injected.done() or isinstance(payload, Lent)):
-            frame.keep()  # what the kernel has not taken yet
+            frame.keep()  # the bytes that the kernel has not taken yet
         return sending
 
     def _put(self, sending: Sending, to: int) -> None:
-        """Put the frame on its stream; what the connection has called of that is not the program's."""
+        """Put the frame on its stream; the connection's callbacks for it are outside the program."""
         frame, left, link = sending.frame, sending.injected, sending.link
 
         def has_left() -> None:
@@ -108,6 +108,6 @@ class SocketTransport(RealNode[Sending]):
             notes.answers.waited.append(number)
 
     def _lost(self, to: int, sending: Sending, reason: str) -> PeerLost:
-        if self._member.link(to) is not sending.link:  # that of the incarnation before
+        if self._member.link(to) is not sending.link:  # to the previous incarnation
             return PeerLost(to, self._inbox.name_of(to), reason, sending.link.peer.incarnation)
         return super()._lost(to, sending, reason)
