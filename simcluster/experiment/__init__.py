@@ -1,4 +1,4 @@
-"""The experiment file and what runs it."""
+"""The experiment file, and how it is run."""
 
 from simcluster.experiment.keys import BACKENDS
 from simcluster.experiment.read import Experiment, read_experiment

@@ -23,11 +23,11 @@ Function = Callable[..., Any]
 
 KEPT = 4
 _kept: OrderedDict[tuple[Function, str], Workload] = OrderedDict()
-"""The latest workloads of ours by function and settings: a sweep of hundreds of points reads and counts each once."""
+"""Our latest workloads by function and settings: a sweep of hundreds of points reads and counts each once."""
 
 
 def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | None:
-    """The cluster, with *overrides* put inside it; None if it cannot be had."""
+    """Return the cluster with its *overrides*; None if it is invalid."""
     source = reading.document.get(("topology",))
     if source is MISSING:
         reading.bad(("topology",), "the name or path of a topology file")
@@ -41,7 +41,7 @@ def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | 
         cluster = load_topology(source, overrides=overrides, folder=reading.folder)
         if cluster.workers:
             return cluster
-        reading.bad(("topology",), "a worker at least: a node with a device", f"{cluster.name}, where nothing computes")
+        reading.bad(("topology",), "at least one worker: a node with a device", f"{cluster.name}, which has none")
         return None
     except UsageError as error:
         reading.problems += [_placed(problem, reading, source) for problem in error.problems]
@@ -49,7 +49,7 @@ def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | 
 
 
 def _placed(problem: Problem, reading: Reading, source: object) -> Problem:
-    """A *problem* of the topology, as one of the experiment that names it or of the option that changes it."""
+    """Turn a *problem* of the topology into one of the experiment that names it, or of the option that changes it."""
     if problem.file is not None:
         return problem
     key, _, origin = problem.key.partition("override ")
@@ -66,7 +66,7 @@ def _placed(problem: Problem, reading: Reading, source: object) -> Problem:
 def read_algorithm(
     reading: Reading, cluster: Topology | None, seed: int
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
-    """(the algorithm, its block resolved, its validated settings), for a run on *cluster*, if that is known."""
+    """Return (the algorithm, its block resolved, its validated settings) for a run on *cluster*, if known."""
     from simcluster.algorithms import ALGORITHMS
     from simcluster.algorithms.facts import facts_of
     from simcluster.overlays import World
@@ -86,7 +86,7 @@ def read_algorithm(
 
 
 def read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
-    """(the workload, its block resolved)."""
+    """Return (the workload, its block resolved)."""
     from simcluster.workloads import WORKLOADS
 
     before = len(reading.problems)
@@ -103,7 +103,7 @@ def read_workload(reading: Reading) -> tuple[Workload | None, dict[str, Any]]:
 
 
 def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """What *function* returns; of one of ours that reads no file, what it returned the last time."""
+    """Return the result of *function*; for one of ours that reads no file, the cached result."""
     key = (function, json.dumps(block, sort_keys=True, default=repr))
     workload = _kept.pop(key, None)
     if workload is None:
@@ -118,7 +118,7 @@ def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, A
 def _function(
     reading: Reading, key: str, known: Mapping[str, Function], context: Mapping[str, Any] | None = None
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
-    """(the function that block *key* names, the block resolved, its validated settings)."""
+    """Return (the function that block *key* names, the block resolved, its validated settings)."""
     block = reading.document.get((key,))
     if not isinstance(block, dict) or ("name" in block) == ("path" in block):
         reading.bad((key,), f"a name ({', '.join(sorted(known))}) or a path (file.py:function)")

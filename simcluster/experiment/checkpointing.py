@@ -1,4 +1,4 @@
-"""Checkpoints of one run: where they go, what it begins with, what is said of both when it is over."""
+"""Checkpoints of one run: their place, the state it starts from, and what the record says about both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simcluster.runs.unheard import is_known
 
 
 def keeping_of(plan: Experiment, folder: Path, begins_with: Restored | None) -> tuple[Keeping, Store]:
-    """What the backend is given, and where it ends up."""
+    """Return the backend's checkpointing, and the store that it writes to."""
     run = begins_with.run if begins_with is not None else secrets.token_hex(8)
     settings = plan.checkpoint
     if settings is None:
@@ -40,7 +40,7 @@ def keeping_of(plan: Experiment, folder: Path, begins_with: Restored | None) -> 
 def restart_of(
     plan: Experiment, folder: Path, keeping: Keeping, config_json: str
 ) -> Callable[[], tuple[str, str] | None]:
-    """For a backend that begins a lost run again: where from, which *keeping* then has. See `ClusterJob.again`."""
+    """Return the `ClusterJob.again` of a run: it picks the last checkpoint, and gives it to *keeping*."""
 
     def again() -> tuple[str, str] | None:
         if keeping.gather is None or not keeping.gather.written:
@@ -57,7 +57,7 @@ def restart_of(
 
 
 def last_complete(folder: Path, step: int | None = None, *, below: int | None = None) -> Checkpoint:
-    """Return the last checkpoint in *folder* that its algorithm can resume from: see `latest`."""
+    """Return the last checkpoint in *folder* that its algorithm can resume from; see `latest`."""
     return latest(folder, step, below=below, check=check_cut)
 
 
@@ -68,7 +68,7 @@ def last_before_the_end(folder: Path, plan: Experiment) -> Checkpoint:
 
 
 def check_cut(manifest: Manifest) -> None:
-    """Raise CheckpointError if parts of different steps are in *manifest* that belong together."""
+    """Raise CheckpointError if *manifest* combines parts of different steps that belong together."""
     block = manifest.config.get("algorithm")
     spare = _facts_in(block).spared(manifest.world_size, block) if isinstance(block, dict) else range(0)
     behind = [rank for rank in manifest.behind if rank not in spare]
@@ -81,7 +81,7 @@ def check_cut(manifest: Manifest) -> None:
 
 
 def begin_with(checkpoint: Checkpoint, plan: Experiment) -> Restored:
-    """*checkpoint* for the ranks of *plan*. Raises CheckpointError if it cannot go on from there."""
+    """Return *checkpoint* for the ranks of *plan*. Raise CheckpointError if *plan* cannot resume from it."""
     manifest, size = checkpoint.manifest, len(plan.topology.workers)
     check_same_training(manifest, plan.document)
     check_cut(manifest)
@@ -91,33 +91,33 @@ def begin_with(checkpoint: Checkpoint, plan: Experiment) -> Restored:
         raise CheckpointError("topology", f"{size} ranks", f"{manifest.world_size}, as in the checkpoint, since {why}")
     found = restored(checkpoint, size, by_epochs="epochs" in plan.document["stop"])
     if found.step >= plan.steps:
-        expected = f"more than {found.step}, the step of the checkpoint: the run is over there"
+        expected = f"more than {found.step}, the step of the checkpoint: the run ends there"
         raise CheckpointError("stop", f"{plan.steps} steps", expected)
     if plan.time_s is not None and manifest.time_s >= plan.time_s:
-        expected = f"more than {manifest.time_s:g} s, the time of the checkpoint: the run is over there"
+        expected = f"more than {manifest.time_s:g} s, the time of the checkpoint: the run ends there"
         raise CheckpointError("stop.time", f"{plan.time_s:g} s", expected)
     return found
 
 
 def _facts_in(block: Mapping[str, Any]) -> Facts:
-    """Return the facts of the algorithm in *block*, by name: a manifest has no user's function."""
+    """Return the facts of the algorithm in *block*, by name: a manifest holds no user functions."""
     return facts_of(ALGORITHMS.get(block.get("name", "")))
 
 
 def check_nothing_to_resume(folder: Path) -> None:
-    """Raises UsageError if *folder* has checkpoints of a run that did not end: a new one would replace them."""
+    """Raise UsageError if *folder* has checkpoints of an unfinished run, which a new run would replace."""
     if not (folder / SUMMARY).is_file() and any((folder / CHECKPOINTS).glob("step-*.json")):
         expected = f"another folder, or `simcluster resume {folder}`; or remove its checkpoints"
-        raise UsageError(Problem("out", f"{folder}, which has checkpoints of a run that did not end", expected))
+        raise UsageError(Problem("out", f"{folder}, which has checkpoints of an unfinished run", expected))
 
 
 def conclude(record: RunRecord, plan: Experiment, keeping: Keeping) -> Samples | None:
-    """Put what is known of checkpoints and samples into *record*, and its times after those of the run before."""
+    """Add checkpoints and samples to *record*, and shift its times by those of the run before it."""
     keep_those_that_stand(record)
     begun = keeping.restored
     if begun is not None:
         record.begin_at(begun.time_s)
-        # Those of a run that began again are told in its whole time already: see Restarts.
+        # Those of a restarted run are already in the time of the whole run: see Restarts.
         for row in record.extra.get("faults", ()) if "restarts" not in record.extra else ():
             row["spells_s"] = [
                 [None if time_s is None else time_s + begun.time_s for time_s in spell] for spell in row["spells_s"]

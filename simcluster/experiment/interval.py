@@ -1,9 +1,9 @@
-"""How sure a predicted time is: the run again, timing only, on replicas of its calibrated topology.
+"""The uncertainty of a predicted time: the run again, timing only, on replicas of its calibrated topology.
 
-A calibration measured its cluster in n rounds. Replica i has the numbers of round i, all of them, so what was slow
-together is slow together. Each replica meets the same draws (jitter, stragglers): they are keyed by the run's seed. A
-run is taken for one more such round, whose place among n others is any of n + 1 alike: it lies between the least and
-the greatest of n with probability (n - 1) / (n + 1), which is 0.9 for 19, and quantiles in between follow.
+A calibration measured its cluster in n rounds. Replica i has all numbers of round i, so what was slow together stays
+slow together. Each replica meets the same draws (jitter, stragglers), which are keyed by the run's seed. A run counts
+as one more such round: it is equally likely to take any of the n + 1 places among the n others. So it lies between
+their minimum and maximum with probability (n - 1) / (n + 1), which is 0.9 for n = 19; the quantiles in between follow.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from simcluster.topology.replicas import replica, rounds_of
 
 LEVEL = 0.9
 TIMED = {"numerics": "none", "evaluate_consensus": None, "observe": None}
-"""Keys of an experiment whose time alone counts."""
+"""Settings of an experiment that only needs timing."""
 
 OPTION = "replicas"
 LEAST = 2
 
 
 def take_option(plan: Experiment, options: dict[str, Any]) -> int:
-    """Take the number of replicas out of *options*; without one, as many as the calibration had rounds, or none."""
+    """Take the number of replicas out of *options*; the default is the number of calibration rounds, 0 without any."""
     rounds = rounds_of(plan.topology) if plan.backend == "sim" else 0
     if OPTION not in options or plan.backend != "sim":
         return rounds
@@ -47,11 +47,11 @@ def take_option(plan: Experiment, options: dict[str, Any]) -> int:
 
 
 def intervals(plan: Experiment, job: ClusterJob, count: int) -> dict[str, dict[str, Any]]:
-    """Return the keys of summary.json that say between what the times of *plan* lie; *job* is the run's own."""
+    """Return the interval keys of summary.json for the times of *plan*; *job* is the job of its run."""
     rounds = _rounds(rounds_of(plan.topology), count, plan.seed)
     try:
         found = [_times(plan, job, number, TIMED) for number in rounds]
-    except (NeedsValues, UsageError):  # what it does depends on what it computes
+    except (NeedsValues, UsageError):  # its behaviour depends on the values it computes
         found = [_times(plan, job, number, {}) for number in rounds]
     elapsed_s, steps_s = zip(*found, strict=True)
     keys = {"elapsed_interval_s": interval(elapsed_s)}
@@ -62,10 +62,10 @@ def intervals(plan: Experiment, job: ClusterJob, count: int) -> dict[str, dict[s
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> dict[str, Any]:
-    """Return {level, low, high, replicas}: the next value of the kind lies inside with probability *level*.
+    """Return {level, low, high, replicas}: the next such value lies inside with probability *level*.
 
-    Of n values, what lies below the i-th least has probability i / (n + 1). Few values cannot reach *level*: their
-    extremes are the interval then, and the level is theirs.
+    Among n values, a new one is below the i-th smallest with probability i / (n + 1). Too few values cannot reach
+    *level*: then the interval is their range, with its own level.
     """
     n = len(values)
     reached = min(level, (n - 1) / (n + 1))
@@ -74,7 +74,7 @@ def interval(values: Sequence[float], level: float = LEVEL) -> dict[str, Any]:
 
 
 def _rounds(rounds: int, count: int, seed: int) -> list[int]:
-    """Which rounds the replicas have: all in order if there are as many, else drawn, none twice before all are."""
+    """Return the replicas' rounds: all in order if the counts agree, else drawn, none twice before all are used."""
     if count == rounds:
         return list(range(rounds))
     random, drawn = numpy_stream(seed, "replicas"), list[int]()
@@ -84,7 +84,7 @@ def _rounds(rounds: int, count: int, seed: int) -> list[int]:
 
 
 def _times(plan: Experiment, job: ClusterJob, number: int, changed: Mapping[str, Any]) -> tuple[float, float | None]:
-    """(elapsed, mean step) of the run on the replica of one round, with what the calibration says is missing."""
+    """Return (elapsed, mean step) of the run on one round's replica, plus the calibration's known misfit."""
     document = {**plan.document, "topology": replica(plan.topology, number), **changed, "checkpoint": None}
     record = _run({key: value for key, value in document.items() if value is not None}, job)
     factor = plan.topology.misfit[number] if plan.topology.misfit else 1.0
@@ -114,7 +114,7 @@ def _run(document: Mapping[str, Any], job: ClusterJob) -> RunRecord:
 
 
 def _step_s(record: RunRecord) -> float | None:
-    """The mean time between steps of the rank that a run is watched by: a parameter server's own are its workers'."""
+    """Return the mean step time of the observed rank; a parameter server's steps are its workers' combined."""
     node = record.nodes[min(1, len(record.nodes) - 1)]
     if node.first_step is None or node.last_step is None or node.first_step[0] == node.last_step[0]:
         return None

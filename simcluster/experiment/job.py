@@ -18,9 +18,10 @@ NODE_PROGRAM = "simcluster.experiment.node:run_node"
 
 @dataclass(frozen=True)
 class Remote:
-    """A node that is started on another machine: *ssh* is [user@]host, *command* starts simcluster there.
+    """A node on another machine: *ssh* is [user@]host, *command* starts simcluster there.
 
-    *address* is where its peers reach it, None for where it reaches the launcher from; *port* 0 is any free one.
+    *address* is where its peers reach it, by default the address that the launcher reaches it at; *port* 0 is any free
+    one.
     """
 
     ssh: str
@@ -33,19 +34,19 @@ class Remote:
 class ClusterJob:
     """One run. Index i of *names*, *addresses* and *remotes* is rank i.
 
-    A node that has an address is waited for, since somebody starts it by hand; one that has a Remote is started there,
-    and given *files*, own code by its path here; the others are started here. *on_output* is called with (name, line)
-    for what those on other machines print. *again* is asked when the run is to be restarted: for the configuration that
-    goes on from what was kept, and where that is in words; None if nothing was. *keeping* takes checkpoints and says
-    what ranks begin with.
+    A node with an address is started by hand and waited for; one with a Remote is started there and given *files*, the
+    user's code by its path here; all others are started here. *on_output* is called with (name, line) for each line
+    that remote nodes print. *again* is called for a restart: it returns (configuration that resumes from a checkpoint,
+    its place in words), or None without a checkpoint. *keeping* takes checkpoints and knows the state that ranks start
+    from.
 
-    *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every
-    node awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, a node's process
-    calls that first, and the clock starts when all have: reading data is no part of a run. *faults* count time from
-    there. By *time_s*, if given, every node is to have ended its algorithm by itself; where time is real, a backend
-    gives up on those that have not some time later. *options* are the backend's own settings; it names those that it
-    does not know. *on_progress* is called with (rank, its last step); a *watcher* is shown far more.
-    *about* has name, algorithm, topology and steps, for whoever watches.
+    *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every node
+    awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, each node's process calls
+    it first, and the clock starts once all have finished: reading data is not part of a run. *faults* count time from
+    there. *time_s*, if given, is when every node must have ended its algorithm by itself; in real time, a backend drops
+    nodes that have not some time later. *options* are the backend's own settings; it reports unknown ones.
+    *on_progress* is called with (rank, its last step); a *watcher* sees much more. *about* has name, algorithm,
+    topology and steps, for views of the run.
     """
 
     names: list[str]

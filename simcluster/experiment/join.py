@@ -1,4 +1,4 @@
-"""Commands for a real node: join a run by hand, and make the key for it."""
+"""Commands for a real node: join a run by hand, and create its key."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from simcluster.topology import load
 
 
 def join_run(name: str, rendezvous: str, key_file: Path | None, listen: str | None, tls: Path | None = None) -> int:
-    """Runs as node *name* of the run that waits at *rendezvous* ("host:port"); returns the exit code.
+    """Run as node *name* of the run that waits at *rendezvous* ("host:port"); return the exit code.
 
-    *listen* is the address and port at which the other nodes reach this one; by default a free port on loopback.
+    *listen* is the address and port at which other nodes reach this one; by default a free port on loopback.
     """
     sockets: Any = importlib.import_module("simcluster_backends.sockets")
     key = sockets.read_key(key_file) if key_file is not None else sockets.OPEN_KEY
@@ -31,7 +31,7 @@ def attend_run(
     patience_s: float,
     plain_http: bool = False,
 ) -> int:
-    """Runs as node *name* of the next run that the *coordinator* at a URL has for it; returns the exit code."""
+    """Run as node *name* of the next run that the *coordinator* at a URL has for it; return the exit code."""
     sockets: Any = importlib.import_module("simcluster_backends.sockets")
     attending: Any = importlib.import_module("simcluster_backends.sockets.node.attend")
     certificates = str(tls) if tls is not None else None
@@ -50,13 +50,15 @@ def coordinate(
     tls: Path | None,
     plain_http: bool,
 ) -> None:
-    """Runs a coordinator at *listen* until it is interrupted; *told* is called with its URL. Raises UsageError."""
+    """Run a coordinator at *listen* until it is interrupted; call *told* with its URL. Raise UsageError if it cannot
+    start.
+    """
     reporting: Any = importlib.import_module("simcluster_backends.sockets.launcher.reporting")
     reporting.coordinate(listen, token_file, dead_s, hosts, told, str(tls) if tls is not None else None, plain_http)
 
 
 def write_key(file: Path) -> Path:
-    """Writes a new random key into the new *file*, readable by its owner alone."""
+    """Write a new random key to the new *file*, readable only by its owner."""
     sockets: Any = importlib.import_module("simcluster_backends.sockets")
     sockets.write_key(file, sockets.generate_key())
     return file
@@ -65,9 +67,9 @@ def write_key(file: Path) -> Path:
 def write_certificates(
     folder: Path, topology: str, nproc_per_node: int | None, days: int, hosts: list[str]
 ) -> list[Path]:
-    """Makes in *folder* an authority and a certificate for each worker of *topology*; returns the new files.
+    """Create in *folder* an authority and a certificate for each worker of *topology*; return the new files.
 
-    *hosts* are what a coordinator is called in a browser, apart from localhost.
+    *hosts* are the names under which browsers reach a coordinator, besides localhost.
     """
     overrides = {} if nproc_per_node is None else {"launch.nproc_per_node": nproc_per_node}
     names = load(topology, overrides=overrides).workers

@@ -1,4 +1,4 @@
-"""The keys of an experiment, but for the blocks that name something, as pydantic models."""
+"""The keys of an experiment, except the blocks that name something, as pydantic models."""
 
 from __future__ import annotations
 
@@ -52,14 +52,16 @@ class StopBlock(Block):
 
     @property
     def block(self) -> dict[str, Any]:
-        """As a file would have it."""
+        """This block as in a file."""
         time = None if self.time_s is None else write_latency(self.time_s)
         given = {"steps": self.steps, "epochs": self.epochs, "time": time}
         return {key: value for key, value in given.items() if value is not None}
 
 
 class CheckpointSettings(Block):
-    """A checkpoint *every* so many steps, and at the last one; the *keep* newest stay, and the *best* by validation."""
+    """A checkpoint *every* that many steps and at the last one; the *keep* newest and the *best* by validation are
+    kept.
+    """
 
     mapping = "a mapping: every, keep, best"
     every: Annotated[int, whole(1, MOST_STEPS, f"a whole number of steps, from 1 to {MOST_STEPS}")]
@@ -68,7 +70,7 @@ class CheckpointSettings(Block):
 
     @property
     def block(self) -> dict[str, Any]:
-        """As a file would have it."""
+        """This block as in a file."""
         return {"every": self.every, "keep": self.keep} | ({"best": self.best} if self.best else {})
 
 
@@ -107,13 +109,13 @@ class ExperimentBlock(Block):
             expected = f"real, since {backend} computes on real nodes; none is for the simulator"
             yield fault("numerics", expected=expected)
         if given.get("evaluate_consensus") is True:
-            expected = "numerics: real beside it, since without there are no weights"
+            expected = "numerics: real, since without it there are no weights"
             yield fault("evaluate_consensus", expected=expected)
         if isinstance(given.get("checkpoint"), dict):
-            expected = "no checkpoints: with numerics none there are no values to keep"
+            expected = "no checkpoints: with numerics: none there are no values to keep"
             yield fault("checkpoint", expected=expected)
         if isinstance(observe, dict) and observe.get("gradient_norms") is True:
-            expected = "numerics: real beside it, since without there are no gradients"
+            expected = "numerics: real, since without it there are no gradients"
             yield fault("observe", "gradient_norms", expected=expected)
 
 

@@ -1,4 +1,4 @@
-"""Measurements of a node off the clock: its held-out losses, copies of its weights, norms of its gradients."""
+"""Measurements of a node off the clock: held-out losses, copies of its weights, norms of its gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = {"loss": LOSS, "accuracy": ACCURACY}
 
 
 class _Periodic:
-    """Takes the weights where the algorithm records a step, the first at or after each multiple of *every*."""
+    """Takes the weights at recorded steps: the first at or after each multiple of *every*."""
 
     def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
         self._every, self._recorder = every, recorder
@@ -32,7 +32,7 @@ class _Periodic:
         self._next_step = (replica.done // self._every + 1) * self._every
 
     def note(self, step: int) -> None:
-        """*step* is recorded."""
+        """Take the weights if one is due at *step*, which the algorithm has recorded."""
         if step >= self._next_step:
             self._next_step = (step // self._every + 1) * self._every
             self._take(step, self._replica.snapshot())
@@ -42,9 +42,9 @@ class _Periodic:
 
 
 class Evaluations(_Periodic):
-    """Keeps weights, and evaluates them at the end.
+    """Weights kept during the run and evaluated at its end.
 
-    The time and step of an evaluation are those at which its weights were held.
+    An evaluation has the time and step at which its weights were taken.
     """
 
     def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
@@ -55,7 +55,7 @@ class Evaluations(_Periodic):
         self._kept.append((self._recorder.now(), step, weights))
 
     async def finish(self, finished_s: float) -> None:
-        """Judges what was kept, and the final weights; lets heartbeats through in between."""
+        """Evaluate the kept and the final weights; let heartbeats through in between."""
         last_step = self._recorder.record.steps
         for time_s, step, weights in [*self._kept, (finished_s, last_step, self._replica.parameters)]:
             await asyncio.sleep(0)
@@ -64,7 +64,7 @@ class Evaluations(_Periodic):
 
 
 class Copies(_Periodic):
-    """Fills the record's copies: `evaluate_consensus: true`. A rank that lacks parts of the model records none."""
+    """The record's copies, for `evaluate_consensus: true`. A rank that lacks parts of the model records none."""
 
     def _take(self, step: int, weights: list[Tensor]) -> None:
         numbers = torch.cat([tensor.reshape(-1) for tensor in weights])
@@ -80,7 +80,7 @@ GRADIENT_NORM = f"{OBSERVED}gradient_norm"
 
 
 class _Observed:
-    """*node*, but for `compute`."""
+    """*node* with a different `compute`."""
 
     def __init__(self, node: Transport, replica: Replica, recorder: Recorder) -> None:
         self._node, self._work, self._recorder = node, replica.loss_and_gradients, recorder
@@ -97,11 +97,11 @@ class _Observed:
 
 
 def observed(node: Transport, replica: Replica, recorder: Recorder) -> Transport:
-    """*node*; the norm of each gradient of *replica* is noted as a metric, at its batch's number counted from 1."""
+    """Return *node*, recording the norm of each gradient of *replica* at its batch's number, counted from 1."""
     return cast(Transport, _Observed(node, replica, recorder))
 
 
 def norm(gradients: Sequence[Tensor]) -> float:
-    """The Euclidean norm of all of them together."""
+    """Return their joint Euclidean norm."""
     squares = [torch.linalg.vector_norm(gradient, dtype=torch.float64).item() ** 2 for gradient in gradients]
     return math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan

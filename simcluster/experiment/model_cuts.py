@@ -1,5 +1,5 @@
-"""What an algorithm that cuts a model up may ask of the rest of an experiment: the topology's numbers in place of the
-word `topology`, and whether the workload's model can be cut so at all.
+"""Checks for algorithms that partition the model: can this model be cut, and which of the topology's numbers replace
+the word `topology`?
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _flops_per_s(cluster: Topology) -> list[float]:
 
 def _bandwidth_Bps(cluster: Topology) -> list[float]:
     names = cluster.workers
-    # From the last to the first, too: interleaved stages go round. A rank alone sends nothing, at any speed.
+    # Include last to first: interleaved stages wrap around. A single rank sends nothing, at any speed.
     rates = [cluster.route_bandwidth_Bps(a, b) for a, b in zip(names, [*names[1:], names[0]], strict=True)]
     return rates if len(names) > 1 else [1.0]
 
@@ -32,11 +32,11 @@ NUMBERS: Final[Mapping[str, Callable[[Topology], list[float]]]] = {
     "flops_per_s": _flops_per_s,
     "bandwidth_Bps": _bandwidth_Bps,
 }
-"""Settings that may be `topology`, and what that means: of each rank in order, and of the way from each to the next."""
+"""Settings that may be `topology`, with their numbers: per rank in order, and per route from each rank to the next."""
 
 
 def put_numbers(block: dict[str, Any], settings: dict[str, Any], cluster: Topology | None) -> None:
-    """Puts the numbers of *cluster* into an algorithm's *block* and *settings* where they say `topology`."""
+    """Replace `topology` in an algorithm's *block* and *settings* by the numbers of *cluster*."""
     for name, numbers in NUMBERS.items():
         if cluster is not None and settings.get(name) == TOPOLOGY:
             block[name] = numbers(cluster)
@@ -51,7 +51,7 @@ def check_cut(
     cluster: Topology | None,
     numerics: Numerics,
 ) -> None:
-    """Notes what is wrong if the algorithm cuts the model up and this one cannot be cut so for this many ranks."""
+    """Report a problem if the algorithm partitions the model and this one cannot be cut for this many ranks."""
     from simcluster.algorithms.facts import facts_of
 
     cut = facts_of(algorithm).cut
@@ -62,7 +62,7 @@ def check_cut(
         replica = workload.replica(0, size, 0, steps=1, numerics="none")
     except UsageError:
         if numerics == "none":
-            return  # told where it is found out for every algorithm
+            return  # reported where it is found for every algorithm
         replica = workload.replica(0, size, 0, steps=1)
     try:
         cut(replica, size, settings)

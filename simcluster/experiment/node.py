@@ -1,4 +1,4 @@
-"""A node's program on any backend: take its part, note what came of it, say why it ended."""
+"""A node's program on any backend: take part in the run, record the outcome, report the cause of its end."""
 
 from __future__ import annotations
 
@@ -18,42 +18,41 @@ from simcluster.runs.weights import to_safetensors
 from simcluster.transport import Transport
 
 CLOCKS_APART_S = 1.0
-"""How far the clocks of real nodes may be apart: each starts when it hears that the run begins."""
+"""Bound on the difference of real nodes' clocks: each starts when it hears that the run begins."""
 
 WORK_S = 5.0
-"""How long the work in hand of a node that failed, or was stopped, may take to end; it has no weights after that."""
+"""Timeout for the unfinished work of a failed or stopped node; beyond it, its weights are not recorded."""
 
 LAST_STEP_S = 240.0
-"""How long the work in hand may take to end when the time is up, before that is the node's failure."""
+"""Timeout for the unfinished work when the run's time is up; beyond it, the node fails."""
 
 
-# pydantic's validators import for a while when the first of them is made. It is made here, so that the process which
-# nodes are forked from pays once, rather than each of them during its run.
+# The first pydantic validator takes a while to import its modules. It is created here, so that the process from which
+# nodes are forked pays once, instead of each node during its run.
 pydantic.TypeAdapter(int)
 
 
 def prepare(config_json: str) -> None:
-    """Reads the experiment, own code and data included, and counts costs, before the clock starts: see `ClusterJob`."""
+    """Read the experiment with its code and data, and count costs, before the clock starts; see `ClusterJob`."""
     experiment = _experiment(config_json)
     size = len(experiment.topology.workers)
     replica = experiment.workload.replica(0, size, experiment.seed, steps=1, numerics=experiment.numerics)
-    # Counting what work costs takes as long as the work; all replicas of a process share what was counted.
+    # Counting the cost of work takes as long as the work; all replicas of a process share the result.
     replica.gradient_cost(next(replica.batches()))
     replica.apply_cost()
-    # Some work on tensors without values, on which costs are counted, makes torch import its compiler: not in the run.
+    # On tensors without values, which costs are counted on, some work makes torch import its compiler: do it now.
     importlib.import_module("torch._dynamo")
 
 
 async def run_node(
     node: Transport, recorder: Recorder, config_json: str, *, keep_weights: bool = False, evaluate: bool = True
 ) -> NodeRecord:
-    """Runs the experiment in *config_json* as *node*; returns the filled record of *recorder*.
+    """Run the experiment in *config_json* as *node*; return the filled record of *recorder*.
 
-    With *keep_weights* the record holds this node's final weights, whatever its rank; without *evaluate* nobody's are
-    judged.
+    *keep_weights*: record this node's final weights, whatever its rank. *evaluate*: evaluate the observed weights.
 
-    Whatever the algorithm raises is raised here, a lone exception freed of the groups around it; the record then holds
-    what happened until then.
+    Everything that the algorithm raises is raised here, a single exception without the groups around it; the record
+    then holds what happened until then.
     """
     experiment = _experiment(config_json)
     if experiment.numerics == "real":
@@ -69,7 +68,7 @@ async def run_node(
         if not limit.expired():
             raise
         recorder.record.ended_well = True
-    except SystemExit as leave:  # would end the process, and with it, in a simulator, the run without a word
+    except SystemExit as leave:  # would end the process and, in a simulator, the whole run silently
         raise RuntimeError(f"the algorithm called sys.exit({leave.code!r})") from leave
     except PeerLost as lost:
         if not _time_is_up(lost, time_s, recorder):
@@ -86,11 +85,11 @@ async def run_node(
             raise
         raise explained from error
     except KeyboardInterrupt:
-        part.evaluations = None  # whoever interrupts a simulation does not wait for it to be judged
+        part.evaluations = None  # an interrupted simulation skips its evaluations
         raise
     finally:
         finished_s = part.end()
-        # A step that was under way when the algorithm was cancelled still changes the weights.
+        # A step still running when the algorithm was cancelled changes the weights.
         is_settled = recorder.settle(LAST_STEP_S if recorder.record.ended_well else WORK_S)
         try:
             if is_settled and not recorder.is_interrupted:
@@ -102,19 +101,19 @@ async def run_node(
                 record.weights = to_safetensors(part.replica.names, part.replica.parameters)
     if not is_settled:
         recorder.record.ended_well = False
-        raise RuntimeError(f"the work in hand when the algorithm ended goes on after {LAST_STEP_S:g} s")
+        raise RuntimeError(f"the work in hand when the algorithm ended still runs after {LAST_STEP_S:g} s")
     return recorder.record
 
 
 def _explained(error: BaseException, experiment: Experiment) -> BaseException:
-    """*error*, or what to do about it if it came of values that are not computed."""
+    """Return *error*, or its remedy if it was caused by values that are not computed."""
     return (missing_values(error) if experiment.numerics == "none" else None) or error
 
 
 def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) -> bool:
-    """Whether a peer is missed only because its clock reached the run's last moment a little earlier.
+    """Return whether a peer is missing only because its clock reached the run's end a little earlier.
 
-    A node that joined late, or came back, and was not let in before all others had ended has missed the run.
+    A node that joined late or rejoined, but only after all others had ended, has missed the run.
     """
     ended = isinstance(error, PeerLost) and error.reason == ENDED
     took_part = recorder.record.trained or not recorder.incarnation
@@ -126,9 +125,9 @@ _MOST_KNOWN = 4
 
 
 def remember(config_json: str, experiment: Experiment) -> None:
-    """*experiment* has been read already: nodes that live in this process, as a simulator's do, need not read it again.
+    """Cache *experiment* for the nodes of this process, such as a simulator's.
 
-    The last word counts: own code may have changed since the same configuration was read before.
+    The latest one counts: the user's code may have changed since the same configuration was last read.
     """
     _known.pop(config_json, None)
     _known[config_json] = experiment
@@ -137,14 +136,14 @@ def remember(config_json: str, experiment: Experiment) -> None:
 
 
 def _experiment(config_json: str) -> Experiment:
-    """Read once a process: a simulator has hundreds of nodes in one."""
+    """Read the configuration once per process: a simulator has hundreds of nodes in one."""
     if config_json not in _known:
         remember(config_json, read_experiment(json.loads(config_json)))
     return _known[config_json]
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first exception that is no group itself."""
+    """Return the first exception that is not a group."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

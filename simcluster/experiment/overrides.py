@@ -1,4 +1,4 @@
-"""Puts what comes from outside into an experiment's document: options, and dotted keys as `--set` has them."""
+"""Put options, and dotted keys as in `--set`, into an experiment's document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simcluster.errors import Problem, nearest
 def apply_overrides(
     reading: Reading, keys: tuple[str, ...], options: Mapping[str, Any], overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Puts *options*, then *overrides* into the document of the known *keys*; returns what goes inside the topology."""
+    """Put *options*, then *overrides*, into the document of the known *keys*; return those inside the topology."""
     _apply_options(reading, options)
     _write_out(reading)
     of_topology = {}
@@ -33,7 +33,7 @@ def apply_overrides(
 
 
 def add_faults(reading: Reading, faults: Sequence[Mapping[str, Any]]) -> None:
-    """Puts *faults*, which a program planned, behind those of the document."""
+    """Append *faults*, planned by a program, to those of the document."""
     data = reading.document.data
     if not faults or not isinstance(data.get("faults") or [], list):
         return
@@ -56,7 +56,7 @@ def _apply_options(reading: Reading, options: Mapping[str, Any]) -> None:
 
 
 def _write_out(reading: Reading) -> None:
-    """`algorithm: edp` is short for `algorithm: {name: edp}`, wherever it stands."""
+    """Expand `algorithm: edp`, short for `algorithm: {name: edp}`, everywhere."""
     data = reading.document.data
     for key in ("algorithm", "workload"):
         if isinstance(data.get(key), str):
@@ -64,7 +64,7 @@ def _write_out(reading: Reading) -> None:
 
 
 def _write_out_kind(reading: Reading, path: tuple[str, ...]) -> None:
-    """`compression: top_k` is short for `compression: {kind: top_k}`, if *path* goes on inside it."""
+    """Expand `compression: top_k`, short for `compression: {kind: top_k}`, if *path* continues inside it."""
     if len(path) > 2 and path[0] in ("algorithm", "workload"):
         name = reading.document.get(path[:2])
         if isinstance(name, str) and path[1] not in ("name", "path"):

@@ -1,4 +1,4 @@
-"""A node's part in a run: its replica, whoever looks at that, and the algorithm; in one group of ranks or several."""
+"""A node's part in a run: its replica, its measurements and the algorithm, in one group of ranks or several."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 OBSERVED_RANK = 0
-"""Whose replica in a group is evaluated, and stands for the run: a parameter server's, or any one of equals."""
+"""The rank in a group that is evaluated and represents the run: the parameter server, or any of several equals."""
 
 
 class Part:
-    """*node*'s. With *evaluate* the replica that stands for the run is judged."""
+    """The part of *node*. With *evaluate*, the replica that represents the run is evaluated."""
 
     replica: Replica
 
     def __init__(self, node: Transport, recorder: Recorder, experiment: Experiment, *, evaluate: bool) -> None:
         self._whole, self._recorder, self._experiment, self._evaluate = node, recorder, experiment, evaluate
         self._names = experiment.topology.workers
-        # The ranks that were not there when this one began: a real run need not have planned them.
+        # The ranks that were absent when this one began: in a real run they need not be planned.
         self._late = () if recorder.losses_are_planned else tuple({*range(node.rank)}.difference(node.peers))
         self._may_stand = may_stand(node.rank, experiment.faults, self._late)
         self.evaluations: Evaluations | None = None
@@ -45,18 +45,18 @@ class Part:
 
     @property
     def time_left_s(self) -> float | None:
-        """Of the run, if it is to end at a time: whoever comes late, or again, has what is left."""
+        """The time left in a run that ends at a given time; a node that joins late or rejoins has only the rest."""
         if self._experiment.time_s is None:
             return None
         return self._experiment.time_s - self._began_s - (self._recorder.now() if self._recorder.incarnation else 0.0)
 
     @property
     def stands_for_the_run(self) -> bool:
-        """Whether it does, or may come to."""
+        """Whether this node represents the run, or may come to."""
         return self._may_stand or self._node.rank == OBSERVED_RANK
 
     async def run(self) -> None:
-        """The algorithm, to its end: again with other ranks, if some are lost and that can be done."""
+        """Run the algorithm to its end; after a loss, restart it with the ranks left, if possible."""
         self._check_in_time()
         if can_regroup(self._experiment):
             await Supervisor(self._whole, self._names, self, self._recorder.incarnation).run()
@@ -65,7 +65,7 @@ class Part:
             await self.train()
 
     def end(self) -> float:
-        """The algorithm is over, however it ended: what follows is off the clock; returns when that was."""
+        """End the algorithm's time and return it; everything after it is off the clock."""
         record = self._recorder.record
         finished_s = record.finished_s if record.is_through else None
         finished_s = self._recorder.end_algorithm() if finished_s is None else finished_s
@@ -77,24 +77,24 @@ class Part:
         return finished_s
 
     async def judge(self, finished_s: float) -> None:
-        """Evaluates what was to be; on real nodes, where no plan knows all losses, also on the lowest rank left."""
+        """Run the evaluations; on real nodes, whose losses are not all planned, also on the lowest rank left."""
         may_be_left = not self.stands_for_the_run and not self._recorder.losses_are_planned
         if may_be_left and await is_lowest(self._whole, self._late):
             self._may_stand = True
             self._look()
         if self.stands_for_the_run and self.evaluations is None:
-            self._look()  # the time was up before any group had begun
+            self._look()  # the time was up before any group began
         if self.evaluations is not None and self.stands_for_the_run:
             await self.evaluations.finish(finished_s)
 
     def _check_in_time(self) -> None:
-        """Raises PeerLost if this node came when the time was up: all others have ended by then."""
+        """Raise PeerLost if this node came after the time was up: all others have ended by then."""
         is_late = self._recorder.incarnation and self.time_left_s is not None and self.time_left_s <= 0
         others = [rank for rank in range(len(self._names)) if rank != self._whole.rank]
         if is_late and others:
             raise PeerLost(others[0], self._names[others[0]], TIME_IS_UP)
 
-    # what a supervisor calls: see simcluster.regroup.supervisor.Trainee
+    # called by a supervisor: see simcluster.regroup.supervisor.Trainee
 
     def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:
         record = self._recorder.record
@@ -127,10 +127,10 @@ class Part:
         row["group"], row["after"] = decision.number, [decision.capture.number, change.batches]
         record.regroups.append(row)
 
-    # inside
+    # internals
 
     def _make(self, node: Transport, capture: Capture | None) -> None:
-        """A replica for the place of *node*, as it was in *capture*, dealt out to other ranks as a checkpoint is."""
+        """Make a replica for *node*'s rank, in the state of *capture*, redistributed among ranks as a checkpoint is."""
         experiment, self._node = self._experiment, node
         epochs = experiment.document["stop"].get("epochs") if node is not self._whole else None
         length: dict[str, Any] = {"steps": experiment.steps} if epochs is None else {"epochs": epochs}
@@ -149,7 +149,7 @@ class Part:
             restore(self._recorder.restored, replica, node.rng)
 
     def _keep(self, node: Transport, number: int) -> None:
-        """From now on it is kept, if the experiment says so and the backend has somebody who takes it."""
+        """Checkpoint the replica from now on, if the experiment wants it and the backend can."""
         settings, channel = self._experiment.checkpoint, self._recorder.channel
         if settings is not None and channel is not None:
             judges = settings.best is not None
@@ -158,7 +158,7 @@ class Part:
             )
 
     def _look(self) -> None:
-        """Whoever stands for the run is evaluated; everybody is copied, if the experiment asks for that."""
+        """Evaluate the node that represents the run, and copy every node's weights if the experiment wants it."""
         if not self._evaluate:
             return
         every = self._experiment.evaluate_every
@@ -188,7 +188,7 @@ class Part:
 
 
 def can_regroup(experiment: Experiment) -> bool:
-    """Whether a loss may happen that *experiment*'s algorithm can bear by going on in a group that is formed anew."""
+    """Return whether losses are possible that *experiment*'s algorithm can survive by regrouping."""
     facts = facts_of(experiment.algorithm)
     if not (experiment.regroup and facts.in_step) or facts.why_it_stays(experiment.algorithm_settings):
         return False
@@ -196,9 +196,9 @@ def can_regroup(experiment: Experiment) -> bool:
 
 
 def may_stand(rank: int, faults: Sequence[Fault], late: Collection[int] = ()) -> bool:
-    """Whether *rank* may come to stand for the run: *faults* may take every lower one, or it is one of the *late*.
+    """Return whether *rank* may come to represent the run: *faults* may remove every lower rank, or those are *late*.
 
-    A rank that was not there at the beginning may come too late to train.
+    A rank that was absent at the start may come too late to train.
     """
     losing = [fault for fault in faults if may_lose(fault)]
     at_risk = {*late, *(fault.rank for fault in losing if isinstance(fault, NodeFault))}
@@ -206,7 +206,7 @@ def may_stand(rank: int, faults: Sequence[Fault], late: Collection[int] = ()) ->
 
 
 async def is_lowest(node: Transport, late: Collection[int] = ()) -> bool:
-    """Whether every rank below that of *node* is *late*, or gone without having ended well, as far as it knows."""
+    """Return whether every rank below *node*'s is *late*, or gone without ending well, as far as this node knows."""
     for rank in sorted({*range(node.rank)}.difference(late)):
         if rank in node.peers:
             return False

@@ -1,4 +1,4 @@
-"""The places of a run's nodes: here, on a machine that ssh reaches, or wherever they are started by hand."""
+"""The places of a run's nodes: this machine, a machine reached by ssh, or wherever they are started by hand."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Address = tuple[str, int]
 
 
 def places(topology: Topology, options: Mapping[str, Any]) -> tuple[list[Address | None], list[Remote | None]]:
-    """(addresses, remotes) of a ClusterJob, by rank.
+    """Return (addresses, remotes) of a ClusterJob, by rank.
 
-    A node with `ssh` is started by ssh unless the option *ssh* says no; of the others, those with an address are
-    started by hand if there is a place to meet; all the rest are started here.
+    A node with `ssh` is started by ssh unless the option *ssh* is false. Of the others, those with an address are
+    started by hand if there is a meeting place; all the rest start here.
     """
     nodes = [topology.nodes[name] for name in topology.workers]
     by_ssh = options.get("ssh", True)

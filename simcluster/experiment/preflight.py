@@ -1,4 +1,4 @@
-"""Checks before a run: whether the model fits into its nodes, and whether they were measured with its work."""
+"""Checks before a run: does the model fit into its nodes' memory, and do their profiles match its work?"""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def check_memory(plan: Experiment) -> None:
-    """Raises UsageError if a node is too small, with one problem for all nodes that are so by the same numbers.
+    """Raise UsageError if nodes have too little memory, with one problem for all nodes that share the same numbers.
 
-    Of each rank, all that `Memory` counts and what a known algorithm holds beside. A model that fails to compute a loss
-    here is left to fail in the run, where that is told as what it is.
+    A rank needs all that `Memory` counts plus the copies of a known algorithm. A model whose loss fails here is left to
+    fail in the run, which reports the cause.
     """
     limits = {name: device.memory_bytes for name, node in plan.topology.nodes.items() if (device := node.device)}
     if not plan.check_memory or not any(limits.values()):
@@ -51,7 +51,7 @@ def check_memory(plan: Experiment) -> None:
 
 
 def _kept(plan: Experiment, memory: Memory) -> Memory:
-    """What a rank holds of *memory*: an algorithm may part it among all."""
+    """Return the share of *memory* that a rank holds: an algorithm may partition it."""
     shares = facts_of(plan.algorithm).shares(len(plan.topology.workers), plan.algorithm_settings)
     return replace(memory, **{part: round(share * getattr(memory, part)) for part, share in shares._asdict().items()})
 
@@ -68,11 +68,11 @@ def _problem(plan: Experiment, names: list[str], limit: int, needed: int, memory
     if facts_of(plan.algorithm).copies is not None:
         parts.append(f"{format_size(beside)} of messages of {plan.algorithm_name}")
     else:
-        parts.append(f"and what {plan.algorithm_name} holds, which is not counted")
+        parts.append(f"plus the memory of {plan.algorithm_name}, which is not counted")
     return Problem(
         f"nodes.{names[0]}.memory",
         f"{format_size(limit)} on {where}, {format_size(needed - limit)} too little",
-        f"{format_size(needed)} at least ({', '.join(parts)}), or check_memory: false",
+        f"at least {format_size(needed)} ({', '.join(parts)}), or check_memory: false",
     )
 
 
@@ -82,9 +82,9 @@ log = logging.getLogger("simcluster.run")
 
 
 def misspelt(plan: Experiment) -> list[str]:
-    """What each profile says of a workload that is called nearly as that of *plan* and is none of ours, in words.
+    """Describe each unused profile entry whose workload is spelt almost like that of *plan* and is unknown.
 
-    No more than a warning: somebody may have a workload of that name.
+    This is only a warning: a user's workload may have that name.
     """
     name, found = plan.workload.name, []
     for node, of_node in plan.topology.nodes.items():
@@ -97,6 +97,6 @@ def misspelt(plan: Experiment) -> list[str]:
 
 
 def warn_of_misspelt(plan: Experiment) -> None:
-    """To the log, all of them."""
+    """Log a warning per misspelt profile entry."""
     for words in misspelt(plan):
         log.warning("%s", words)

@@ -31,12 +31,12 @@ IN_PARTS = ("pipeline", "tensor_parallel")
 """Algorithms in which no rank has a gradient of the whole model."""
 
 EVALUATIONS = 50
-"""How often a run is evaluated if the file does not say."""
+"""The default interval of evaluations."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A valid experiment. *document* is its resolved form, which reads back to the same one."""
+    """A valid experiment. *document* is its resolved form, which parses back to an equal one."""
 
     name: str
     topology: Topology
@@ -73,10 +73,10 @@ def read_experiment(
     backend: str | None = None,
     faults: Sequence[Mapping[str, Any]] = (),
 ) -> Experiment:
-    """Reads *source*: a path, the name of a shipped experiment, or the keys themselves.
+    """Read *source*: a path, the name of a shipped experiment, or the keys themselves.
 
     *overrides* map dotted keys to values (`{"algorithm.pull_interval": 4}`, `{"topology.nodes.pi4.device": ...}`);
-    *topology*, *algorithm*, *seed* and *backend* replace those of the file; *faults* come on top of its own. Raises
+    *topology*, *algorithm*, *seed* and *backend* replace those of the file; *faults* are added to its own. Raise
     UsageError with every problem found.
     """
     reading = Reading(*_open(source))
@@ -163,21 +163,21 @@ def _read(reading: Reading, of_topology: Mapping[str, Any]) -> Experiment:
 def check_fit(
     reading: Reading, top: ExperimentBlock, algorithm: Callable[..., Any] | None, settings: Mapping[str, Any]
 ) -> None:
-    """Note what is asked for that this *algorithm* does not have."""
+    """Report settings that this *algorithm* does not support."""
     from simcluster.algorithms.facts import facts_of
 
     name = getattr(algorithm, "__name__", "")
     if top.checkpoint is not None and top.checkpoint.best and not facts_of(algorithm).whole(settings):
-        expected = "no best: rank 0 of this algorithm has no whole model that could be judged"
+        expected = "no best: rank 0 of this algorithm has no whole model to evaluate"
         reading.bad(("checkpoint", "best"), expected)
     if top.observe.gradient_norms and name in IN_PARTS:
         expected = "false: in this algorithm no rank has a gradient of the whole model"
         reading.bad(("observe", "gradient_norms"), expected)
     elif top.observe.gradient_norms and settings.get("bucket_bytes") is not None:
-        expected = "no algorithm.bucket_bytes beside it: its buckets leave before the gradient is whole"
+        expected = "no algorithm.bucket_bytes with it: its buckets leave before the gradient is whole"
         reading.bad(("observe", "gradient_norms"), expected)
 
 
 def _stem(reading: Reading) -> str:
-    """The name of an experiment that has none: its file's."""
+    """Return the default name of an experiment: its file's."""
     return Path(reading.document.file).stem if reading.document.file else "experiment"

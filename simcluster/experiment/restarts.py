@@ -1,4 +1,4 @@
-"""Restarts of a run that was lost, from its last checkpoint: what torchrun calls max_restarts, on any backend."""
+"""Restarts of a lost run from its last checkpoint: torchrun's max_restarts, on any backend."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from simcluster.fault_plans.kinds import UNTRAINED, Join
 from simcluster.runs.record import RunRecord, last
 
 WORTH_IT = (PeerLost, NodeFailed)
-"""A node died, or its algorithm raised. What never finishes would not finish again, and what cannot start, cannot."""
+"""A node died, or its algorithm raised. A timeout would happen again, and so would a failed start."""
 
 log = logging.getLogger("simcluster.restarts")
 
 
 class Restarts:
-    """The attempts of one job: *job* is the next one to run, the first at the beginning, then at most *most* others.
+    """The attempts of one job: *job* is the next one to run, first the original, then at most *most* restarts.
 
-    Each begins where `job.again` says, or at the start. A fault of the plan that has happened in any of them is not
-    repeated, and one that is still to come keeps its time: see `faults_to_come`.
+    Each starts where `job.again` says, or from the start. A planned fault that has happened in any attempt is not
+    repeated; one still to come keeps its time: see `faults_to_come`.
     """
 
     def __init__(self, job: ClusterJob, most: int) -> None:
@@ -33,13 +33,13 @@ class Restarts:
         self._faults: list[dict[str, Any]] = []
 
     def again(self, record: RunRecord) -> bool:
-        """Return whether *job* is to be run once more, after an attempt that left *record*."""
+        """Return whether to run *job* once more, after an attempt that left *record*."""
         record.error = record.error or self._result_lost(record)
         rows = self._note_faults(record)
         if not isinstance(record.error, WORTH_IT) or record.went_on or len(self._earlier) == self._most:
             return False
         starts_s = [start_s for row in rows for start_s, _ in row["spells_s"]]
-        # An attempt that fails for a node which has yet to join lasts, by the plan, until that has come.
+        # An attempt that fails for want of a node that has yet to join lasts, by plan, until it has joined.
         joins_s = [end_s for fault in self.job.faults if isinstance(fault, Join) for _, end_s in fault.spells]
         ended_s = max([record.elapsed_s, *joins_s])
         self._happened_s = max([self._happened_s, self._began_s + ended_s, *starts_s])
@@ -51,7 +51,7 @@ class Restarts:
         return True
 
     def told(self, record: RunRecord) -> RunRecord:
-        """*record*, of the last run, in whose *extra* `restarts` tells of the others, and `faults` of all."""
+        """Return *record*, of the last attempt, with the earlier ones in `restarts` and all `faults` in its *extra*."""
         if self._earlier:
             record.extra["restarts"], record.extra["faults"] = self._earlier, self._faults
         return record
@@ -61,7 +61,7 @@ class Restarts:
         return self.job.keeping.began_s if self.job.keeping is not None else 0.0
 
     def _result_lost(self, record: RunRecord) -> PeerLost | None:
-        """The loss of a rank, if those that are lost took with them what the run was for: the model, if it trains."""
+        """Return the loss of a rank if the lost ranks took the run's result with them: the model, if it trains."""
         lost = record.extra.get("lost", {})
         is_left = last(record.nodes) if self.job.program == NODE_PROGRAM else len(lost) < len(record.nodes)
         if is_left or not record.nodes:
@@ -73,7 +73,7 @@ class Restarts:
         return PeerLost(gone.rank, gone.name, lost.get(gone.name, UNTRAINED))
 
     def _note_faults(self, record: RunRecord) -> list[dict[str, Any]]:
-        """Return the faults of *record* in the time of the whole run: an attempt begins where something was kept."""
+        """Return the faults of *record* in the time of the whole run: an attempt begins at a checkpoint."""
         began_s, rows = self._began_s, []
         for row in record.extra.get("faults", ()):
             spells = [[None if time_s is None else time_s + began_s for time_s in spell] for spell in row["spells_s"]]
@@ -82,7 +82,7 @@ class Restarts:
         return rows
 
     def _begin_again(self) -> str:
-        """Make *job* the next attempt; return where it begins, in words."""
+        """Make *job* the next attempt; return its starting point in words."""
         found = self.job.again() if self.job.again is not None else None
         config_json, place = (self.job.config_json, "the start") if found is None else found
         first, later_s = self._first, self._began_s - self._first_began_s

@@ -1,4 +1,4 @@
-"""Goes on with a run from its last complete checkpoint."""
+"""Resume a run from its last complete checkpoint."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def resume(
     on_output: Output | None = None,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Goes on with the run in folder *run*, into *out* or the same folder, from its last complete checkpoint or that of
+    """Resume the run in folder *run*, into *out* or the same folder, from its last complete checkpoint or that of
     *step*.
 
-    *overrides* may be of anything but what is trained and how (algorithm, workload, seed): `{"stop.steps": 200}` for a
-    longer run. *topology* may have another number of workers, *backend* may be another one. The other arguments are
-    those of `run`. Raises UsageError, mostly a CheckpointError, before anything is written; RunError as `run` does.
+    *overrides* may change anything except what is trained and how (algorithm, workload, seed): `{"stop.steps": 200}`
+    for a longer run. *topology* may have a different number of workers, *backend* may differ, too. The other arguments
+    are those of `run`. Raise UsageError, usually a CheckpointError, before anything is written; RunError as `run` does.
     """
     heed_portable(options or {})
     folder = run.folder if isinstance(run, Run) else given_path(run, "run")
@@ -58,12 +58,12 @@ def resume(
 
 
 def _plans_faults(overrides: Mapping[str, Any]) -> bool:
-    """Return whether *overrides* state a new fault plan, none of it past."""
+    """Return whether *overrides* state a new fault plan, which is all to come."""
     return any(key.split(".")[0] == "faults" for key in overrides)
 
 
 def _happened_s(manifest: Manifest, summary: Mapping[str, Any] | None) -> float | None:
-    """Return until when the faults of the run of *manifest* have happened, as it and its *summary* tell."""
+    """Return the time until which faults of *manifest*'s run have happened, from it and its *summary*."""
     times_s = [manifest.happened_s]
     if summary is not None and manifest.run in (summary.get(key, {}).get("run") for key in ("checkpoints", "resumed")):
         times_s.append(summary["elapsed_s"])

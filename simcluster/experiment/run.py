@@ -1,6 +1,6 @@
-"""Runs an experiment on a backend and writes its folder.
+"""Run an experiment on a backend and write its folder.
 
-It imports no backend: the one line that turns `--backend NAME` into a module does so at run time.
+No backend is imported at load time: `--backend NAME` selects the module at run time.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from simcluster.watching.telling import Watcher
 log = logging.getLogger("simcluster.run")
 
 Progress = Callable[[int, int], None]
-"""Called with (steps done, steps in all)."""
+"""Called with (steps done, total steps)."""
 
 Output = Callable[[str, str], None]
-"""Called with (a node's name, a line that it printed), for nodes on other machines."""
+"""Called with (node name, a line that it printed), for nodes on other machines."""
 
 OWN_CODE = ("algorithm", "workload")
-"""Blocks of an experiment that may name own code by `path`."""
+"""Blocks of an experiment that may name the user's code by `path`."""
 
 
 def run(
@@ -69,15 +69,15 @@ def run(
     watcher: Watcher | None = None,
     **keys: Any,
 ) -> Run:
-    """Runs *experiment* (a file, a shipped name, or None and the file's keys as keyword arguments) on *backend*.
+    """Run *experiment* on *backend*: a file, a shipped name, or None with the file's keys as keyword arguments.
 
     `run("quickstart", backend="sockets")`, or `run(topology="smolcluster", algorithm="edp", workload="mnist_mlp",
-    stop={"steps": 100})`. *overrides* are dotted keys, as `--set` has them. *options* are the backend's own. *out* is
-    the run folder, by default below `runs/`; *report* may be left out where many runs are made. A *watcher* sees the
-    run while it goes on (simcluster.watching), and changes nothing of it.
+    stop={"steps": 100})`. *overrides*: dotted keys, as in `--set`. *options*: the backend's own. *out*: the run folder,
+    by default in `runs/`. *report*: can be skipped for large numbers of runs. *watcher*: sees the run live
+    (simcluster.watching) without affecting it.
 
-    Raises UsageError before anything is written; RunError, with *seed* and *folder* filled in, after the folder of the
-    failed run has been.
+    Raise UsageError before anything is written; RunError, with *seed* and *folder* filled in, after the failed run's
+    folder has been written.
     """
     refuse_while_loading()
     heed_portable(options or {})
@@ -86,7 +86,7 @@ def run(
         topology = algorithm = None
     elif keys:
         raise UsageError(
-            [Problem(key, repr(value), "no other key beside an experiment") for key, value in keys.items()]
+            [Problem(key, repr(value), "no other key besides an experiment") for key, value in keys.items()]
         )
     if algorithm is not None and not isinstance(algorithm, str):
         overrides = {**(overrides or {}), "algorithm": _block(algorithm)}
@@ -111,7 +111,7 @@ def run_plan(
     watcher: Watcher | None = None,
     begins_with: Restored | None = None,
 ) -> Run:
-    """Runs a *plan* that has been read already: see `run`. *begins_with* is a checkpoint: see `resume`."""
+    """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`."""
     folder = _folder(plan, out)
     check_folder(folder)
     check_memory(plan)
@@ -165,7 +165,7 @@ def _folder(plan: Experiment, out: str | Path | None) -> Path:
 
 
 def _check_portable(plan: Experiment, options: Mapping[str, Any]) -> None:
-    """Raise UsageError if *options* ask for portable kernels where none computes; warn if an earlier run did ask."""
+    """Raise UsageError if *options* want portable kernels but nothing is computed; warn if an earlier run used them."""
     if options.get("portable") and plan.numerics == "none":
         raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))
     if stay_portable() and not options.get("portable"):
@@ -173,7 +173,7 @@ def _check_portable(plan: Experiment, options: Mapping[str, Any]) -> None:
 
 
 def _places_to_look(failure: RunError, folder: Path) -> list[str]:
-    """Where the folder says more about the node that failed or was lost."""
+    """Return the files that say more about the node that failed or was lost."""
     places = [f"its traceback: {folder / TRACEBACK}"] if isinstance(failure, NodeFailed) else []
     if isinstance(failure, PeerLost):
         log = folder / LOGS / f"{failure.name}.log"
@@ -183,11 +183,11 @@ def _places_to_look(failure: RunError, folder: Path) -> list[str]:
 
 
 def _ways_on(plan: Experiment, folder: Path) -> list[str]:
-    """How to go on with a run that did not come to its end, if it can be."""
+    """Return how to resume an unfinished run, if it can be."""
     found = checkpoints(folder) if plan.checkpoint is not None else []
     if not found or found[-1].step >= plan.steps:
         return []
-    return [f"to go on from step {found[-1].step}: simcluster resume {shlex.quote(str(folder))}"]
+    return [f"to resume from step {found[-1].step}: simcluster resume {shlex.quote(str(folder))}"]
 
 
 def _job(
@@ -202,7 +202,7 @@ def _job(
     addresses, remotes = places(plan.topology, options) if plan.backend == "sockets" else ([], [])
     if plan.backend != "sim" and plan.topology.inbox_bytes is not None:
         options = {"inbox_bytes": plan.topology.inbox_bytes, **options}
-    observed = min(1, len(workers) - 1)  # a parameter server's own steps are its workers' together
+    observed = min(1, len(workers) - 1)  # a parameter server's steps are its workers' combined
 
     def on_progress(rank: int, step: int) -> None:
         if progress is not None and rank == observed:
@@ -236,12 +236,12 @@ def _job(
 
 
 def _own_files(plan: Experiment) -> tuple[Path, ...]:
-    """What a node on another machine has to be given before it can read this experiment."""
+    """Return the files that a remote node needs before it can read this experiment."""
     return files_of(str(plan.document[block]["path"]) for block in OWN_CODE if "path" in plan.document[block])
 
 
 def _block(algorithm: str | Callable[..., Any] | Mapping[str, Any] | None) -> Any:
-    """An algorithm as a file would have it; a function is named by the file that it is in."""
+    """Return an algorithm as in a file; a function is named by its source file."""
     if algorithm is None or isinstance(algorithm, (str, Mapping)):
         return algorithm
     name = getattr(algorithm, "__name__", repr(algorithm))

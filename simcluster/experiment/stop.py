@@ -15,9 +15,9 @@ from simcluster.workloads import Replica, Workload
 
 
 def count_steps(reading: Reading, workload: Workload | None, cluster: Topology | None, top: ExperimentBlock) -> int:
-    """The steps of every rank; asks for one replica, so that data which cannot be dealt out is found now.
+    """Return the steps of every rank; create a replica, so that undistributable data is found now.
 
-    So is work that cannot do without values, if there are to be none, or that is too large for this machine.
+    The same applies to work that needs values in a run without any, or that is too large for this machine.
     """
     if workload is None or cluster is None or reading.problems:
         return 1
@@ -26,7 +26,7 @@ def count_steps(reading: Reading, workload: Workload | None, cluster: Topology |
 
     def try_one() -> Replica:
         if numerics == "real":
-            # A simulator has all replicas in this process; the nodes of other backends may be elsewhere.
+            # A simulator holds all replicas in this process; the nodes of other backends may be elsewhere.
             check_host(workload, size if top.backend == "sim" else 1)
         replica = workload.replica(0, size, top.seed, steps, epochs, numerics=numerics)
         if numerics == "none":
@@ -43,9 +43,9 @@ def count_steps(reading: Reading, workload: Workload | None, cluster: Topology |
 
 
 def check_host(workload: Workload, replicas: int) -> None:
-    """Raises UsageError if weights and gradients of *replicas* that compute are more than this machine's memory.
+    """Raise UsageError if the weights and gradients of *replicas* exceed this machine's memory.
 
-    Only of workloads that know their size without being made.
+    Only workloads that know their size without being created are checked.
     """
     if workload.weights_bytes is None:
         return

@@ -1,4 +1,4 @@
-"""The error of a timing-only run in which the value of a tensor is asked for: it has none."""
+"""The error of a timing-only run that reads the value of a tensor: it has none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.unknown_number import Undecidable
 
 _TORCH = str(Path(torch.__file__).parent)
 
-# What torch raises where a tensor without values is read, made whole, or mixed with one that has some.
+# The errors that torch raises when a tensor without values is read, materialised, or mixed with a real one.
 _SAID_BY_TORCH = re.compile(
     r"meta tensor|meta device|device meta|register_meta|Meta kernel|integer tensors of a single element"
     r"|Tensor\.__format__",
@@ -22,7 +22,7 @@ _SAID_BY_TORCH = re.compile(
 
 
 def missing_values(error: BaseException) -> NeedsValues | None:
-    """The error that tells what to do, if *error* came of a value that a timing-only run does not have."""
+    """Return the error with its remedy if *error* was caused by a value that a timing-only run lacks."""
     by_torch = isinstance(error, (RuntimeError, TypeError)) and _SAID_BY_TORCH.search(str(error))
     if not by_torch and not isinstance(error, Undecidable):
         return None

@@ -140,7 +140,7 @@ def test_the_error_says_what_takes_how_much_and_groups_nodes_that_lack_the_same(
         run(tmp_path, {"a": 10**7, "b": 10**7, "c": 10**7})
     server, workers = (str(problem) for problem in error.value.problems)
     assert (
-        "nodes.a.memory: found 10 MB on a, 8.688 MB too little, expected 18.69 MB at least (407.1 kB of weights"
+        "nodes.a.memory: found 10 MB on a, 8.688 MB too little, expected at least 18.69 MB (407.1 kB of weights"
         in server
     )
     assert "2.035 MB of messages of sync_ps), or check_memory: false" in server
@@ -165,7 +165,7 @@ def test_of_an_algorithm_of_ones_own_only_the_replica_is_counted_and_the_error_s
     (tmp_path / "mine.py").write_text("async def mine(node, replica):\n    pass\n")
     own = {"path": f"{tmp_path}/mine.py:mine"}
     run(tmp_path, {"a": TOTAL}, algorithm=own)
-    with pytest.raises(UsageError, match=r"and what \S+mine\.py:mine holds, which is not counted"):
+    with pytest.raises(UsageError, match=r"plus the memory of \S+mine\.py:mine, which is not counted"):
         run(tmp_path, {"a": TOTAL - 1}, algorithm=own)
 
 

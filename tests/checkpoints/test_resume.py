@@ -236,7 +236,7 @@ def test_a_new_run_does_not_replace_what_could_be_resumed(tmp_path: Path) -> Non
     experiment = config("all_reduce_dp") | {"checkpoint": {"every": 4}}
     simcluster.run(experiment, out=tmp_path / "x", report=False)
     (tmp_path / "x" / "summary.json").unlink()  # as if it had been killed before the end
-    with pytest.raises(simcluster.UsageError, match="checkpoints of a run that did not end"):
+    with pytest.raises(simcluster.UsageError, match="checkpoints of an unfinished run"):
         simcluster.run(experiment, out=tmp_path / "x", report=False)
     assert resume(tmp_path / "x", report=False).summary["resumed"]["step"] == 4
 

@@ -59,7 +59,7 @@ def test_it_has_the_options_of_run_for_real_nodes(run: Path, tmp_path: Path) -> 
 
 def test_what_is_passed_over_is_said(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "checkpoints" / "step-00000009.json").write_text("{")
-    with pytest.raises(CheckpointError, match="the run is over there"):
+    with pytest.raises(CheckpointError, match="the run ends there"):
         resume(run, out=tmp_path / "x", report=False)
     assert "warning: passed over" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()

@@ -76,7 +76,7 @@ def test_work_without_an_end_when_the_time_is_up_is_the_nodes_failure(
         return lambda patience_s: bool(waited_s.append(patience_s))
 
     monkeypatch.setattr(Recorder, "settle", property(never, lambda recorder, settle: None), raising=False)
-    with pytest.raises(NodeFailed, match="goes on after 240 s"):
+    with pytest.raises(NodeFailed, match="still runs after 240 s"):
         run(tmp_path / "run", stop={"steps": STEPS, "time": "1 ns"})
     assert LAST_STEP_S in waited_s
     summary = simcluster.load_run(tmp_path / "run").summary

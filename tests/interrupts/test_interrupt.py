@@ -129,7 +129,7 @@ def test_ctrl_c_says_how_to_go_on_from_the_last_checkpoint(tmp_path: Path) -> No
         wait_for(lambda: list((tmp_path / "a run").glob("checkpoints/step-*.json")))
         said = interrupted(process).splitlines()
     last = max(path.stem for path in (tmp_path / "a run" / "checkpoints").glob("step-*.json"))
-    assert said == [f"to go on from step {int(last.removeprefix('step-'))}: simcluster resume 'a run'", "interrupted"]
+    assert said == [f"to resume from step {int(last.removeprefix('step-'))}: simcluster resume 'a run'", "interrupted"]
 
 
 def test_ctrl_c_while_the_command_is_still_imported_is_a_sentence_too() -> None:

@@ -172,7 +172,7 @@ def _read_nodes(document: Document, problems: list[Problem]) -> dict[str, Part]:
         return {}
     nodes = {name: Part(read_node(document, name, problems), given[name]) for name in given}
     if not any(part.may_be_worker or (part.node is not None and part.node.is_host) for part in nodes.values()):
-        expected = "a worker at least: a node with a device"
+        expected = "at least one worker: a node with a device"
         problems.append(document.problem(("nodes",), found="switches only", expected=expected, at_key=True))
     return nodes
 
