@@ -27,7 +27,7 @@ class Clocks(Listener):
         self._bound = bound
 
     def tick(self, push: Push) -> int:
-        """Count *push*, whose rank waits to read. Return the fastest rank's lead over the slowest.
+        """Count *push*, after which its rank waits to read. Return the fastest rank's lead over the slowest.
 
         A rank that joins late or rejoins starts at the slowest rank's clock.
         """

@@ -77,7 +77,7 @@ class Facts:
         return ""
 
     def spared(self, size: int, settings: Settings) -> range:
-        """Return the ranks, out of *size*, whose loss the others survive."""
+        """Return the ranks, out of *size*, that the others can lose."""
         if not self.spares or self.why_it_stays(settings):
             return range(0)
         return range(1 if self.spares == "workers" else 0, size)

@@ -77,7 +77,7 @@ class Part:
         return finished_s
 
     async def judge(self, finished_s: float) -> None:
-        """Run the evaluations; on real nodes, whose losses are not all planned, also on the lowest rank left."""
+        """Run the evaluations; on real nodes, with unplanned losses, also on the lowest rank left."""
         may_be_left = not self.stands_for_the_run and not self._recorder.losses_are_planned
         if may_be_left and await is_lowest(self._whole, self._late):
             self._may_stand = True
@@ -127,7 +127,7 @@ class Part:
         row["group"], row["after"] = decision.number, [decision.capture.number, change.batches]
         record.regroups.append(row)
 
-    # internals
+    # internal
 
     def _make(self, node: Transport, capture: Capture | None) -> None:
         """Make a replica for *node*'s rank, in the state of *capture*, redistributed among ranks as a checkpoint is."""

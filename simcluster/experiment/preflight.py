@@ -82,7 +82,7 @@ log = logging.getLogger("simcluster.run")
 
 
 def misspelt(plan: Experiment) -> list[str]:
-    """Describe each unused profile entry whose workload is spelt almost like that of *plan* and is unknown.
+    """Describe each unused profile entry with an unknown workload spelt almost like that of *plan*.
 
     This is only a warning: a user's workload may have that name.
     """

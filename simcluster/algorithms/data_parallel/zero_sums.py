@@ -44,7 +44,7 @@ class Sums:
             group.create_task(self._receive(steps * len(units) * (node.size - 1)))
 
     def again(self, step: int, loss: float, totals: Sequence[Tensor]) -> Gradient:
-        """Return a gradient whose sums were restored from a checkpoint."""
+        """Return a gradient with the sums that a checkpoint holds."""
         gradient = Gradient(self, step, loss)
         gradient.totals = dict(enumerate(totals))
         self.held.take("gradients", sum(total.nbytes for total in totals))

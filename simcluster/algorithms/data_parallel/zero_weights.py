@@ -47,7 +47,7 @@ class Weights:
             held.take("optimizer", own_bytes)  # the master copy that it updates
 
     def complete_with(self, layer: Layer) -> list[Unit]:
-        """Return the units whose gradient is complete after *layer*'s backward pass."""
+        """Return the units with complete gradients after *layer*'s backward pass."""
         return [unit for unit in self.units if unit.layer == layer.number]
 
     # sharded: gathered layer by layer, a few ahead, and freed

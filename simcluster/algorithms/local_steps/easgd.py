@@ -96,7 +96,7 @@ async def _synchronous(node: Transport, replica: Replica, interval: int, alpha: 
 
 async def _round_robin(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
     right, left = (node.rank + 1) % node.size, (node.rank - 1) % node.size
-    # Between two meetings the centre travels from the last rank to the first, whose turn comes when it arrives.
+    # Between two meetings the centre travels from the last rank to the first, which is next on its arrival.
     state = resumable(replica, on_its_way=None, centre=flatten(replica.parameters) if node.rank == 0 else None)
     if state.on_its_way is not None:
         await node.send(right, "centre", state.on_its_way)

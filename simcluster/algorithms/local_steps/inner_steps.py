@@ -20,7 +20,7 @@ async def inner_steps(
 async def train_alone(node: Transport, replica: Replica, batches: Iterable[Batch]) -> float:
     """Take one local optimizer step per batch. Return the mean loss.
 
-    Nothing is recorded here: recording evaluates rank 0's weights, which within a round are not the shared model.
+    Nothing is recorded: that would evaluate rank 0's weights, which are not the shared model within a round.
     """
     total, count = 0.0, 0
     for batch in batches:

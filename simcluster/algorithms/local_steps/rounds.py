@@ -50,7 +50,7 @@ def spring(x: Tensor, centre: Tensor, alpha: float) -> Tensor:
 
 
 def pulled_by_all(centre: Tensor, total: Tensor, size: int, alpha: float) -> Tensor:
-    """Return *centre* after the pull of *size* ranks, whose x sum to *total*."""
+    """Return *centre* after the pull of *size* ranks with the sum of x *total*."""
     return centre + alpha * (total - size * centre)
 
 

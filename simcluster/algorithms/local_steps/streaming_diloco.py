@@ -73,7 +73,7 @@ async def streaming_diloco(
             # Phase 1, inner: one step of the local optimizer.
             loss, last = await train_alone(node, replica, [batch]), step == replica.steps
 
-            # Phase 2, outer: end the synchronisations begun tau steps ago, and begin those whose turn it is.
+            # Phase 2, outer: end the synchronisations begun tau steps ago, and begin those now due.
             for late in lag.rest() if last else lag.due(step):
                 await end(late, blend)
             for p in range(fragments):

@@ -47,8 +47,8 @@ async def pipeline(
     *micro_batches*: the number that a batch is cut into; None for one per rank. *chunks*: stages per rank if
     interleaved; None for 2. *cuts*: the first layer of each stage except the first; None balances the layers' FLOPs, by
     *flops_per_s* of each rank and *bandwidth_Bps* from each rank to the next, if given; in an experiment "topology"
-    stands for the topology's numbers. *gather_interval*: every so often, in steps, rank 0 receives all weights, and
-    records only those steps; None for the end alone.
+    stands for the topology's numbers. *gather_interval*: steps between gathers of all weights at rank 0, which records
+    only those steps; None for the end alone.
     """
     p, i, m = node.size, node.rank, micro_batches or node.size
     plan = plan_of(replica, p, m, schedule, chunks, cuts, flops_per_s, bandwidth_Bps)

@@ -40,8 +40,8 @@ async def tensor_parallel(
 ) -> None:
     """Two sums of activations per layer and micro-batch, none of weight gradients.
 
-    *schedule*: of the sums over ranks. *gather_interval*: every so often, in steps, rank 0 receives all weights, and
-    records only those steps; None for the end alone.
+    *schedule*: of the sums over ranks. *gather_interval*: steps between gathers of all weights at rank 0,
+    which records only those steps; None for the end alone.
     """
     p, shard = node.size, replica.tensor_shard()
     state, cut = resumable(replica, part=shard.part), list(shard.cuts)

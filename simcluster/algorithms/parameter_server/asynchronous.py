@@ -187,7 +187,7 @@ class Server:
             self.look()
             await pushed.answer
 
-    # internals
+    # internal
 
     def _judged(self, item: Message | _Own) -> Push:
         ledger = self._replica.ledger

@@ -1,4 +1,4 @@
-"""Both ends of a barrier: a server whose steps wait for gradients of its current weights, and its workers."""
+"""Both ends of a barrier: a server that waits at every step for gradients of its weights, and its workers."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PUSH: Final = "push"
 class Listener:
     """A receiver of pushes, as long as any are *expected*, or may become so.
 
-    Without any worker, a *busy* server (by default: one whose own training runs) continues, and looks for workers after
+    Without any worker, a *busy* server (by default: one that is still training) continues, and looks for workers after
     each step. A server that only serves fails with its workers, unless one of them `is_through`.
     """
 

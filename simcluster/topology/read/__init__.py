@@ -1,1 +1,1 @@
-"""Reads a topology from YAML, part by part."""
+"""Read a topology from YAML, part by part."""

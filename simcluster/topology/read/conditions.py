@@ -1,4 +1,4 @@
-"""Reads what makes a link less than its numbers from a topology document: jitter, a bandwidth trace, background."""
+"""Read the conditions of a link in a topology document: jitter, a bandwidth trace, background traffic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JitterBlock(Block):
 
 
 class BackgroundBlock(Block):
-    """Traffic of others: its rate, and for how long it is on and off."""
+    """Background traffic: its rate, and its mean times on and off."""
 
     rate_Bps: Bandwidth = Field(alias="rate")
     on_s: Time | None = Field(None, alias="on")
@@ -58,25 +58,25 @@ class BackgroundBlock(Block):
 
 
 class RateTraceBlock(TraceBlock):
-    """A bandwidth in time: as it is, or as a factor of the link's own."""
+    """A bandwidth over time: absolute, or as a factor of the link's own."""
 
     rows, either = "steps", f"a file (CSV, time_s and factor or bandwidth) or steps, {_STEPS}"
     steps: Annotated[tuple[tuple[float, float | str], ...], PlainValidator(lambda value: _steps(value))] = ()
     period_s: Time | None = Field(None, alias="period")
 
     def trace(self, bandwidth_Bps: float) -> RateTrace:
-        """The bandwidths of a link that has *bandwidth_Bps*."""
+        """Return the bandwidths over time of a link with *bandwidth_Bps*."""
         rates = tuple((at_s, _rate_Bps(value, bandwidth_Bps)) for at_s, value in self.steps)
         return RateTrace(rates) if self.period_s is None else RateTrace(rates, self.period_s)
 
 
 def _jitter(value: object) -> Jitter:
-    """A time alone is the mean of an exponential one."""
+    """Read a time alone as the mean of exponential jitter."""
     return Jitter(**dict(JitterBlock.read(value))) if isinstance(value, Mapping) else Jitter(time(value))
 
 
 def _background(value: object) -> Background:
-    """A bandwidth alone is always there."""
+    """Read a bandwidth alone as constant traffic."""
     is_block = isinstance(value, Mapping)
     return BackgroundBlock.read(value).background if is_block else Background(bandwidth(value))
 

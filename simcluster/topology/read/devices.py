@@ -1,4 +1,4 @@
-"""Reads what computes on a node of a topology document: a preset, and the numbers that the node gives itself."""
+"""Read the device of a node in a topology document: a preset, and the node's own numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simcluster.topology.read.stragglers import read_straggler
 from simcluster.units import UnitError, parse_amount, parse_power
 
 _WORK = ("gradient", "apply")
-"""What replicas do; own code may call its work otherwise, but not nearly so."""
+"""The kinds of work of our replicas; a user's code may use other names, but none nearly equal."""
 
 _KIND = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)+")
 _TIMES = "a time, or times by FLOPs: {13 MFLOP: 1.2 ms}"
@@ -64,7 +64,7 @@ def _points(kind: str, table: Mapping[str, Any], found: list[InitErrorDetails]) 
 
 
 class DeviceBlock(Block):
-    """The keys of a node that say what it computes with, by the fields of Device."""
+    """The keys of a node that describe its device, by the fields of Device."""
 
     kind: Annotated[str, one_of(("worker", "host", "switch"))] | None = None
     device: Annotated[str, one_of(DEVICES)] | None = None
@@ -91,7 +91,7 @@ class DeviceBlock(Block):
             yield from _power_faults(given)
 
     def made(self) -> Device:
-        """The preset with the node's own numbers, or all numbers given."""
+        """Return the preset with the node's own numbers, or a device of all numbers given."""
         values = {name: getattr(self, name) for name in self.model_fields_set & _OF_DEVICE}
         if self.device is None:
             return Device(**{"name": "custom", "source": "given in the topology", **values})
@@ -109,7 +109,7 @@ DEVICE_KEYS = DeviceBlock.known.names[1:]
 
 
 def _power_faults(given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
-    """Yield what is wrong with the powers together: with those of a preset, if the node does not say otherwise."""
+    """Yield what is wrong with the two powers together, including those of a preset."""
     preset = DEVICES.get(given["device"]) if isinstance(given.get("device"), str) else None
     watts: dict[str, float | None] = {}
     for key, other in (("power_idle", "power_busy"), ("power_busy", "power_idle")):

@@ -1,6 +1,6 @@
-"""Turns networkx graphs, GraphML files and node-link JSON into the same document that YAML gives.
+"""Turn networkx graphs, GraphML files and node-link JSON into the document that YAML gives.
 
-A node's and an edge's attributes are the keys of the YAML file, with the same units; as GraphML has no mappings, a
+Attributes of nodes and edges are the keys of the YAML file, with the same units. As GraphML has no mappings, a
 straggler is written `straggler.kind`, `straggler.factor` and so on, a measured kind of work
 `profile.mnist_mlp/gradient`.
 """
@@ -22,10 +22,10 @@ Attributes = Mapping[str, Any]
 
 
 def load_graphml(path: Path) -> Document:
-    """The document of a GraphML file. Raises UsageError if it is none."""
+    """Return the document of a GraphML file. Raise UsageError if it is not one."""
     text = read_text(path)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        # Entities are how a small XML file becomes a large one.
+        # Entities can make a small XML file expand into a huge one.
         raise UsageError(Problem("GraphML", "a DOCTYPE or an entity", "plain GraphML", str(path)))
     try:
         graph = networkx.parse_graphml(text)
@@ -38,7 +38,7 @@ def load_graphml(path: Path) -> Document:
 
 
 def load_node_link(path: Path) -> Document:
-    """The document of a JSON file in networkx's node-link form. Raises UsageError if it is none."""
+    """Return the document of a JSON file in networkx's node-link form. Raise UsageError if it is not one."""
     text = read_text(path)
     try:
         data = json.loads(text, object_pairs_hook=_no_duplicates)
@@ -66,7 +66,7 @@ def load_node_link(path: Path) -> Document:
 
 
 def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str, Any]:
-    """The document of a networkx graph. Raises UsageError if it is directed."""
+    """Return the document of a networkx graph. Raise UsageError if it is directed."""
     problems = _refuse_directed(graph.is_directed(), file)
     if problems:
         raise UsageError(problems)
@@ -88,13 +88,12 @@ def _unflatten(attributes: Attributes) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for key, value in attributes.items():
         _put(plain, str(key), value)
-    # networkx writes the edge's number in a multigraph, and GraphML the edge's id, as attributes of their
-    # own.
+    # networkx adds the edge's number in a multigraph, and GraphML the edge's id, as attributes.
     return {key: value for key, value in plain.items() if key not in ("id", "key")}
 
 
 def _put(place: dict[str, Any], key: str, value: Any) -> None:
-    """*value* at the dotted *key*; where something else stands on the way, under the key as it is written."""
+    """Put *value* at the dotted *key*; if another value is in the way, under the key as written."""
     outer, _, inner = key.partition(".")
     if inner and isinstance(place.setdefault(outer, {}), dict):
         _put(place[outer], inner, value)

@@ -1,4 +1,4 @@
-"""A topology that names a generator in place of nodes and links: {generator: star, workers: 8, bandwidth: 1 Gbps}."""
+"""A topology that names a generator instead of nodes and links: {generator: star, workers: 8, bandwidth: 1 Gbps}."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ def is_generated(document: Document) -> bool:
 def expand(
     document: Document, overrides: Mapping[str, Any], check: Callable[[dict[str, Any]], object]
 ) -> tuple[Document, dict[str, Any]]:
-    """Return *document* with nodes and links, and those of *overrides* that are no settings of its generator.
+    """Return *document* with nodes and links, and the *overrides* that are not settings of its generator.
 
-    *check* reads a document with nodes and links, or raises UsageError. Raises UsageError with every setting that is
-    wrong.
+    *check* reads a document with nodes and links, or raises UsageError. Raise UsageError with every wrong setting.
     """
     rest = _apply(document, overrides, set().union(*(_settings(make) for make in MAKERS.values())))
     name = document.data[GENERATOR]
@@ -69,7 +68,7 @@ def _apply(document: Document, overrides: Mapping[str, Any], settings: set[str])
 
 
 def _check(document: Document, make: Maker) -> list[Problem]:
-    """What is wrong with the settings, but for what only making the topology can tell."""
+    """Return what is wrong with the settings, except what only building the topology can tell."""
     settings = _settings(make)
     problems = [
         document.problem((key,), found="unknown key", expected=nearest(key, known), at_key=True)
@@ -88,7 +87,7 @@ def _check(document: Document, make: Maker) -> list[Problem]:
 
 
 def _wrong(key: str, value: Any, parameter: inspect.Parameter) -> str:
-    """What *value* should have been, or nothing."""
+    """Return what was expected instead of *value*, if it is wrong."""
     if parameter.default is parameter.empty:
         fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST_WORKERS
         return "" if fits else f"a whole number of at most {MOST_WORKERS}"
@@ -108,7 +107,7 @@ def _make(
 ) -> dict[str, Any]:
     try:
         made = make(**settings)
-        # A wrong device is wrong at every node: the first one is read ahead, and a problem is reported once.
+        # A wrong device is wrong at every node: check the first one ahead, so that a problem is reported once.
         check({"nodes": dict(islice(made["nodes"].items(), 1))})
     except UsageError as error:
         problems = dict.fromkeys(_here(document, problem) for problem in error.problems)

@@ -1,4 +1,4 @@
-"""Reads how the processes of real nodes are started: by which command, and how many on each machine."""
+"""Read how the processes of real nodes are started: the command, and their number per machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simcluster.documents.values import text, whole
 
 MOST_PROCESSES = 256
 
-# What is started must never look like an option of whatever starts it.
+# The command must never look like an option of the program that starts it.
 _WORD = re.compile(r"[^\x00-\x1f\x7f-][^\x00-\x1f\x7f]{0,1023}")
 _ARGUMENT = re.compile(r"[^\x00-\x1f\x7f]{0,1024}")
 _PYTHON = "a Python there, by name or path, in which simcluster is installed"
@@ -29,7 +29,7 @@ def _words(words: object) -> tuple[str, ...]:
 
 
 class LaunchBlock(Block):
-    """How the processes of a node are started, or of all nodes that say nothing of their own."""
+    """How the processes of a node are started, or the default for all nodes."""
 
     python: Annotated[str, text(_WORD, _PYTHON)] | None = None
     command: Annotated[tuple[str, ...], PlainValidator(_words)] = ()
@@ -37,7 +37,7 @@ class LaunchBlock(Block):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What `simcluster` is called there, word by word; none where nothing is said."""
+        """Return the command for `simcluster` there, word by word; empty by default."""
         return (self.python, "-m", "simcluster") if self.python is not None else self.command
 
     @classmethod

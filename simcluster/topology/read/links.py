@@ -22,7 +22,7 @@ _MEDIUM_EXPECTED = "a name of letters, digits, _ and -, at most 64: links of the
 
 
 def read_ends(value: object) -> tuple[str, str]:
-    """Return the two names of nodes that *value* is."""
+    """Return the two node names in *value*."""
     # A node may be called 7, and 7 is a number to YAML.
     if isinstance(value, list) and len(value) == 2 and all(type(end) in (str, int) for end in value):
         return str(value[0]), str(value[1])
@@ -64,7 +64,7 @@ class LinkBlock(Block):
                     yield fault(key, found="it with duplex free", expected="none: flows share nothing", at_key=True)
 
     def link(self) -> Link:
-        """The link, with the numbers of its type where it gives none."""
+        """Return the link, with its type's numbers as defaults."""
         given: dict[str, Any] = {name: value for name in _NUMBERS if (value := getattr(self, name)) is not None}
         source = "given in the topology"
         if self.type is not None:

@@ -1,4 +1,4 @@
-"""Reads what a topology says of its network as a whole: the model, routing and routes, background, inboxes."""
+"""Read a topology's settings of its whole network: the model, routing and routes, background, inboxes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simcluster.topology.read.spread import PositiveFactors, Times
 NETWORK_KEYS = ("network", "routing", "routes", "background", "inbox", "misfit", "startup")
 
 Nodes = Mapping[str, Node | None]
-"""By name; None for one that something is wrong with."""
+"""Nodes by name; None for an invalid one."""
 
 _ROUTES = "a list of routes, each a list of nodes from end to end: [[a, sw1, b]]"
 _BACKGROUND = "a list of {from, to, rate}, with on and off if it comes and goes"
@@ -32,7 +32,7 @@ class _Ends(Block):
 
 
 class FlowBlock(BackgroundBlock, _Ends):
-    """The background between two nodes; whether these are there is checked by `check_background`."""
+    """The background between two nodes; `check_background` checks that these exist."""
 
 
 class NetworkBlock(Block):
@@ -47,7 +47,7 @@ class NetworkBlock(Block):
     startup_s: Times = Field((), alias="startup")
 
     def facts(self) -> dict[str, Any]:
-        """The fields of Topology."""
+        """Return the fields of Topology."""
         flows = [BackgroundFlow(str(flow.source), str(flow.target), flow.background) for flow in self.background]
         same = {name: getattr(self, name) for name in ("network", "routing", "inbox_bytes", "misfit", "startup_s")}
         paths = tuple(tuple(str(name) for name in route) for route in self.routes)
@@ -55,7 +55,7 @@ class NetworkBlock(Block):
 
 
 def check_network(document: Document, nodes: Nodes, links: list[Link | None], problems: list[Problem]) -> None:
-    """Note in *problems* what is wrong with the routes, and with the background, between *nodes*."""
+    """Add to *problems* what is wrong with the routes and the background between *nodes*."""
     routes, background = document.get(("routes",)), document.get(("background",))
     if isinstance(routes, list):
         _check_routes(document, routes, nodes, links, problems)
@@ -81,7 +81,7 @@ def _check_routes(
 
 
 def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | None) -> tuple[str, str] | None:
-    """(what was found, what was expected) of a path that is wrong. *joined* is None if not all links are known."""
+    """Return (what was found, what was expected) for a wrong path. *joined* is None if not all links are known."""
     if len(names) < 2 or len(set(names)) < len(names):
         return "", "names of nodes from end to end, two at least, each once"
     for name in names:

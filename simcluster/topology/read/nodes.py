@@ -25,7 +25,7 @@ MESSAGE_KEYS = ("send_overhead", "recv_overhead", "host_bandwidth", "send_buffer
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the start"
-# What goes to the ssh command must never look like one of its options.
+# An argument of ssh must never look like one of its options.
 _SSH = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 _SITE = re.compile(r"[^\x00-\x1f]{1,64}")
@@ -35,7 +35,7 @@ def _address(value: object) -> str:
     try:
         ipaddress.ip_address(value if isinstance(value, str) else "")
     except ValueError:
-        # Four numbers with dots are an IP address with a mistake, not a host's name.
+        # Four numbers with dots are a mistyped IP address, not a host name.
         if not isinstance(value, str) or re.fullmatch(r"[\d.]+", value) or not _HOST.fullmatch(value):
             raise Wrong("an IP address or a host's name") from None
     return str(value)
@@ -63,10 +63,10 @@ class NodeBlock(LaunchBlock, DeviceBlock):
         yield from super().faults(given)
         port = given.get("port")
         if isinstance(port, int) and 0 < port < 65536 and "address" not in given:
-            yield fault("port", found="a port without an address", expected="an address beside it")
+            yield fault("port", found="a port without an address", expected="an address, too")
 
     def node(self, name: str) -> Node:
-        """The worker called *name*."""
+        """Return the worker called *name*."""
         return Node(
             name,
             self.made(),
@@ -99,7 +99,7 @@ class HostBlock(SwitchBlock):
 
 
 def read_node(document: Document, name: str, problems: list[Problem]) -> Node | None:
-    """Return the node called *name* of the document, or None if something in it is wrong."""
+    """Return the node called *name* in the document, or None if it is invalid."""
     path = ("nodes", name)
     before = len(problems)
     if not NODE_NAME.fullmatch(name):
@@ -126,7 +126,7 @@ def _block_of(given: Any) -> type[Block]:
 
 
 class Part:
-    """What a node is for the links, as far as can be told even if something in it is wrong."""
+    """A node as seen by its links, as far as known even if the node is invalid."""
 
     def __init__(self, node: Node | None, given: Any) -> None:
         self.node = node

@@ -1,6 +1,6 @@
-"""Replaces values of a topology document by dotted keys: nodes.pi4.device, links.a-b.bandwidth, network.
+"""Replace values of a topology document by dotted keys: nodes.pi4.device, links.a-b.bandwidth, network.
 
-What the values must hold is checked afterwards, with all the rest.
+The values are checked later, with everything else.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from simcluster.topology.read.stragglers import STRAGGLER_KEYS
 
 
 def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:
-    """Puts every override into *document*; returns what is wrong with those that fit nowhere.
+    """Put every override into *document*; return the problems of those that fit nowhere.
 
-    Text means what it would mean in a file: "10" is a number. Later overrides see what earlier ones changed.
+    Text means what it would mean in a file: "10" is a number. Later overrides see the changes of earlier ones.
     """
     problems: list[Problem] = []
     for key, value in overrides.items():
@@ -69,11 +69,11 @@ _INNER: dict[str, tuple[str, ...] | None] = {
     "background": BackgroundBlock.known.names,
     "spread": SPREAD_KEYS,
 }
-"""Keys of a node or link that hold keys of their own; None for any."""
+"""Keys of a node or link that hold further keys; None for any."""
 
 
 def _check_keys(key: str, keys: list[str], known: tuple[str, ...]) -> None:
-    """*keys* must be none, one of *known*, or one of them that holds others and one of these."""
+    """Require *keys* to be empty, one of *known*, or one of its mappings followed by one of that mapping's keys."""
     if keys and keys[0] not in known:
         raise _unknown(key, keys[0], known)
     if len(keys) > 1 and (keys[0] not in _INNER or len(keys) > 2):
@@ -84,7 +84,7 @@ def _check_keys(key: str, keys: list[str], known: tuple[str, ...]) -> None:
 
 
 def _link_index(document: Document, key: str, name: str) -> int:
-    """The link called *name*: both ends in either order."""
+    """Return the index of the link called *name*: both ends, in either order."""
     links = document.get(("links",))
     names: list[str] = []
     for index, link in enumerate(links if isinstance(links, list) else ()):

@@ -1,8 +1,8 @@
-"""Several processes on one machine, as a topology of its own: each is a worker, and the machine is what joins them.
+"""Several processes on one machine, as a topology: each is a worker, and the machine is the switch between them.
 
-`mini1` with two processes becomes the workers `mini1_0` and `mini1_1`, linked by loopback to a switch `mini1`, at which
-its links stay. They share the device evenly: its FLOP/s, its memory and what it costs. A measured profile is one
-process's own, and stays.
+`mini1` with two processes becomes the workers `mini1_0` and `mini1_1`, linked by loopback to a switch `mini1`, which
+keeps its links. They share the device evenly: its FLOP/s, its memory and its price. A measured profile is that of one
+process, and stays.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ OF_BOTH = frozenset({"kind", "nproc_per_node"})
 
 
 def names_of(name: str, count: int) -> list[str]:
-    """What the *count* processes of node *name* are called."""
+    """Return the names of the *count* processes of node *name*."""
     return [f"{name}_{number}" for number in range(count)] if count > 1 else [name]
 
 
 def clashes(nodes: Mapping[str, Node], counts: Mapping[str, int]) -> list[Problem]:
-    """One problem for each process that would be called as another node is."""
+    """Return a problem for each process that would have another node's name."""
     return [
         Problem(f"nodes.{name}", f"{count} processes, one of them called {process}", "no other node of that name")
         for name, count in counts.items()
@@ -39,7 +39,7 @@ def clashes(nodes: Mapping[str, Node], counts: Mapping[str, int]) -> list[Proble
 
 
 def with_processes(document: Mapping[str, Any], nodes: Mapping[str, Node], counts: Mapping[str, int]) -> dict[str, Any]:
-    """*document*, a checked topology with *nodes*, with as many workers in place of each node as *counts* says."""
+    """Return *document*, a checked topology with *nodes*, with each node split into its number of *counts*."""
     made = copy.deepcopy(dict(document))
     made["nodes"], links = {}, list(made.get("links") or [])
     for name, block in document["nodes"].items():
@@ -64,12 +64,12 @@ def with_processes(document: Mapping[str, Any], nodes: Mapping[str, Node], count
 
 
 def _port(own: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Each process listens at a port of its own."""
+    """Return a separate port for each process."""
     return {"port": own["port"] + number} if own.get("port") is not None else {}
 
 
 def _share(device: Device, count: int) -> dict[str, Any]:
-    """What one of *count* processes has of *device*, as keys of a node."""
+    """Return the share of *device* of one of *count* processes, as keys of a node."""
     share: dict[str, Any] = {"flops": write_rate(device.flops_per_s / count)}
     if math.isfinite(device.memory_bandwidth_Bps):
         share["memory_bandwidth"] = write_bandwidth(device.memory_bandwidth_Bps / count)

@@ -1,4 +1,4 @@
-"""Reads a topology from a file, a name, a dict or a graph, and reports everything wrong with it at once."""
+"""Read a topology from a file, a name, a dict or a graph, and report everything wrong with it at once."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class TopologyBlock(NetworkBlock, _Head):
 
 
 def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: str | Path | None = None) -> Topology:
-    """The topology at a path, of a shipped name, or of a dict, a networkx graph or a Topology.
+    """Return the topology at a path, of a shipped name, or of a dict, a networkx graph or a Topology.
 
     A path ends in .yaml, .yml, .json (networkx's node-link data) or .graphml; a name is one of
     `shipped_names("topologies")` in simcluster.documents.shipped. *overrides* maps dotted keys to values that replace
-    those of the source before it is checked: {"nodes.pi4.device": "raspberry-pi-5"}. Paths inside a file start where it
-    stands, those inside a dict in *folder*.
+    those of the source before it is checked: {"nodes.pi4.device": "raspberry-pi-5"}. Paths in a file are relative to
+    its folder, those in a dict to *folder*.
 
-    Raises UsageError with every problem, each with its file, line and column.
+    Raise UsageError with every problem, each with its file, line and column.
     """
     if isinstance(source, (str, Path)):
         path = find("topologies", source)
@@ -81,7 +81,7 @@ def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: 
 def loads(
     text: str | Mapping[str, Any], file: str | None = None, *, overrides: Mapping[str, Any] | None = None
 ) -> Topology:
-    """As `load`, from YAML text or a dict; *file* is the name used in errors."""
+    """Do the same as `load`, from YAML text or a dict; *file* is the name used in errors."""
     if isinstance(text, str):
         return _check(loads_yaml(text, file, keep_duplicates=True), "topology", overrides)
     return _check(Document(_plain(text), file), "topology", overrides)
@@ -96,7 +96,7 @@ def _open(path: Path) -> Document:
 
 
 def _plain(data: Any) -> Any:
-    """Copy *data* with dicts and lists only, so that no later change of either reaches the other."""
+    """Copy *data* as plain dicts and lists, so that later changes of one do not reach the other."""
     if type(data) in _SCALARS:
         return data
     if isinstance(data, Mapping):
@@ -111,7 +111,7 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     problems += apply(document, overrides or {})
     topology = _build(document, default_name, problems)
     if problems or topology is None:
-        # Stable: problems without a line stay in the order of their discovery, behind those with one.
+        # Stable: problems without a line stay in the order of discovery, after those with one.
         problems.sort(key=lambda problem: (problem.line is None, problem.line or 0, problem.column or 0))
         raise UsageError(problems)
     counts = {name: node.processes for name, node in topology.nodes.items() if node.processes and node.processes > 1}
@@ -129,7 +129,7 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
 
 
 def _build(document: Document, default_name: str, problems: list[Problem]) -> Topology | None:
-    """The topology, or None if *problems* got longer."""
+    """Return the topology, or None if *problems* got longer."""
     before = len(problems)
     put_files(document, problems)
     top = read(TopologyBlock.read, document, (), problems)
@@ -158,7 +158,7 @@ def _build(document: Document, default_name: str, problems: list[Problem]) -> To
 
 
 def _launched(node: Node | None, launch: LaunchBlock | None) -> Node:
-    """Return *node*, started as *launch* says if it says nothing of its own."""
+    """Return *node*, with *launch* as the default for its command."""
     assert node is not None, "a part without problems was read"
     if launch is None or not node.is_worker:
         return node
@@ -180,7 +180,7 @@ def _read_nodes(document: Document, problems: list[Problem]) -> dict[str, Part]:
 def _read_links(
     document: Document, nodes: Mapping[str, Part], problems: list[Problem]
 ) -> tuple[list[Link | None], list[Ends | None]]:
-    """(links, their ends), None for what could not be read."""
+    """Return (links, their ends), None for what could not be read."""
     given = document.data.get("links")
     given = given if isinstance(given, list) else []
     blocks = [read(LinkBlock.read, document, ("links", index), problems) for index in range(len(given))]
@@ -236,7 +236,7 @@ def _check_twice(
     names: dict[str, int],
     problems: list[Problem],
 ) -> None:
-    """Two links between the same nodes, or of one name: a-b to c and a to b-c are both called a-b-c."""
+    """Report two links between the same nodes, or with the same name: a-b to c and a to b-c are both called a-b-c."""
     name = "-".join(ends)
     same = first.setdefault(frozenset(ends), index)
     called = names.setdefault(name, index)
@@ -253,7 +253,7 @@ def _check_twice(
 def _check_reach(
     document: Document, nodes: Mapping[str, Part], given: list[Ends | None], problems: list[Problem]
 ) -> None:
-    """Every worker must reach every other. A misspelt end is taken for the node that it probably means."""
+    """Report workers that cannot reach every other. A misspelt end is taken for the most similar node."""
     if len(problems) > MOST_PROBLEMS:
         return
     ends = [tuple(_meant(end, nodes) for end in pair or (None,)) for pair in given]

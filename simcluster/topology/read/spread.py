@@ -1,4 +1,4 @@
-"""Reads the spread of measured numbers from a topology document."""
+"""Read the spread of measured numbers from a topology document."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _times(value: object) -> Factors:
 Times = Annotated[Factors, PlainValidator(_times)]
 PositiveFactors = Annotated[Factors, _factors(math.ulp(0.0))]
 _OrZero = Annotated[Factors, _factors(0.0)]
-"""A latency of a round may be found to be nothing."""
+"""Accept zero: a latency may measure as nothing in some round."""
 
 
 class _Spread(Block):
@@ -77,7 +77,7 @@ SPREAD_KEYS = (*_LinkSpread.known.names, *_NodeSpread.known.names)
 
 
 def several_lengths(spreads: Iterable[Spread], lists: Iterable[Factors]) -> str:
-    """Return the lengths of all lists of a topology, if they differ: entries are of the same rounds."""
+    """Return the lengths of all lists of a topology if they differ: entry i of each belongs to the same round."""
     lengths = {spread.rounds for spread in spreads if spread.rounds} | {len(values) for values in lists if values}
     return f"lists of {_listed(lengths)} factors as spread" if len(lengths) > 1 else ""
 

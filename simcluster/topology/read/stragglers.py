@@ -1,4 +1,4 @@
-"""Reads a device's straggler model from a topology document: its kind, and the settings of that kind."""
+"""Read a device's straggler model from a topology document: its kind, and that kind's settings."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ STRAGGLER_KEYS = _KEYS.names
 
 
 def read_straggler(value: object) -> Straggler:
-    """Return the straggler model that a document has as *value*."""
+    """Return the straggler model that *value* of a document describes."""
     made: Straggler = _KEYS.check(value, _made, _foreign, _KEYS.unknown)
     return made
 
 
 def _kind(given: Mapping[str, Any]) -> Any:
-    # `--set nodes.pi4.straggler.factor=10` on a node that has no straggler yet means the simplest kind.
+    # `--set nodes.pi4.straggler.factor=10` on a node without a straggler means the simplest kind.
     return given.get("kind", "constant")
 
 

@@ -1,4 +1,4 @@
-"""Reads a trace against time from a CSV file, with the line of everything that is wrong."""
+"""Read a trace over time from a CSV file, with the line of every error."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ Rows: TypeAlias = "tuple[tuple[float, V], ...]"
 
 
 def read_trace(path: Path, problems: list[Problem]) -> Rows[float] | None:
-    """The rows (time_s, factor) of *path*, or None, with *problems* longer. Blank lines and # comments are skipped."""
+    """Return the rows (time_s, factor) of *path*, or None and longer *problems*. Blank lines and # comments are
+    skipped.
+    """
     return _read_table(path, {"factor": _factor}, problems)
 
 
 def read_rates(path: Path, problems: list[Problem]) -> Rows[float | str] | None:
-    """As `read_trace`, of a bandwidth: rows (time_s, factor of 0 or above), or (time_s, text of a bandwidth)."""
+    """Do the same for a bandwidth: rows (time_s, factor of 0 or above), or (time_s, bandwidth as text)."""
     columns: dict[str, Callable[[str], float | str]] = {"factor": _share, "bandwidth": _bandwidth}
     return _read_table(path, columns, problems)
 
 
 def _read_table(path: Path, columns: Mapping[str, Callable[[str], V]], problems: list[Problem]) -> Rows[V] | None:
-    """The rows of *path*, whose second column is one of *columns*, each with what reads a cell of it."""
+    """Return the rows of *path*; its second column is one of *columns*, which map to their cells' readers."""
     try:
         text = read_text(path)
     except UsageError as error:
@@ -63,7 +65,7 @@ def _read_table(path: Path, columns: Mapping[str, Callable[[str], V]], problems:
 
 
 def first_fault(time_s: float, before_s: float | None) -> str | None:
-    """What a row's time should have been, if it is wrong: the first is 0, and all rise."""
+    """Return the expected time of a row if its own is wrong: the first is 0, and all rise."""
     if before_s is None:
         return None if time_s == 0 else "0 first: what holds at the beginning of the run"
     return None if time_s > before_s else f"a time after {before_s:g} s, that of the row above"
@@ -74,7 +76,7 @@ def _says_something(line: str) -> bool:
 
 
 def _read_row(line: str, read: Callable[[str], V], before_s: float | None) -> tuple[float, V] | str:
-    """The row, or what was expected."""
+    """Return the row, or what was expected."""
     cells = line.split(",")
     try:
         time_s = float(cells[0])
@@ -90,7 +92,7 @@ def _read_row(line: str, read: Callable[[str], V], before_s: float | None) -> tu
 
 
 def _factor(cell: str) -> float:
-    """How many times slower. Raises ValueError with what was expected, as its kin do."""
+    """Return how many times slower. Raise ValueError with what was expected, like its siblings."""
     factor = _number(cell)
     if not (math.isfinite(factor) and factor > 0):
         raise ValueError("finite numbers, the factor above zero")

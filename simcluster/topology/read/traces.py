@@ -1,4 +1,4 @@
-"""Reads what changes with time in a topology document: steps in the document itself, or in a CSV file that it names."""
+"""Read values over time in a topology document: steps in the document itself, or in a CSV file that it names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class TraceBlock(Block):
-    """A block that has either a file or the *rows* that the file would hold."""
+    """A block with either a file or the *rows* that the file would hold."""
 
     file: Annotated[str, only(lambda x: isinstance(x, str), "the path of a CSV file, relative to this one")] | None = (
         None
@@ -33,7 +33,7 @@ class TraceBlock(Block):
 
 
 def steps_of(value: object, read: Callable[[Any], V], expected: str) -> tuple[tuple[float, V], ...]:
-    """Return (time in s, what *read* makes of the value) of each step in a mapping of times."""
+    """Return (time in s, *read* of the value) of each step in a mapping of times."""
     if not isinstance(value, dict) or not value:
         raise Wrong(expected)
     found: list[Any] = []
@@ -51,7 +51,7 @@ def steps_of(value: object, read: Callable[[Any], V], expected: str) -> tuple[tu
 
 
 def put_files(document: Document, problems: list[Problem]) -> None:
-    """Put the rows of every CSV file into *document*: it reads back to the same topology wherever it is taken."""
+    """Put the rows of every CSV file into *document*, so that it reads back equally anywhere."""
     nodes, links = document.get(("nodes",)), document.get(("links",))
     for name, node in nodes.items() if isinstance(nodes, dict) else ():
         block = node.get("straggler") if isinstance(node, dict) else None
