@@ -146,7 +146,7 @@ class Ring:
             right, left = (node.rank + 1) % size, (node.rank - 1) % size
             until_s = float(starts_s[node.rank])
             node.recorder.sent(right, sent_B[node.rank], rounds)
-            self._streams.of(node.rank, right).arrived_B += sent_B[node.rank]
+            self._streams.of(node.rank, right).transit.arrived_B += sent_B[node.rank]
             node.recorder.received(sent_B[left])
             node.recorder.span("send", now_s, until_s, right, tag, sent_B[node.rank])
             node.recorder.span("recv", now_s, until_s, left, tag, sent_B[left])

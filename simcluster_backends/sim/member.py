@@ -207,9 +207,9 @@ class Member:
         if not self.alive or known != self.known(rank):
             return  # old news
         if item.cut is not None:
-            self._registry.of(rank, self.rank).break_for(item.cut)
+            self._registry.of(rank, self.rank).transit.break_for(item.cut)
         elif self.membership.incarnation(rank) == known:
-            incoming = self._registry.of(rank, self.rank)
+            incoming = self._registry.of(rank, self.rank).transit
             if incoming.when_silent(lambda: self._lose(rank, item, known)):
                 return
         if self.inbox.lose(rank, item.reason) and item.reason != ENDED and rank in self._streams:

@@ -3,8 +3,8 @@
 prepare   the sender's overhead, one message of the node after another (network/overheads.py)
 queue     its turn in the stream; a full inbox holds it back, or a receiver that has not asked for it (rendezvous.py)
 inject    its bytes, at the rate that the network grants, with stalls for lost packets (network/flows.py, stalls.py)
-travel    latency and jitter, never ahead of the message before it (network/jitter.py)
-land      the receiver's overhead, then the inbox (network/overheads.py)
+travel    latency and jitter, never ahead of the message before it (transit.py, network/jitter.py)
+land      the receiver's overhead, then the inbox (transit.py, network/overheads.py)
 
 A gate that a fault closes (gate.py) holds a message before it leaves and before it lands, and drops it once it is
 broken. What a topology does not mention is not there: its stage is None, and costs nothing. A message's header counts
@@ -21,11 +21,11 @@ from simcluster.payload import Message
 from simcluster_backends.common.inbox import fail
 from simcluster_backends.sim.network.stalls import StallingFlow
 from simcluster_backends.sim.outgoing import Outgoing
+from simcluster_backends.sim.transit import Receiver, Transit
 
 if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
     from simcluster.runs.record import Recorder
-    from simcluster_backends.common.inbox import Inbox
     from simcluster_backends.sim.gate import Gate
     from simcluster_backends.sim.loop.clock import Clock
     from simcluster_backends.sim.network.flows import Network
@@ -33,35 +33,29 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.rendezvous import Rendezvous
 
 
-class Endpoint(Protocol):
+class Endpoint(Receiver, Protocol):
     """A node as a stream sees it.
 
-    *rendezvous* is None for a node that takes in what it has not asked for. *hung* counts the faults that have stopped
-    it, and *killed_by* is the one that ended it.
+    *rendezvous* is None if the node accepts messages without asking. *hung* counts the faults that currently stop it.
     """
 
     rank: int
     name: str
-    inbox: Inbox
     recorder: Recorder
     rendezvous: Rendezvous | None
-    alive: bool
     hung: int
-    killed_by: Fault | None
 
 
 class Stream:
     """The ordered bytes from one node to another: one message is injected at a time.
 
-    *limit_B* is how many bytes may be in flight or unread before the next message waits. *on_drop* is called with the
-    fault and the size of each message that does not arrive. Bytes that have left are under way, have arrived or were
-    dropped.
+    At *limit_B* bytes in flight or unread, the next message waits. *on_drop* is called with the fault and size of each
+    message that does not arrive. A message that has left is part of *transit*.
     """
 
     __slots__ = (
-        *("_clock", "_current", "_is_pumping", "_last_arrival_s", "_limit_B", "_network", "_offered", "_on_drop"),
-        *("_on_silence", "_preparing", "_queue", "_rendezvous", "arrived_B", "dropped_B", "gate", "receiver", "sender"),
-        *("under_way_B", "way"),
+        *("_clock", "_current", "_is_pumping", "_limit_B", "_network", "_offered", "_preparing", "_queue"),
+        *("_rendezvous", "gate", "receiver", "sender", "transit", "way"),
     )
 
     def __init__(
@@ -77,16 +71,14 @@ class Stream:
         gate: Gate | None = None,
     ) -> None:
         self.sender, self.receiver, self.way, self.gate = sender, receiver, way, gate
-        self.under_way_B = self.arrived_B = self.dropped_B = 0
-        self._clock, self._network, self._limit_B, self._on_drop = clock, network, limit_B, on_drop
+        self._clock, self._network, self._limit_B = clock, network, limit_B
         self._rendezvous = receiver.rendezvous
         self._preparing: deque[Outgoing] = deque()
         self._queue: deque[Outgoing] = deque()
         self._offered: Outgoing | None = None  # announced to the receiver, which has not asked for it yet
         self._current: Outgoing | None = None  # being injected
         self._is_pumping = False
-        self._last_arrival_s = 0.0
-        self._on_silence: list[Callable[[], object]] = []
+        self.transit = Transit(clock, receiver, way, gate, on_drop, self._landed)
 
     # the stages, in order
 
@@ -115,7 +107,7 @@ class Stream:
             if self._rendezvous is not None:
                 if not self._is_taken(self._queue[0]):
                     break
-            elif self.receiver.inbox.mailbox.queued_bytes(self.sender.rank) + self.under_way_B >= self._limit_B:
+            elif self.receiver.inbox.mailbox.queued_bytes(self.sender.rank) + self.transit.under_way_B >= self._limit_B:
                 break
             self._inject(self._queue.popleft())
         self._is_pumping = False
@@ -172,69 +164,15 @@ class Stream:
         self.sender.recorder.sent(self.receiver.rank, message.size_bytes)
         if not outgoing.injected.done():
             outgoing.injected.set_result(None)
-        self._travel(message)
+        self.transit.travel(message)
         if self._queue:
             self.pump()
 
-    def _travel(self, message: Message) -> None:
-        self.under_way_B += message.size_bytes
-        if self.gate is not None:
-            self.gate.leaves(message)
-        now_s = self._clock._now
-        delay_s = self.way.latency_s
-        for draw_s in self.way.jitters:
-            delay_s += draw_s()
-        arrival_s = now_s + delay_s
-        if arrival_s < self._last_arrival_s:
-            arrival_s = self._last_arrival_s  # one ordered stream: nothing overtakes
-        self._last_arrival_s = arrival_s
-        land = self._arrive if self.gate is None and self.way.receiver is None else self._land
-        if arrival_s > now_s:
-            self._clock.alarm_at(arrival_s, land, message)
-        else:
-            land(message)
-
-    def _land(self, message: Message) -> None:
-        gate = self.gate
-        if gate is None:
-            self._take_in(message)
-        elif gate.broken is not None:
-            gate.forget(message)
-            self._drop(message, gate.broken)
-        elif gate.is_closed:
-            gate.held.append(message)
-        else:
-            for landed in gate.land(message):
-                self._take_in(landed)
-
-    def _take_in(self, message: Message) -> None:
-        overhead = self.way.receiver
-        if overhead is None:
-            self._arrive(message)
-        else:
-            overhead.handle(overhead.recv_s, self._arrive, message)
-
-    def _arrive(self, message: Message) -> None:
-        if not self.receiver.alive:
-            self._drop(message, self.receiver.killed_by)
-        else:
-            self.under_way_B -= message.size_bytes
-            self.arrived_B += message.size_bytes
-            self.receiver.inbox.put(message)
-            if self._queue:
-                self.pump()
-            if self._rendezvous is not None:
-                self._forget(message)
-        if self._on_silence and not self.under_way_B:
-            self._tell_silence()
-
-    def _drop(self, message: Message, fault: Fault | None) -> None:
-        self.under_way_B -= message.size_bytes
-        self.dropped_B += message.size_bytes
-        self._on_drop(fault, message.size_bytes)
+    def _landed(self, message: Message) -> None:
         if self._queue:
             self.pump()
-        self._forget(message)
+        if self._rendezvous is not None:
+            self._forget(message)
 
     # what its ends do
 
@@ -245,19 +183,12 @@ class Stream:
     @property
     def is_silent(self) -> bool:
         """Whether no message waits, leaves or is under way."""
-        return not (self._current or self._queue or self._preparing or self.under_way_B)
+        return not (self._current or self._queue or self._preparing or self.transit.under_way_B)
 
     @property
     def is_plain(self) -> bool:
         """Whether bandwidth and latency alone decide when its messages arrive."""
         return self.gate is None and self._rendezvous is None and self.way.is_plain
-
-    def when_silent(self, then: Callable[[], object]) -> bool:
-        """Call *then* once nothing is under way any more; return False if that is so already."""
-        if not self.under_way_B and not (self.gate is not None and self.gate.is_closed):
-            return False
-        self._on_silence.append(then)
-        return True
 
     def withdraw(self, outgoing: Outgoing) -> None:
         """Withdraw *outgoing*, a cancelled send: unless all of it has left, nothing of it arrives."""
@@ -302,12 +233,7 @@ class Stream:
             return
         if self._current is not None and self._current.flow is not None:
             self._network.resume(self._current.flow, self.way.route)
-        later_s = self._clock._now + self.way.latency_s
-        held, gate.held = gate.held, []
-        for message in held:
-            self._clock.alarm_at(later_s, self._land, message)
-        if self._on_silence and not self.under_way_B:
-            self._clock.alarm_at(later_s, lambda _: self._tell_silence())
+        self.transit.go_on()
         if gate.admitted is not None:
             admitted, gate.admitted = gate.admitted, None
             self._admit(admitted)
@@ -315,7 +241,7 @@ class Stream:
 
     def reroute(self, way: Way) -> None:
         """Use *way* from now on, for the rest of a message that is being injected as well."""
-        self.way = way
+        self.way = self.transit.way = way
         flow = self._current.flow if self._current is not None else None
         if flow is None:
             return
@@ -324,11 +250,6 @@ class Stream:
         else:
             self._network.pause(flow)
             self._network.resume(flow, way.route)
-
-    def break_for(self, fault: Fault | None) -> None:
-        """Drop everything in flight, since both ends have given each other up because of *fault*."""
-        for message in self._gate.break_for(fault):
-            self._land(message)
 
     # inside
 
@@ -349,8 +270,3 @@ class Stream:
             self._offered = None
         if self._rendezvous is not None:
             self._rendezvous.forget(message)
-
-    def _tell_silence(self) -> None:
-        waiting, self._on_silence = self._on_silence, []
-        for then in waiting:
-            then()  # it may ask again

@@ -79,7 +79,7 @@ class Streams:
         """*by* deals with the present incarnation of *rank* from now on, and with none before."""
         for stream in self._retired:
             if (stream.sender.rank, stream.receiver.rank) == (rank, by):
-                stream.break_for(stream.sender.killed_by)
+                stream.transit.break_for(stream.sender.killed_by)
         self._open(rank, by)
 
     def drain(self, rank: int) -> None:
@@ -92,7 +92,8 @@ class Streams:
         known_B: dict[tuple[int, int], int] = {}
         for stream in [*self._streams.values(), *self._retired]:
             way = (stream.sender.rank, stream.receiver.rank)
-            known_B[way] = known_B.get(way, 0) + stream.arrived_B + stream.under_way_B + stream.dropped_B
+            left = stream.transit
+            known_B[way] = known_B.get(way, 0) + left.arrived_B + left.under_way_B + left.dropped_B
         for end in self._ends:
             for to, (_, sent_B) in end.recorder.record.sent_to.items():
                 found_B = known_B.pop((end.rank, to), 0)

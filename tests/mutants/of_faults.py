@@ -36,7 +36,7 @@ IN_THE_SIMULATOR = [
     plant(
         4,
         "lost messages: of what a cut held up only the first arrives",
-        SIM + "stream.py",
+        SIM + "transit.py",
         "for message in held:\n            self._clock",
         "for message in held[:1]:\n            self._clock",
         kinds=("cut", "flap", "partition"),
@@ -76,7 +76,7 @@ IN_THE_SIMULATOR = [
     plant(
         9,
         "bytes that a fault drops are counted nowhere",
-        SIM + "stream.py",
+        SIM + "transit.py",
         "        self.dropped_B += message.size_bytes\n",
         "",
         kinds=LOSSES,

@@ -20,7 +20,7 @@ from simcluster.transport import Transport
 from simcluster.workloads import quadratic
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
-from simcluster_backends.sim.stream import Stream
+from simcluster_backends.sim.transit import Transit
 from tests.support.clusters import chain, outcome, star
 from tests.support.plans import plan
 
@@ -65,19 +65,19 @@ async def _talks(node: Transport) -> None:
 
 
 def test_a_stream_that_swallows_a_message_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def swallow(stream: Stream, message: Message) -> None:
-        stream.receiver.inbox.put(message)
-        stream.under_way_B -= message.size_bytes
-        stream.arrived_B += message.size_bytes if message["value"] != 3 else 0
+    def swallow(transit: Transit, message: Message) -> None:
+        transit._receiver.inbox.put(message)
+        transit.under_way_B -= message.size_bytes
+        transit.arrived_B += message.size_bytes if message["value"] != 3 else 0
 
-    monkeypatch.setattr(Stream, "_arrive", swallow)
+    monkeypatch.setattr(Transit, "_arrive", swallow)
     with pytest.raises(AssertionError, match=r"n0 sent \d+ B to rank 1, and \d+ B are accounted for"):
         Cluster(star(2)).run([_talks, _talks])
 
 
 def test_bytes_that_nobody_sent_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(star(3))
-    cluster.streams.of(0, 2).arrived_B = 7
+    cluster.streams.of(0, 2).transit.arrived_B = 7
     with pytest.raises(AssertionError, match="bytes that no node sent"):
         cluster.run([_talks, _talks, _nothing])
 
@@ -104,12 +104,12 @@ def test_what_a_dead_receiver_does_not_get_is_dropped_by_its_fault() -> None:
     # A message every 10 ms, 0.1 s on its way: those of 0.41 s and later find a dead node. The news is there at 0.605,
     # so the one of 0.6 s is the last, the 61st. At 0.61 s, when the next is refused, those up to 0.51 s have arrived.
     record = cluster.members[0].recorder.record
-    stream = cluster.streams.of(0, 1)
+    transit = cluster.streams.of(0, 1).transit
     (row,) = faults.log.rows()
     assert record.sent_to[1][0] == 61
-    assert stream.dropped_B == row["dropped_bytes"] == 11 / 61 * record.bytes_sent
-    assert stream.under_way_B == 9 / 61 * record.bytes_sent
-    assert cluster.members[1].recorder.record.bytes_received == stream.arrived_B
+    assert transit.dropped_B == row["dropped_bytes"] == 11 / 61 * record.bytes_sent
+    assert transit.under_way_B == 9 / 61 * record.bytes_sent
+    assert cluster.members[1].recorder.record.bytes_received == transit.arrived_B
 
 
 # swarms: any faults at all, together
