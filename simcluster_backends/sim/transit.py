@@ -25,8 +25,8 @@ class Receiver(Protocol):
 class Transit:
     """The messages of one stream that have left: each is in flight, has arrived or was dropped.
 
-    *on_drop* is called with the fault and size of each message that does not arrive, *on_end* with every message once it
-    has arrived or was dropped.
+    *on_drop* is called with the fault and size of each message that does not arrive, *on_end* with every message once
+    it has arrived or was dropped.
     """
 
     __slots__ = (
