@@ -1,4 +1,4 @@
-"""The simulator: every node in one asyncio loop whose clock is SimPy's. `run_cluster` is its only door."""
+"""The simulator: all nodes in one asyncio loop on SimPy's clock. `run_cluster` is the only entry point."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 __all__ = ["Cluster", "run_bodies", "run_cluster"]
 
 OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, "max_restarts": (0, 1_000_000)}
-"""Name -> the least and the most that it may be: whole numbers, if those are."""
+"""Name -> (least, most); integer limits demand an integer value."""
 FLAGS = ("portable",)
 
 
@@ -48,10 +48,10 @@ def run_cluster(
     wrap: Callable[[SimTransport], Any] | None = None,
     device_of: Callable[[int, DeviceModel], DeviceModel] | None = None,
 ) -> RunRecord:
-    """Run *job* in virtual time. The record's error tells why the run failed; a failing node does not raise here.
+    """Run *job* in virtual time. A failing node does not raise: the record's error says why the run failed.
 
-    *wrap* makes of each node what its program is given in its place, *device_of* of each rank's device the one that is
-    used. With the option `max_restarts` a run that lost a node begins again so often, as one on real nodes does.
+    *wrap* replaces the node passed to each program, *device_of* each rank's device. With the option `max_restarts`, a
+    run that lost a node is restarted up to that many times, as on real nodes.
     """
     _check_options(job.options)
     heed_portable(job.options)
@@ -86,7 +86,7 @@ def _run_once(
     async def body(node: SimTransport) -> Any:
         return await program(node if wrap is None else wrap(node), node.recorder, job.config_json)
 
-    started = time.perf_counter()  # only reported: nothing is decided by it
+    started = time.perf_counter()  # for reporting only; no decision depends on it
     error: RunError | None = None
     try:
         cluster.run([body] * len(cluster.members))
@@ -98,16 +98,16 @@ def _run_once(
             job.watcher.end(teller.telemetry(), str(error or ""))
     records = [member.recorder.record for member in cluster.members]
     for record in records:
-        record.samples = record.samples or [Ledger().notes()]  # one that never began has drawn nothing
+        record.samples = record.samples or [Ledger().notes()]  # a node that never began has drawn nothing
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
     extra = {"lost": verdict_of(cluster).lost, "faults": faults.log.rows()}
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
 
 
 def verdict_of(cluster: Cluster) -> Verdict:
-    """Return what went wrong in *cluster*, whose run is over, in the order of virtual time.
+    """Return what went wrong in *cluster*, which has finished, in order of virtual time.
 
-    The error is the cause of the first failure; those that it brought about on other nodes are not shown.
+    The error is the cause of the first failure; failures that it caused on other nodes are not shown.
     """
     membership, names = cluster.membership, [member.name for member in cluster.members]
     verdict = Verdict(names, range(len(names)), membership.cut_off, in_order=True)
@@ -134,9 +134,9 @@ def _as_run_error(member: Member, error: BaseException) -> RunError:
 
 
 class _Checkpoints:
-    """Shards handed in to *keeping*, in no virtual time; *lost* has the ranks that have died until now.
+    """Hand shards to *keeping* in zero virtual time; *lost* has the ranks that have died so far.
 
-    It never yields, so a run with checkpoints has the trace of one without.
+    It never yields, so checkpoints do not change a run's trace.
     """
 
     def __init__(self, keeping: Keeping, lost: Container[int]) -> None:
@@ -150,7 +150,7 @@ class _Checkpoints:
 
 
 def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Teller:
-    """Report every step of a node to the progress bar and the watcher of *job*; return what tells a watcher more."""
+    """Report every step of a node to the progress bar and the watcher of *job*; return the watcher's telemetry."""
     teller, on_progress, watcher = Teller(cluster, log), job.on_progress, job.watcher
 
     def on_step(rank: int, step: int) -> None:
@@ -168,12 +168,12 @@ def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Teller:
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Raises UsageError with all that is wrong with them."""
+    """Raise UsageError listing every invalid option."""
     problems = [
         Problem(
             name,

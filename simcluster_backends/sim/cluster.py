@@ -1,4 +1,4 @@
-"""All nodes of a simulated cluster in one loop: it starts them, ends them, and tells what they wait for when stuck."""
+"""A simulated cluster: start and end all nodes in one loop, and report what each waits for in a deadlock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from simcluster.topology import Topology
 
 WORK_S = 5.0
-"""How long work in threads may take to end after a Ctrl-C; one more cuts it short."""
+"""How long threaded work may take to end after Ctrl-C; a second Ctrl-C cuts it short."""
 
 Body = Callable[[SimTransport], Awaitable[Any]]
 
@@ -47,9 +47,9 @@ class Disturbance(Protocol):
 
 
 class Cluster:
-    """The workers of *topology*, in rank order.
+    """The workers of *topology*, in rank order, subject to *faults*.
 
-    *inbox_bytes* and *model* are the topology's, if they are not given. *faults* happen to it, if there are any.
+    *inbox_bytes* and *model* default to the topology's.
     """
 
     def __init__(
@@ -63,20 +63,20 @@ class Cluster:
         faults: Disturbance | None = None,
     ) -> None:
         self.topology, self.seed = topology, seed
-        self.loop = SimLoop(threads)  # type: ignore[abstract]  # refuses by name what leaves the simulated world
+        self.loop = SimLoop(threads)  # type: ignore[abstract]  # rejects by name any call that leaves the simulation
         self.network = Network(self.loop.clock)
         self.routes = Routes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
         self.membership = Membership(len(topology.workers), self._latency_s)
-        self.members: list[Member] = []  # the present incarnation of each rank
+        self.members: list[Member] = []  # the current incarnation of each rank
         limit_B = _first(inbox_bytes, topology.inbox_bytes, INBOX_BYTES)
         self.streams = Streams(self.loop.clock, self.network, self.routes, self.membership, self.members, limit_B)
         self.tasks: list[SimTask[Any]] = []
-        self.failures: list[tuple[Member, BaseException]] = []  # what a body raised, in order of time
-        self.gone: dict[int, str] = {}  # dead by the fault plan, not there yet or told to leave, and why
-        self.has_left: set[int] = set()  # ranks of those that were told to
+        self.failures: list[tuple[Member, BaseException]] = []  # exceptions raised by bodies, in order of time
+        self.gone: dict[int, str] = {}  # why: killed by the fault plan, not started yet, or asked to leave
+        self.has_left: set[int] = set()  # ranks that were asked to
         self.faults = faults
         self._bodies: Sequence[Body] = ()
-        self._returns: dict[int, asyncio.Future[None]] = {}  # of those that are to come back
+        self._returns: dict[int, asyncio.Future[None]] = {}  # ranks that will be restarted
         self._ending = False
         keep = kept_spans(len(topology.workers))
         for rank, name in enumerate(topology.workers):
@@ -90,10 +90,9 @@ class Cluster:
             faults.attach(self)
 
     def run(self, bodies: Sequence[Body]) -> list[Any]:
-        """Run body i as rank i to the end; return each one's result, or the exception that it ended with.
+        """Run body i as rank i to the end; return each body's result or exception.
 
-        Raises Deadlock or NeverFinished if some body cannot, or does not, end; KeyboardInterrupt once all have been
-        ended.
+        Raise Deadlock or NeverFinished if a body cannot or does not end, KeyboardInterrupt after all have been ended.
         """
         assert len(bodies) == len(self.members), f"{len(bodies)} bodies for {len(self.members)} nodes"
         self._bodies = bodies
@@ -109,13 +108,13 @@ class Cluster:
         return [member for member in self.members if self.lives(member.rank)]
 
     def crash(self, rank: int, reason: str, fault: Fault | None = None, *, returns: bool = False) -> None:
-        """Kill *rank*, which lives, without a goodbye; *returns* is whether `revive` will be called.
+        """Kill the live *rank* without a goodbye; *returns* says whether `revive` will be called.
 
-        Its process's end reaches a peer one latency later, as a FIN does.
+        Peers notice the end of the process one latency later, as with a FIN.
         """
         member = self.members[rank]
         member.die(fault)
-        member.recorder.record.ended_well = False  # what it ended with is in a process that is gone
+        member.recorder.record.ended_well = False  # its result died with its process
         self.gone[rank] = reason
         if returns:
             self._returns[rank] = self.loop.create_future()
@@ -126,13 +125,13 @@ class Cluster:
         self._depart(member, reason)
 
     def leave_out(self, rank: int, fault: Fault) -> None:
-        """Leave out *rank* from the start until `revive`: no node has begun, and none hears of a loss."""
+        """Leave out *rank* from the start until `revive`: no node has begun, and no peer is notified of a loss."""
         self.crash(rank, ABSENT, fault, returns=True)
         for member in self.members:
             member.inbox.misses_from_the_start(rank, ABSENT)
 
     def revive(self, rank: int) -> None:
-        """Begin *rank*, which is to return, from the beginning, as another incarnation."""
+        """Start *rank*, which was to return, from the beginning as a new incarnation."""
         old = self.members[rank]
         del self.gone[rank]
         self.membership.returns(rank)
@@ -193,7 +192,7 @@ class Cluster:
             self._end_all()
 
     def _begin(self, member: Member) -> SimTask[Any]:
-        """Return the task of *member*'s whole life."""
+        """Return the task that runs *member* from start to end."""
         token = owner_of_task.set(member)
         try:
             return self.loop.create_task(self._live(member), name=f"rank {member.rank} ({member.name})")
@@ -201,14 +200,14 @@ class Cluster:
             owner_of_task.reset(token)
 
     def _run_tasks(self) -> None:
-        """Run until every node's body has ended, and none is to come back."""
+        """Run until every body has ended and no node is still to return."""
         while left := [future for future in (*self.tasks, *self._returns.values()) if not future.done()]:
-            # A sys.exit() stops asyncio's loop. It is its task's exception now, for the one that awaits that.
+            # A sys.exit() stops asyncio's loop. It is its task's exception now, raised where the task is awaited.
             with suppress(SystemExit):
                 self.loop.run_until_complete(asyncio.wait(left))
 
     async def _live(self, member: Member) -> Any:
-        """Live a node's whole life: its body, then a goodbye; or a crash, if the body raises."""
+        """Run *member*'s body, then say goodbye; if the body raises, crash."""
         node = SimTransport(member, self.seed, self.ring.enter)
         reason = ENDED
         try:
@@ -236,9 +235,9 @@ class Cluster:
         return result
 
     def _stop_receiving(self, member: Member) -> None:
-        """Drop what *member*, whose body is over, is sent from now on.
+        """Drop messages to *member* from now on: its body has ended.
 
-        Its own buffer need not be empty: two nodes may hold messages for each other.
+        Its send buffer need not be empty: two nodes may hold messages for each other.
         """
         self._cancel_children(member)
         member.inbox.close()
@@ -256,14 +255,14 @@ class Cluster:
         return sorted(tasks, key=lambda task: task.number)
 
     def _depart(self, member: Member, reason: str) -> None:
-        """*member* is gone. The news travels one latency, after every message that it had sent."""
+        """Record that *member* is gone. Peers learn of it one latency later, after every message that it had sent."""
         self.membership.departs(member.rank, Departure(self.loop.time(), reason))
         self.streams.drain(member.rank)
         for peer in self.living():
             peer.expect_news_of(member.rank)
 
     def _end_all(self) -> None:
-        """Cancel what is left, so that nothing is destroyed while pending."""
+        """Cancel all remaining tasks, so that none is destroyed while pending."""
         self._ending, left = True, []
         for _ in range(100):  # a task may refuse once or twice
             left = sorted((t for t in asyncio.all_tasks(self.loop) if isinstance(t, SimTask)), key=lambda t: t.number)
@@ -272,7 +271,7 @@ class Cluster:
             for task in left:
                 task.cancel()
             self.loop.call_soon(self.loop.stop)
-            with suppress(SystemExit, KeyboardInterrupt):  # a TaskGroup raises again what has ended it
+            with suppress(SystemExit, KeyboardInterrupt):  # a TaskGroup reraises what ended it
                 self.loop.run_forever()
         for task in left:
             _abandon(task)
@@ -283,9 +282,9 @@ class Cluster:
 
 
 def _abandon(task: SimTask[Any]) -> None:
-    """End the coroutine of *task*, which refuses to be cancelled, or whose next step was lost to a Ctrl-C.
+    """Close the coroutine of *task*, which ignores cancellation or lost its next step to a Ctrl-C.
 
-    At the end of the process it would be ended too late: it may still use tensors that are being destroyed.
+    Closing it at interpreter exit would be too late: it may still use tensors that are being destroyed.
     """
     with suppress(BaseException):
         coroutine = task.get_coro()

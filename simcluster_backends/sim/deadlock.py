@@ -1,4 +1,4 @@
-"""The report of a run in which nothing can happen any more: what each node waits for, and where in the user's code."""
+"""The deadlock report: what each node waits for, and where in the user's code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Waits(Protocol):
 
 
 def waits_of(nodes: Sequence[Waits], tasks: Sequence[SimTask[Any]]) -> list[str]:
-    """Return one line for each rank whose task has not ended: what it waits for, and where."""
+    """Return one line per unfinished rank: what it waits for, and where."""
     lines = []
     for node, task in zip(nodes, tasks, strict=True):
         if not task.done():
@@ -30,7 +30,7 @@ def waits_of(nodes: Sequence[Waits], tasks: Sequence[SimTask[Any]]) -> list[str]
 
 
 def _place(task: SimTask[Any]) -> str:
-    """' at file:line' of the innermost frame that is the algorithm's own."""
+    """Return ' at file:line' of the innermost frame in the algorithm's code."""
     place = ""
     awaited: Any = task.get_coro()
     while isinstance(awaited, CoroutineType):

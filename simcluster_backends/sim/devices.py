@@ -1,4 +1,4 @@
-"""The time of a piece of work on a node's device: measured, or roofline and overhead; then its slow-down."""
+"""The duration of work on a node's device: measured, or roofline plus overhead; then its slowdown."""
 
 from __future__ import annotations
 
@@ -14,33 +14,32 @@ if TYPE_CHECKING:
 
 
 class DeviceModel:
-    """The device of node *name*. Every piece of work is announced with `start` and, when it ends, with `stop`.
+    """The device of node *name*. Call `start` when a piece of work begins and `stop` when it ends.
 
-    One piece runs at a time, in the order asked for, as on the one thread that a real node computes with: whoever
-    calls keeps to that.
+    The caller must run one piece at a time, in the order requested, like the single compute thread of a real node.
     """
 
     def __init__(self, device: Device, seed: int, name: str) -> None:
         self._device = device
-        # A stream of its own: the algorithm's draws and the device's never meet.
+        # A separate stream: the algorithm's draws and the device's never mix.
         self._slowdown = slowdown_of(device.straggler, numpy_stream(seed, "straggler", name))
-        self.faults: Factors = ()  # when its node works more slowly still, or not at all
+        self.faults: Factors = ()  # when the node is slowed further or stopped
 
     def start(self, cost: Cost, now_s: float) -> float:
-        """Virtual seconds that *cost* takes if it starts now."""
+        """Return the virtual seconds that *cost* takes if it starts now."""
         return stretched(self.faults, now_s, self._slowdown.start(now_s, undisturbed_s(self._device, cost)))
 
     def stop(self, now_s: float) -> None:
-        """The piece that started last ends now: it is done, or was cancelled."""
+        """End the piece that started last, whether done or cancelled."""
         self._slowdown.stop(now_s)
 
 
 def undisturbed_s(device: Device, cost: Cost) -> float:
-    """Seconds that *cost* takes on *device* when nothing slows it down.
+    """Return the seconds that *cost* takes on *device* without slowdown.
 
-    What was measured for its kind, if anything was. Else the roofline (Williams, Waterman, Patterson 2009): the slower
-    of its arithmetic at *flops_per_s* and its memory traffic at *memory_bandwidth_Bps*; and, on top, what it takes to
-    set the work and its operators going. FREE takes none.
+    Use the measured time of its kind if there is one, else the roofline (Williams, Waterman, Patterson 2009): the
+    slower of arithmetic at *flops_per_s* and memory traffic at *memory_bandwidth_Bps*, plus the overhead of launching
+    the work and its operators. FREE takes no time.
     """
     if cost == FREE:
         return 0.0

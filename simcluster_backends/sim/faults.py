@@ -1,6 +1,6 @@
-"""The faults of a plan, made to happen in virtual time.
+"""Apply a fault plan in virtual time.
 
-What is the same on sockets (`dead_s`, which node loses which, the words) has the same numbers there: docs/faults.md.
+Whatever sockets has too (`dead_s`, which node loses which, the wording) has the same values there: docs/faults.md.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.stream import Stream
 
 _ENDS, _DEAD, _BEGINS = range(3)
-"""What happens at one moment happens in this order."""
+"""Simultaneous events happen in this order."""
 
 
 class Faults:
-    """The faults of one run. A node that is silent, or cannot be reached, for more than *dead_s* is lost."""
+    """The faults of one run. A node that is silent or unreachable for more than *dead_s* is lost."""
 
     _cluster: Cluster
     log: FaultLog
 
     def __init__(self, plan: Sequence[Fault] = (), dead_s: float = DEAD_S) -> None:
         self._plan, self._dead_s = plan, dead_s
-        self._cuts: dict[int, tuple[Pairs, list[Stream]]] = {}  # those that hold, by number in the plan
+        self._cuts: dict[int, tuple[Pairs, list[Stream]]] = {}  # active ones, by number in the plan
         self._hung: dict[int, Member] = {}
         self._told: dict[int, Member] = {}  # to leave
-        self._away: dict[int, int] = {}  # by rank: the number of the fault at whose end it is there, or back
+        self._away: dict[int, int] = {}  # by rank: the number of the fault that ends when it joins or returns
         self._links: dict[int, LinkFault] = {}
         self._links_by_name: dict[str, Link] = {}
 
     def attach(self, cluster: Cluster) -> None:
-        """Take *cluster*, none of whose nodes has begun."""
+        """Attach to *cluster* before any node begins."""
         self._cluster = cluster
         self.log = FaultLog(cluster.loop.time, sees_bytes=True)
         self._links_by_name = {link.name: link for link in cluster.topology.links}
@@ -72,7 +72,7 @@ class Faults:
         cluster.streams.on_drop = self._on_drop
 
     def schedule(self) -> None:
-        """Set an alarm for everything that is to happen, and notify the devices. No node has begun yet."""
+        """Set an alarm for every event and tell the devices; call before any node begins."""
         moments: list[tuple[float, int, int, float]] = []
         for number, fault in enumerate(self._plan):
             for start_s, end_s in fault.spells:
@@ -92,12 +92,12 @@ class Faults:
                 act[what](number)  # before any node begins
 
     def on_left(self, node: Member) -> None:
-        """*node* has left, as it was told to."""
+        """Log that *node* has left as requested."""
         for number in [number for number, told in self._told.items() if told is node]:
             del self._told[number]
             self.log.ends(self._plan[number])
 
-    # what happens when
+    # events
 
     def _begin(self, number: int) -> None:
         fault, cluster = self._plan[number], self._cluster
@@ -151,7 +151,7 @@ class Faults:
                 self._change_link(fault)
 
     def _lose(self, number: int) -> None:
-        """It has lasted for *dead_s*."""
+        """Declare the nodes lost: the fault has lasted for *dead_s*."""
         fault, cluster = self._plan[number], self._cluster
         if isinstance(fault, Hang) and number in self._hung:
             node = self._hung.pop(number)
@@ -178,7 +178,7 @@ class Faults:
     # nodes
 
     def _slow_down(self) -> None:
-        """Devices do nothing while their node hangs; the one of a node that was restarted knows of no earlier hang."""
+        """Stop devices while their node hangs; a restarted node ignores earlier hangs."""
         for node in self._cluster.members:
             node.device.faults = [
                 (spell, fault.factor if isinstance(fault, Slow) else inf)
@@ -191,7 +191,7 @@ class Faults:
     # links
 
     def _change_link(self, fault: LinkFault) -> None:
-        """Make the link of *fault*, and every way over it, what they are now."""
+        """Apply the current state to the link of *fault* and to every route over it."""
         link, cluster = self._links_by_name[fault.link], self._cluster
         for end in (link.a, link.b):
             left = prod(held.factor for held in self._on(link, end) if isinstance(held, Bandwidth))
@@ -206,7 +206,7 @@ class Faults:
         return [held for held in self._links.values() if held.link == link.name and held.towards in (None, end)]
 
     def _link_now(self, hop: Hop) -> Link:
-        """Return the link of *hop* as it is now in its direction."""
+        """Return the link of *hop* in its current state in that direction."""
         link = hop.link
         for held in self._on(link, hop.target):
             match held:

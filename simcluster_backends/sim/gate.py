@@ -1,4 +1,4 @@
-"""The state of a path that faults may close: what waits in front of it, and what it drops once it is broken."""
+"""A path that faults may close: the messages held in front of it, and those dropped once it is broken."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """A message that has left, and whether its latency is over."""
+    """A message that has left, and whether its latency has passed."""
 
     message: Message
     landed: bool = False
 
 
 class Gate:
-    """The gate of one stream, open to begin with.
+    """The gate of one stream, initially open.
 
-    While it is closed, nothing leaves and nothing lands: a flow keeps the bytes that it has left and gives its share to
-    others; what would land is *held*, and lands one latency after the gate opens, as TCP sends it once more. Once the
-    gate is *broken*, everything in flight is dropped because of that fault.
+    While it is closed, nothing leaves and nothing lands. A flow keeps its remaining bytes and yields its bandwidth
+    share; a message that would land is *held* and lands one latency after the gate opens, like a TCP retransmission.
+    Once the gate is *broken*, that fault drops everything in flight.
     """
 
     __slots__ = ("_closed_by", "admitted", "broken", "held", "in_flight")
 
     def __init__(self) -> None:
         self._closed_by = 0
-        self.in_flight: deque[InFlight] = deque()  # in the order in which they left
+        self.in_flight: deque[InFlight] = deque()  # in the order of departure
         self.held: list[Message] = []
         self.admitted: Outgoing | None = None  # by the receiver, while this was closed
         self.broken: Fault | None = None
@@ -43,7 +43,7 @@ class Gate:
         return self._closed_by > 0
 
     def close(self) -> bool:
-        """Close it; `open` must be called as often. Return whether it was open."""
+        """Close it; every call needs a matching `open`. Return whether it was open."""
         self._closed_by += 1
         return self._closed_by == 1
 
@@ -56,7 +56,7 @@ class Gate:
         self.in_flight.append(InFlight(message))
 
     def land(self, message: Message) -> Iterator[Message]:
-        """Yield the messages that land now: one that was held may land after those that left later, and they wait."""
+        """Yield the messages that land now, in order: later ones wait for an earlier one that was held."""
         self._find(message).landed = True
         while self.in_flight and self.in_flight[0].landed:
             yield self.in_flight.popleft().message
@@ -66,7 +66,7 @@ class Gate:
         self.in_flight.remove(self._find(message))
 
     def break_for(self, fault: Fault | None) -> list[Message]:
-        """Break it because of *fault*. Return the messages whose latency is over, which are dropped at once."""
+        """Break it because of *fault*. Return the messages to drop at once: those whose latency has passed."""
         self.broken = self.broken or fault
         here = [*self.held, *(flying.message for flying in self.in_flight if flying.landed)]
         self.held.clear()

@@ -1,4 +1,4 @@
-"""Plain bodies run as the nodes of a simulated cluster: for tests and `check_transport`."""
+"""Run plain bodies as the nodes of a simulated cluster, for tests and `check_transport`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def run_bodies(
     bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0, *, comes_back: bool = False
 ) -> list[Any]:
-    """Run each body as one node, by default on a star of ideal links; *comes_back*: a body may raise ComesBack."""
+    """Run each body as a node, by default on a star of ideal links; with *comes_back*, a body may raise ComesBack."""
     cluster = Cluster(topology or star(len(bodies)), seed)
     if comes_back:
         cluster.streams.gated = True

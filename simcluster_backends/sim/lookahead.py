@@ -1,13 +1,13 @@
-"""A ring that all nodes enter at once, on an otherwise silent cluster: its rounds are computed, not simulated.
+"""Compute, rather than simulate, the rounds of a ring that all nodes enter at once on an otherwise idle cluster.
 
-In round k rank r sends its part (r - k) mod p to the right and waits for its left neighbour's. If every message has its
-route to itself, all that ever happens is
+In round k rank r sends its part (r - k) mod p to the right and waits for its left neighbour's. If no two messages share
+a route, the whole schedule is
 
     left_k(r) = start_k(r) + bytes / rate        start_k+1(r) = max(left_k(r), left_k(r - 1) + latency)
 
-the same floating-point operations, in the same order, as the simulation itself would do, message by message. Nothing
-else may happen meanwhile: no alarm may be due, no message under way, no task of any node waiting for one. The last
-rounds are simulated again, so that no node leaves the ring while another one's rounds are still computed.
+with the same floating-point operations, in the same order, as the simulation message by message. Nothing else may
+happen meanwhile: no alarm due, no message in flight, no task of any node waiting for a message. The last rounds are
+simulated, so that no node leaves the ring while rounds of another are still computed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Starts: TypeAlias = NDArray[np.float64]
 
 
 class Entry(NamedTuple):
-    """A rank's part in a ring: *vector* cut into parts of *lengths* elements; *tag_of* names a round."""
+    """A rank's part in a ring: *vector* is cut into parts of *lengths* elements; *tag_of* gives a round's tag."""
 
     vector: Tensor
     lengths: Sequence[int]
@@ -47,33 +47,33 @@ class Entry(NamedTuple):
 
 @dataclass
 class Wires:
-    """Each rank's way to its right neighbour, by rank."""
+    """Each rank's link to its right neighbour, by rank."""
 
     rates_Bps: NDArray[np.float64]
     latencies_s: NDArray[np.float64]
 
 
 class Ring:
-    """The nodes that have entered a ring at this very moment. *members* has the present incarnation of each rank."""
+    """The nodes that have entered a ring at this instant. *members* has the current incarnation of each rank."""
 
     def __init__(self, loop: SimLoop, members: Sequence[Member], streams: Streams, membership: Membership) -> None:
         self._loop, self._members, self._streams, self._membership = loop, members, streams, membership
         self._entered: list[tuple[int, Entry, asyncio.Future[int]]] = []
 
     async def enter(self, rank: int, vector: Tensor, lengths: Sequence[int], tag_of: Callable[[int], str]) -> int:
-        """Return, when they are over, how many rounds *rank* need not do itself: 0 if any doubt is left."""
+        """Wait for the computed rounds; return how many *rank* can skip, 0 if in any doubt."""
         future: asyncio.Future[int] = self._loop.create_future()
         self._entered.append((rank, Entry(vector, lengths, tag_of), future))
         self._loop.clock.gather = self._decide
         return await future
 
     def _decide(self) -> None:
-        """Decide at the end of the moment, when all that enter now have entered."""
+        """Decide at the end of this instant, when all nodes have entered."""
         entered, self._entered = self._entered, []
         waiting = [(rank, entry, future) for rank, entry, future in entered if not future.done()]
         rounds = 0
         starts_s: Starts = np.empty(0)
-        # Not if a node enters a second ring at the same moment: the two would share the ways.
+        # Not if a node enters a second ring at the same instant: the two would share links.
         everybody = sorted(rank for rank, _, _ in waiting) == list(range(len(self._members)))
         if everybody and len(waiting) > 1 and self._all_silent():
             entries = [entry for _, entry, _ in waiting]
@@ -90,12 +90,12 @@ class Ring:
                 future.set_result(0)
 
     def _all_silent(self) -> bool:
-        """Return whether no message is under way, unread or waited for, and no node has gone."""
+        """Return whether no message is in flight, unread or awaited, and no node has gone."""
         silent = all(stream.is_silent for stream in self._streams.used())
         return silent and not self._membership.has_news and all(node.inbox.mailbox.is_idle for node in self._members)
 
     def _wires(self) -> Wires | None:
-        """The ways to the right, if no two of them share a channel, nor one with traffic of others."""
+        """Return the links to the right, or None if two share a channel or one carries other traffic."""
         size = len(self._members)
         streams = [self._streams.of(rank, (rank + 1) % size) for rank in range(size)]
         crossed: set[int] = set()
@@ -105,14 +105,14 @@ class Ring:
             for channel, _ in stream.way.route.uses:
                 if id(channel) in crossed or channel.demands:
                     return None
-                crossed.add(id(channel))  # only asked whether it is there: no order comes of it
+                crossed.add(id(channel))  # only for membership tests: ids determine no order
         rates = [_rate_Bps(stream) for stream in streams]
         if inf in rates:
             return None
         return Wires(np.array(rates), np.array([stream.way.latency_s for stream in streams]))
 
     def _look_ahead(self, entry: Entry, wires: Wires) -> tuple[int, Starts]:
-        """(rounds that can be left out, when each rank begins the one after them)."""
+        """Return (rounds to skip, when each rank begins the next one)."""
         clock = self._loop.clock
         lengths_B = np.array(entry.lengths, dtype=np.float64) * entry.vector.element_size()
         if lengths_B.max() >= self._streams.limit_B:
@@ -127,12 +127,12 @@ class Ring:
         left_out = max(number for number in range(rounds) if last_in_s[number] <= first_out_s)
         if clock.next_alarm_s() <= last_in_s[left_out]:
             return 0, np.empty(0)
-        # Once more up to there, rather than to keep every round of every rank.
+        # Recompute up to there rather than keep every round of every rank.
         *_, starts_s = _rounds(clock.now, lengths_B, wires, left_out)
         return left_out, starts_s
 
     def _count(self, entry: Entry, rounds: int, starts_s: Starts) -> None:
-        """Notes what was sent and received in the rounds that are left out."""
+        """Record the traffic of the skipped rounds."""
         size = len(self._members)
         now_s = self._loop.clock.now
         nothing = Payload()
@@ -153,7 +153,7 @@ class Ring:
 
 
 def _rounds(now_s: float, lengths_B: NDArray[np.float64], wires: Wires, rounds: int) -> Iterator[Starts]:
-    """Yields when each rank begins round 0, 1, ... and after the last; stops early where an inbox might fill up."""
+    """Yield when each rank begins round 0, 1, ... and when it ends the last; stop early if an inbox might fill up."""
     ranks = np.arange(len(lengths_B))
     starts_s = np.full(len(ranks), now_s)
     yield starts_s
@@ -166,7 +166,7 @@ def _rounds(now_s: float, lengths_B: NDArray[np.float64], wires: Wires, rounds: 
 
 
 def _alike(entries: Sequence[Entry]) -> bool:
-    """Return whether all ranks mean the same ring."""
+    """Return whether all ranks entered the same ring."""
     first = entries[0]
     what = (first.tag_of(0), first.vector.numel(), first.vector.dtype)
     return all((entry.tag_of(0), entry.vector.numel(), entry.vector.dtype) == what for entry in entries[1:])

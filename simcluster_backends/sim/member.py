@@ -1,4 +1,4 @@
-"""One node of a simulated cluster: its life, its streams, and what it has heard of the other nodes."""
+"""One node of a simulated cluster: its life, its streams, and what it knows of the other nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Member:
-    """One incarnation of a node. An algorithm is given its transport, and reaches nothing of this."""
+    """One incarnation of a node. An algorithm gets only its transport and cannot reach into it."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Member:
     ) -> None:
         self.rank, self.name, self.names = rank, names[rank], names
         self.loop, self.device, self.recorder = loop, device, recorder
-        self.rendezvous = Rendezvous() if asks else None  # it takes in only what it has asked for
+        self.rendezvous = Rendezvous() if asks else None  # accepts only what it has asked for
         ask = self.rendezvous.ask if self.rendezvous is not None else None
         self.inbox = Inbox(rank, names, loop, self._make_room, self.listen, self._on_told, self.known, ask)
         self.buffer = SendBuffer(send_buffer_bytes) if send_buffer_bytes else None
@@ -52,23 +52,23 @@ class Member:
         self.on_step: Callable[[int, int], None] | None = None  # (rank, step): for a progress bar
         self.membership, self._registry = membership, streams
         self._streams: dict[int, Stream] = {}  # by the peer's rank
-        self._known: dict[int, int] = {}  # the incarnation of a peer that it deals with, if not the first
-        self._back: dict[int, int] = {}  # peers of which it has heard that they are back, not yet dealt with
+        self._known: dict[int, int] = {}  # the incarnation in use of each peer, if not the first
+        self._back: dict[int, int] = {}  # peers known to be back but not accepted yet
 
     # its life
 
     def die(self, fault: Fault | None = None) -> None:
-        """Receive nothing from now on."""
+        """Stop receiving."""
         self.alive, self.killed_by = False, fault
         self.inbox.close()
 
     def freeze(self) -> None:
-        """Stop, as a process that is sent SIGSTOP does; what reaches it waits."""
+        """Stop as on SIGSTOP; incoming messages wait."""
         self.hung += 1
         self.loop.frozen.freeze(self)
 
     def thaw(self) -> None:
-        """Go on, if no other fault stops it."""
+        """Resume unless another fault still stops it."""
         self.hung -= 1
         if not self.hung:
             self.loop.frozen.thaw(self)
@@ -76,17 +76,17 @@ class Member:
                 stream.pump()
 
     def break_off(self, error: Callable[[], BaseException]) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         for stream in self._streams.values():
             stream.break_off(error)
 
     @property
     def computing(self) -> bool:
-        """Whether its device works."""
+        """Whether its device is busy."""
         return self.device_lock.locked()
 
     def waits(self) -> list[str]:
-        """Return what it waits for, in words."""
+        """Return descriptions of what it waits for."""
         sends = [
             f"send(to={to}, tag={outgoing.message.tag!r}, {outgoing.body_B} B)"
             for to, stream in self._streams.items()
@@ -97,14 +97,14 @@ class Member:
     # its streams
 
     def stream(self, to: int) -> Stream:
-        """Return the stream to the incarnation of *to* that it deals with."""
+        """Return the stream to the incarnation of *to* in use here."""
         stream = self._streams.get(to)
         if stream is None:
             stream = self._streams[to] = self._registry.to_incarnation(self.rank, to, self.known(to))
         return stream
 
     def pump(self, rank: int) -> None:
-        """*rank* has room again for messages that wait to be sent to it."""
+        """Send what waits for *rank*, which has room again."""
         if rank in self._streams:
             self._streams[rank].pump()
 
@@ -114,15 +114,15 @@ class Member:
     # what it knows of the others
 
     def known(self, rank: int) -> int:
-        """Return the incarnation of *rank* that it deals with."""
+        """Return the incarnation of *rank* in use here."""
         return self._known.get(rank, 0)
 
     def knows(self, incarnations: Mapping[int, int]) -> None:
-        """It is new itself, and deals with these *incarnations*."""
+        """Start with these *incarnations* of the peers, as a new node."""
         self._known.update(incarnations)
 
     def look_around(self) -> None:
-        """There is news of a cut: hear it if anything here waits for a node that it concerns."""
+        """Check a new cut against every peer that anything here waits for."""
         for source in self.inbox.mailbox.awaited():
             self.listen(source)
         for rank, stream in list(self._streams.items()):
@@ -132,18 +132,18 @@ class Member:
                     self.loop.clock.alarm_at(cut.time_s, stream.break_off, partial(self._out_of_reach, rank, cut))
 
     def expect_news_of(self, rank: int) -> None:
-        """*rank* has just departed: hear it if anything here waits for *rank*."""
+        """Learn of *rank*'s departure in time if anything here waits for *rank*."""
         if self.inbox.mailbox.waited_for(rank) or (rank in self._streams and self._streams[rank].waiting()):
             self._hear_of(rank)
 
     def welcome(self, rank: int, incarnation: int) -> None:
-        """The news is here that *rank* has come back as *incarnation*."""
+        """Note that *rank* has returned as *incarnation*."""
         self._back[rank] = incarnation
         self._hear_of(rank)
         self._accept(rank)
 
     def listen(self, source: int | Any_ = ANY) -> None:
-        """Hear of the departure of *source*, or for ANY of all departures, if the news is here."""
+        """Learn of the departure of *source*, or with ANY of all departures, if the news has arrived."""
         if not self.membership.has_news:
             return
         for rank in list(self._back):
@@ -180,7 +180,7 @@ class Member:
         return rank != self.rank and rank not in self.inbox.lost
 
     def _hear_of(self, rank: int) -> None:
-        """If *rank* has departed, lose it now, or when the news is here."""
+        """If *rank* has departed, lose it now or when the news arrives."""
         if self._may_lose(rank):
             for item in self._news(rank):
                 self._hear(rank, item)
@@ -199,11 +199,11 @@ class Member:
         if item.time_s < now_s or (item.cut is not None and item.time_s == now_s):
             self._lose(rank, item, known)
         else:
-            # Even at this very moment: what *rank* sent before it left may be about to arrive.
+            # Even at this very instant: what *rank* sent before it left may be about to arrive.
             self.loop.clock.alarm_at(item.time_s, lambda _: self._lose(rank, item, known))
 
     def _lose(self, rank: int, item: Item, known: int) -> None:
-        """Fail whatever waits for *rank*. One that ended well still takes what it is sent."""
+        """Fail all waits for *rank*. A peer that ended well still accepts what it is sent."""
         if not self.alive or known != self.known(rank):
             return  # old news
         if item.cut is not None:
@@ -217,13 +217,13 @@ class Member:
 
     def _on_told(self, rank: int) -> None:
         if rank in self._back:
-            # Not at once: the one that is being told of the end is told first.
+            # Not immediately: the caller that is learning of the end must hear of it first.
             self.loop.clock.alarm_at(self.loop.clock._now, self._accept, rank)
 
     def _accept(self, rank: int) -> None:
-        """Deal with the new incarnation of *rank* once the end of the one before has been raised here.
+        """Switch to the new incarnation of *rank* once the end of the previous one has been raised here.
 
-        One that is over by then is skipped: the news of the next one is on its way.
+        An incarnation that has already ended is skipped: news of the next one is on its way.
         """
         if self._back.get(rank) == self.membership.incarnation(rank) and self.alive and self.inbox.has_told(rank):
             self._known[rank] = self._back.pop(rank)

@@ -1,6 +1,6 @@
-"""The nodes that are gone, and when each of the others hears of it.
+"""The nodes that are gone, and when each other node learns of it.
 
-A node that comes back is another incarnation: the end of the one before is still news.
+A node that returns is a new incarnation; the end of the previous one is still news.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from simcluster.fault_plans.kinds import GIVEN_UP, Fault, Pairs
 
 
 class Departure(NamedTuple):
-    """A node's end, good if its reason is ENDED, which peers hear of one latency later."""
+    """The end of a node, a good one if the reason is ENDED; peers learn of it one latency later."""
 
     time_s: float
     reason: str
 
 
 class Severance(NamedTuple):
-    """A cut by *fault* after which the *pairs* of source and receiver have given each other up, at *time_s*."""
+    """A cut by *fault* after which the *pairs* of source and receiver have given each other up at *time_s*."""
 
     time_s: float
     pairs: Pairs
@@ -29,7 +29,7 @@ class Severance(NamedTuple):
 
 
 class Item(NamedTuple):
-    """That a peer is gone, known at *time_s*: dead or done, or out of reach for *cut*."""
+    """News that a peer is gone, known at *time_s*: dead, done, or out of reach because of *cut*."""
 
     time_s: float
     reason: str
@@ -37,15 +37,15 @@ class Item(NamedTuple):
 
 
 class Membership:
-    """The ends and returns of *size* nodes. *latency_s* tells how long news takes from one rank to another.
+    """The departures and returns of *size* nodes; *latency_s* gives the delay of news from one rank to another.
 
-    *departed* has the nodes that are gone now, in order of time. *has_news* is whether any node has ever gone.
+    *departed* has the nodes that are gone now, in order of time; *has_news* says whether any node has ever gone.
     """
 
     def __init__(self, size: int, latency_s: Callable[[int, int], float]) -> None:
         self._size, self._latency_s = size, latency_s
         self.departed: dict[int, Departure] = {}
-        self._before: dict[int, list[Departure]] = {}  # of those who came back, by incarnation
+        self._before: dict[int, list[Departure]] = {}  # of ranks that returned, by incarnation
         self._severed: list[Severance] = []
         self.has_news = False
 
@@ -54,7 +54,7 @@ class Membership:
         self.has_news = True
 
     def returns(self, rank: int) -> None:
-        """*rank*, which had departed, has another incarnation."""
+        """Give *rank*, which had departed, a new incarnation."""
         self._before.setdefault(rank, []).append(self.departed.pop(rank))
 
     def severs(self, severance: Severance) -> None:
@@ -62,34 +62,34 @@ class Membership:
         self.has_news = True
 
     def incarnation(self, rank: int) -> int:
-        """Return how often *rank* has come back."""
+        """Return how many times *rank* has returned."""
         return len(self._before.get(rank, ()))
 
     def incarnations(self) -> dict[int, int]:
-        """Return the incarnations of the ranks that have come back."""
+        """Return the incarnations of the ranks that have returned."""
         return {rank: len(before) for rank, before in self._before.items()}
 
     def absent(self) -> list[int]:
-        """Return the ranks that have never been there until now."""
+        """Return the ranks that have never started."""
         return [rank for rank, departure in self.departed.items() if departure.reason == ABSENT]
 
     def last_reason(self, rank: int) -> str:
-        """Return why the incarnation of *rank* before the present one ended."""
+        """Return why the previous incarnation of *rank* ended."""
         return self._before[rank][-1].reason
 
     def suspects(self) -> list[int]:
-        """Return the ranks that may have ended or been cut off, in some fixed order."""
+        """Return the ranks that may have ended or been cut off, in a fixed order."""
         if self._severed:
             return list(range(self._size))
         return list(dict.fromkeys([*self._before, *self.departed]))
 
     def of(self, rank: int, hearer: int, known: int) -> list[Item]:
-        """Return the news for *hearer* of the end of incarnation *known* of *rank*: any of it may be held up."""
+        """Return the news for *hearer* about the end of incarnation *known* of *rank*; each item may be delayed."""
         found = [self._cut(severance, rank, hearer) for severance in self._severed]
         before = self._before.get(rank, ())
         departure = before[known] if known < len(before) else self.departed.get(rank)
         if departure is not None:
-            # A process's end travels as its messages do.
+            # The end of a process travels like its messages.
             found.append(Item(departure.time_s + self._latency_s(rank, hearer), departure.reason))
         return [item for item in found if item is not None]
 
@@ -98,7 +98,7 @@ class Membership:
         return any(severance.pairs(a, b) or severance.pairs(b, a) for severance in self._severed)
 
     def _cut(self, severance: Severance, rank: int, hearer: int) -> Item | None:
-        """A node that hears nothing for too long gives up, and closes: where the way is open, its peer is notified."""
+        """A node that hears nothing for too long closes its connection; its peer notices if that direction is open."""
         if rank == hearer:
             return None
         if severance.pairs(rank, hearer):

@@ -1,4 +1,4 @@
-"""A message on its way out of a node, and how many unread bytes hold back the next."""
+"""A message on its way out of a node, and the limit of unread bytes that holds back the next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INBOX_BYTES = 64 * 1024 * 1024
 
 
 class Lane(Protocol):
-    """A stream, as a message on it knows it."""
+    """A stream as its messages see it."""
 
     def withdraw(self, outgoing: Outgoing) -> None: ...
 
@@ -23,8 +23,8 @@ class Lane(Protocol):
 class Outgoing:
     """A message on its way out: *injected* is done when its last byte has left, at *left_s*.
 
-    *partner* is a receiver that waits together with it, in an exchange, and fails with it. No sender waits for a
-    message that *is_held* by a send buffer.
+    *partner* is the receiver of the same exchange, which fails with it. No sender waits for a message that *is_held*
+    by a send buffer.
     """
 
     __slots__ = ("_lane", "body_B", "flow", "injected", "is_held", "left_s", "message", "partner", "size_bytes")

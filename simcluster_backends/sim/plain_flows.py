@@ -1,8 +1,8 @@
-"""Plain flows over a topology, without nodes that compute: when is each there?
+"""Finish times of plain flows over a topology, without nodes that compute.
 
-A flow pays its latency first and then its bytes compete: the usual convention for fluid flows, and the one in which
-independent simulators state their results. (A transport injects first, so that `send` can return when it has.) What a
-message takes of a node, its overhead, a plain flow does not take.
+A flow pays its latency first, then its bytes compete: the usual convention for fluid flows, in which independent
+simulators state their results. (A transport injects first, so that `send` can return once it has.) A plain flow does
+not pay a node's per-message overhead.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from simcluster_backends.sim.network.stalls import StallingFlow
 def finish_times(
     topology: Topology, flows: Sequence[PlainFlow], model: str | None = None, seed: int = 0
 ) -> list[float]:
-    """When each of *flows* is there, in seconds, inf for never; *model* is the topology's if it is None.
+    """Return when each of *flows* finishes, in seconds (inf: never); *model* defaults to the topology's.
 
-    Raises KeyError for a *model* that is none of MODELS.
+    Raise KeyError for a *model* that is not in MODELS.
     """
     clock = Clock()
     network = Network(clock)
@@ -37,7 +37,7 @@ def finish_times(
     finish_s = [inf] * len(flows)
     for number, flow in enumerate(flows):
         _launch(routes, clock, network, flow, partial(setitem, finish_s, number))
-    with collected_rarely(), suppress(Endless):  # links change for ever, and nothing ends
+    with collected_rarely(), suppress(Endless):  # links may change forever without any flow ending
         while clock.advance():
             pass
     return finish_s

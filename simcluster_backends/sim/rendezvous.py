@@ -1,7 +1,7 @@
 """Messages that wait until their receiver asks for them, as MPI sends large ones: announcement, answer, bytes.
 
-An offer reaches the receiver one latency after the message is the first of its stream, the answer comes back one
-latency after a receiver waits for it. Each receiver that waits admits one message: the earliest offered that fits.
+An offer reaches the receiver one latency after the message becomes the first of its stream; the answer returns one
+latency after a receiver waits for it. Each waiting receiver admits one message: the earliest offered that fits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Ask(NamedTuple):
 
 
 class Rendezvous:
-    """The messages that one node is offered, the receives that wait, and the messages that it has admitted."""
+    """The messages offered to one node, its waiting receives, and the messages that it has admitted."""
 
     def __init__(self) -> None:
         self._offers: list[_Offer] = []
@@ -41,23 +41,23 @@ class Rendezvous:
         self._admitted: list[Message] = []
 
     def offer(self, outgoing: Outgoing, answer: Callable[[Outgoing], object]) -> None:
-        """Note *outgoing*, whose announcement is here; call *answer* when a receiver asks for it."""
+        """Note *outgoing*, whose announcement has arrived; call *answer* when a receiver asks for it."""
         self._offers.append(_Offer(outgoing, answer))
         self._match()
 
     def ask(self, source: int | Any_, tag: str | Any_, receiver: Waiting) -> None:
-        """Note *receiver*, which waits for such a message."""
+        """Note *receiver*, which waits for a message from *source* with *tag*."""
         self._asks.append(_Ask(source, tag, receiver))
         self._match()
 
     def forget(self, message: Message) -> None:
-        """Forget *message*, which has arrived, or will not."""
+        """Forget *message*, which has arrived or never will."""
         self._offers = [offer for offer in self._offers if offer.outgoing.message is not message]
         self._admitted = [admitted for admitted in self._admitted if admitted is not message]
         self._match()
 
     def _match(self) -> None:
-        """Admit a message for each receiver that is not served by one on its way."""
+        """Admit a message for each receiver that no admitted message serves."""
         self._asks = [ask for ask in self._asks if not ask.receiver.done()]
         free = list(self._asks)
         for message in self._admitted:

@@ -1,4 +1,4 @@
-"""The send buffers of a node's operating system, which take messages off an algorithm's hands before they have left."""
+"""The send buffers of a node's operating system: a send into one returns before the message has left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SendBuffer:
-    """Room for *size_bytes* of messages to each peer. A sender does not wait for a message that finds room."""
+    """Room for *size_bytes* of messages to each peer. A sender does not wait for a message that fits."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -19,7 +19,7 @@ class SendBuffer:
         self._leaving: dict[asyncio.Future[None], None] = {}
 
     def take(self, to: int, outgoing: Outgoing) -> bool:
-        """Hold *outgoing* until it has left, or an end is gone; return False if there is no room for it."""
+        """Hold *outgoing* until it has left or an end is gone; return False if there is no room."""
         held_B = self._held_B.get(to, 0) + outgoing.body_B
         if held_B > self._size_bytes or outgoing.injected.done():
             return False
@@ -30,7 +30,7 @@ class SendBuffer:
         return True
 
     async def flush(self) -> None:
-        """Wait until nothing is held any more: the system still sends what a process has left there."""
+        """Wait until the buffer is empty: the system still sends what a finished process left in it."""
         while self._leaving:
             await asyncio.wait(list(self._leaving))
 

@@ -1,7 +1,7 @@
-"""What slows a device down, in virtual time: factors drawn for every piece of work, or a state that lives on.
+"""Device slowdowns in virtual time: a factor drawn for every piece of work, or a persistent state.
 
-Where the factor changes in the middle of a piece of work, its time is that after which the speed 1/factor, summed up
-over time, comes to the work: exact, with no time step.
+If the factor changes during a piece of work, the piece ends when the integral of the speed 1/factor equals the work:
+exact, with no time step.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 FORGOTTEN_CYCLES = 10_000
-"""After so many slow and fast times nothing is left of what a Markov device was: less than exp(-40,000)."""
+"""After this many slow and fast periods, less than exp(-40,000) remains of a Markov device's earlier state."""
 
 
 class Slowdown(Protocol):
-    """Turns undisturbed seconds of work into seconds. Pieces of work follow each other: start, stop, start, ..."""
+    """Turn undisturbed seconds of work into actual ones. Pieces of work do not overlap: start, stop, start, ..."""
 
     def start(self, now_s: float, work_s: float) -> float:
-        """How long *work_s* takes if it starts at *now_s*."""
+        """Return how long *work_s* takes if it starts at *now_s*."""
 
     def stop(self, now_s: float) -> None:
-        """It ends at *now_s*, maybe early."""
+        """End the piece at *now_s*, maybe early."""
 
 
 def slowdown_of(straggler: Straggler | None, random: np.random.Generator) -> Slowdown:
-    """The slow-down that *straggler* describes, with *random* for all of its draws."""
+    """Return the slowdown that *straggler* describes; all its draws come from *random*."""
     match straggler:
         case None:
             return Drawn(lambda: 1.0)
@@ -57,7 +57,7 @@ def slowdown_of(straggler: Straggler | None, random: np.random.Generator) -> Slo
 
 
 def draw_factor(straggler: Straggler, random: np.random.Generator) -> float:
-    """One draw of a factor, new for every piece of work: see `simcluster.topology.model.stragglers`."""
+    """Draw a factor for one piece of work: see `simcluster.topology.model.stragglers`."""
     match straggler:
         case Constant(factor):
             return factor
@@ -68,7 +68,7 @@ def draw_factor(straggler: Straggler, random: np.random.Generator) -> float:
         case ShiftedExponential(mean, shift):
             return shift + float(random.exponential(mean))
         case Pareto(shape, minimum):
-            # numpy's own is the Lomax distribution, which starts at 0.
+            # numpy's is the Lomax distribution, which starts at 0.
             return minimum * (1.0 + float(random.pareto(shape)))
         case TwoPoint(factor, probability):
             return factor if random.random() < probability else 1.0
@@ -76,25 +76,25 @@ def draw_factor(straggler: Straggler, random: np.random.Generator) -> float:
 
 
 class Drawn:
-    """Every piece of work has a factor of its own."""
+    """A factor drawn per piece of work."""
 
     def __init__(self, draw: Callable[[], float]) -> None:
         self._draw = draw
 
     def start(self, now_s: float, work_s: float) -> float:
-        # Work that takes nothing draws nothing: it would shift all draws behind it.
+        # Zero work draws nothing: a draw would shift all later ones.
         return work_s * self._draw() if work_s else 0.0
 
     def stop(self, now_s: float) -> None:
-        """Nothing lives on."""
+        """Keep no state."""
 
 
 class Stepped:
-    """A factor that changes at given moments, whether the device works or not.
+    """A factor that changes at given times, whether or not the device works.
 
-    *steps_from(time)* gives (from when, factor), the first from that time; the last one of a finite number holds for
-    ever. It is asked at 0, and again after *forgotten_s* in which nobody looked: what was before says nothing then, and
-    a year of sleep is not lived through change by change.
+    *steps_from(time)* yields (start, factor), the first from *time* on; the last of a finite sequence holds forever. It
+    is called at 0, and again after *forgotten_s* without a query: the earlier state is irrelevant by then, so a year of
+    sleep is not stepped through change by change.
     """
 
     def __init__(self, steps_from: Callable[[float], Iterator[tuple[float, float]]], forgotten_s: float = math.inf):
@@ -103,7 +103,7 @@ class Stepped:
 
     def _begin(self, from_s: float) -> None:
         self._steps = self._steps_from(from_s)
-        # The step that holds, and those after it that a piece of work has looked ahead at.
+        # The current step, and later ones that a piece of work has looked ahead at.
         self._known = [next(self._steps)]
 
     def start(self, now_s: float, work_s: float) -> float:
@@ -121,10 +121,10 @@ class Stepped:
         return (at_s - now_s) + left_s * self._known[index][1]
 
     def stop(self, now_s: float) -> None:
-        """The steps go on by themselves."""
+        """Do nothing: the steps do not depend on work."""
 
     def _from_s(self, index: int) -> float | None:
-        """When the step *index* after the one that holds begins; None if there is none."""
+        """Return when the step *index* after the current one begins; None if there is none."""
         while len(self._known) <= index:
             step = next(self._steps, None)
             if step is None:
@@ -134,7 +134,7 @@ class Stepped:
 
 
 def _markov_steps(markov: Markov, random: np.random.Generator, from_s: float) -> Iterator[tuple[float, float]]:
-    """Slow and fast in turns, for exponential times. It begins slow with the share of time in which it ever is."""
+    """Yield slow and fast periods in turn, exponentially long; the first is slow with the stationary probability."""
     slow, at_s = bool(random.random() < markov.slow_share), from_s
     while True:
         yield at_s, markov.factor if slow else 1.0
@@ -143,7 +143,7 @@ def _markov_steps(markov: Markov, random: np.random.Generator, from_s: float) ->
 
 
 class Warming:
-    """The factor f nears *factor* while work runs and 1 while none does, exponentially.
+    """The factor f approaches *factor* while work runs and 1 while the device is idle, exponentially.
 
     From f0, after t seconds of work, f = F - (F - f0) exp(-t/h), with F = *factor* and h = *heating_s*. The work done
     by then, the integral of 1/f, is t/F + h/F ln(f/f0). Solved for t, for work w and x = F w/h, that is
@@ -158,7 +158,7 @@ class Warming:
     def start(self, now_s: float, work_s: float) -> float:
         self._near(1.0, now_s, self._thermal.cooling_s)
         end, heating_s = self._thermal.factor, self._thermal.heating_s
-        # log1p and expm1: for short work, differences of numbers that are nearly equal would be left.
+        # log1p and expm1 avoid cancellation between nearly equal numbers for short work.
         bend = math.log1p((end - self._factor) / end * math.expm1(-end * work_s / heating_s))
         return max(0.0, end * work_s + heating_s * bend)
 

@@ -1,14 +1,14 @@
-"""The stages of a message between `send` and `recv`, in order. Its time is decided here and nowhere else.
+"""The stages of a message between `send` and `recv`, in order. Nothing else decides its timing.
 
 prepare   the sender's overhead, one message of the node after another (network/overheads.py)
-queue     its turn in the stream; a full inbox holds it back, or a receiver that has not asked for it (rendezvous.py)
+queue     its turn in the stream; held back by a full inbox, or until the receiver asks for it (rendezvous.py)
 inject    its bytes, at the rate that the network grants, with stalls for lost packets (network/flows.py, stalls.py)
 travel    latency and jitter, never ahead of the message before it (transit.py, network/jitter.py)
 land      the receiver's overhead, then the inbox (transit.py, network/overheads.py)
 
-A gate that a fault closes (gate.py) holds a message before it leaves and before it lands, and drops it once it is
-broken. What a topology does not mention is not there: its stage is None, and costs nothing. A message's header counts
-as bytes but takes no time (docs/design/interface.md says why).
+A gate that a fault closes (gate.py) holds a message before it leaves and before it lands, and drops it once broken.
+A stage that the topology does not mention is None and costs nothing. A message's header counts as bytes but takes no
+time (docs/design/interface.md says why).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Stream:
         self._rendezvous = receiver.rendezvous
         self._preparing: deque[Outgoing] = deque()
         self._queue: deque[Outgoing] = deque()
-        self._offered: Outgoing | None = None  # announced to the receiver, which has not asked for it yet
+        self._offered: Outgoing | None = None  # announced, but not asked for yet
         self._current: Outgoing | None = None  # being injected
         self._is_pumping = False
         self.transit = Transit(clock, receiver, way, gate, on_drop, self._landed)
@@ -93,13 +93,13 @@ class Stream:
             overhead.handle(overhead.send_s, self._prepared, outgoing)
 
     def _prepared(self, outgoing: Outgoing) -> None:
-        if outgoing in self._preparing:  # else it was withdrawn, or an end is gone
+        if outgoing in self._preparing:  # else it was withdrawn or an end is gone
             self._preparing.remove(outgoing)
             self._queue.append(outgoing)
             self.pump()
 
     def pump(self) -> None:
-        """Inject the next message if none is being injected, the gate is open and the receiver takes it."""
+        """Inject the next message if none is being injected, the gate is open and the receiver accepts it."""
         if self._is_pumping or (self.gate is not None and (self.gate.is_closed or self.sender.hung)):
             return
         self._is_pumping = True  # a message without a body leaves at once, and then asks for the next
@@ -113,8 +113,8 @@ class Stream:
         self._is_pumping = False
 
     def _is_taken(self, outgoing: Outgoing) -> bool:
-        """Announce *outgoing* if it has not been; return whether the receiver takes it without asking."""
-        is_closed = self.receiver.inbox.is_closed  # what comes is dropped there
+        """Announce *outgoing* if necessary; return whether the receiver accepts it without asking."""
+        is_closed = self.receiver.inbox.is_closed  # arriving messages are dropped there
         if not is_closed and outgoing is not self._offered:
             self._offered = outgoing
             self._clock.alarm_at(self._clock._now + self.way.latency_s, self._announced, outgoing)
@@ -174,7 +174,7 @@ class Stream:
         if self._rendezvous is not None:
             self._forget(message)
 
-    # what its ends do
+    # called by its ends
 
     def waiting(self) -> list[Outgoing]:
         """Return the messages that have not left yet."""
@@ -191,9 +191,9 @@ class Stream:
         return self.gate is None and self._rendezvous is None and self.way.is_plain
 
     def withdraw(self, outgoing: Outgoing) -> None:
-        """Withdraw *outgoing*, a cancelled send: unless all of it has left, nothing of it arrives."""
+        """Withdraw *outgoing*, a cancelled send: unless it has left completely, none of it arrives."""
         if outgoing in self._preparing:
-            self._preparing.remove(outgoing)  # the overhead that it took of the node, it took
+            self._preparing.remove(outgoing)  # its overhead is not refunded
             return
         if self.gate is not None and self.gate.admitted is outgoing:
             self.gate.admitted = None
@@ -205,7 +205,7 @@ class Stream:
         self.pump()
 
     def break_off(self, error: Callable[[], BaseException]) -> None:
-        """End it, since one end is gone: nothing more leaves, and senders that wait are given *error*."""
+        """Break the stream because one end is gone: nothing more leaves, and waiting senders get *error*."""
         waiting = self.waiting()
         self._abandon_current()
         self._queue.clear()
@@ -215,14 +215,14 @@ class Stream:
             if outgoing.partner is not None:
                 fail(outgoing.partner, error())
             if outgoing.is_held:
-                outgoing.injected.cancel()  # the next send or recv is told
+                outgoing.injected.cancel()  # the next send or recv raises
             elif not outgoing.injected.done():
                 outgoing.injected.set_exception(error())
 
-    # what faults do
+    # called by faults
 
     def stop(self) -> None:
-        """Let nothing through until `go_on` has been called as often."""
+        """Let nothing through; every call needs a matching `go_on`."""
         flow = self._current.flow if self._current is not None else None
         if self._gate.close() and flow is not None:
             self._network.pause(flow)

@@ -1,4 +1,4 @@
-"""The streams between the nodes of a cluster, made when first used, and the balance of their bytes."""
+"""The streams between the nodes of a cluster, created on first use, and the balance of their bytes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class End(Endpoint, Protocol):
-    """A node that deals with one incarnation of each of the others."""
+    """A node, which uses one incarnation of each peer."""
 
     def known(self, rank: int) -> int: ...
 
 
 class Streams:
-    """*ends* has the present incarnation of each rank. *gated* is whether faults may close or break streams.
+    """All streams. *ends* has the current incarnation of each rank; *gated* says whether faults may close streams.
 
-    *on_stream* is called with each new stream, *on_drop* with the fault and the size of each message that is dropped.
+    *on_stream* is called with each new stream, *on_drop* with the fault and size of each dropped message.
     """
 
     def __init__(
@@ -40,23 +40,23 @@ class Streams:
         self._streams: dict[tuple[int, int], Stream] = {}
         self._former: dict[int, list[End]] = {}  # earlier incarnations, by rank
         self._retired: list[Stream] = []  # from and to them
-        self._unaccepted: dict[tuple[int, int], Stream] = {}  # from new ones whose peers deal with old ones
+        self._unaccepted: dict[tuple[int, int], Stream] = {}  # from new ones whose peers still use old ones
 
     def of(self, source: int, to: int) -> Stream:
-        """Return the stream between the present incarnations of two ranks."""
+        """Return the stream between the current incarnations of two ranks."""
         key = (source, to)
         stream = self._streams.get(key)
         if stream is None:
             receiver = self._ends[to]
             stream = self._streams[key] = self._make(self._ends[source], receiver)
             if to not in self._membership.departed and receiver.known(source) != self._membership.incarnation(source):
-                stream.stop()  # until the receiver deals with this incarnation
+                stream.stop()  # until the receiver accepts this incarnation
                 self._unaccepted[key] = stream
             self.on_stream(stream)
         return stream
 
     def to_incarnation(self, source: int, to: int, incarnation: int) -> Stream:
-        """Return a stream to *incarnation* of *to*; to one that is over, it drops every message."""
+        """Return a stream to *incarnation* of *to*; if that has ended, the stream drops every message."""
         if incarnation == self._membership.incarnation(to):
             return self.of(source, to)
         stream = self._make(self._ends[source], self._former[to][incarnation])
@@ -65,30 +65,30 @@ class Streams:
         return stream
 
     def used(self) -> Iterable[Stream]:
-        """Return the streams of present incarnations, in order of first use."""
+        """Return the streams of current incarnations, in order of first use."""
         return self._streams.values()
 
     def retire(self, rank: int) -> None:
-        """The present incarnation of *rank* is over, and another one takes its place."""
+        """Set aside the streams of *rank*, whose current incarnation has ended, to make way for the next."""
         self._former.setdefault(rank, []).append(self._ends[rank])
         for key in [key for key in self._streams if rank in key]:
             self._retired.append(self._streams.pop(key))
             self._unaccepted.pop(key, None)
 
     def accept(self, rank: int, by: int) -> None:
-        """*by* deals with the present incarnation of *rank* from now on, and with none before."""
+        """Switch *by* to the current incarnation of *rank*; messages in flight from earlier ones are dropped."""
         for stream in self._retired:
             if (stream.sender.rank, stream.receiver.rank) == (rank, by):
                 stream.transit.break_for(stream.sender.killed_by)
         self._open(rank, by)
 
     def drain(self, rank: int) -> None:
-        """*rank* is gone: what new incarnations send it arrives, and is dropped there."""
+        """Open the streams to *rank*, which is gone: messages of new incarnations arrive and are dropped there."""
         for source in [source for source, to in self._unaccepted if to == rank]:
             self._open(source, rank)
 
     def check_balance(self) -> None:
-        """Assert that all bytes that the recorders say were sent have arrived, are under way or were dropped."""
+        """Assert that all bytes recorded as sent have arrived, are in flight or were dropped."""
         known_B: dict[tuple[int, int], int] = {}
         for stream in [*self._streams.values(), *self._retired]:
             way = (stream.sender.rank, stream.receiver.rank)

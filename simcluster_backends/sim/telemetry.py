@@ -1,4 +1,4 @@
-"""The telemetry of a simulated cluster while it runs. It changes nothing that it looks at."""
+"""The telemetry of a simulated cluster while it runs; observing it does not affect it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Teller:
-    """The telemetry of *cluster*, and of the faults in *log*; it remembers what it has looked through."""
+    """The telemetry of *cluster* and of the faults in *log*; it remembers what it has already read."""
 
     def __init__(self, cluster: Cluster, log: FaultLog) -> None:
         self._cluster, self._log = cluster, log
         self._noted = [Noted() for _ in cluster.members]
 
     def telemetry(self) -> Telemetry:
-        """Return all that is known at this moment of the simulated clock."""
+        """Return everything known at this instant of the simulated clock."""
         cluster = self._cluster
         sent = [node.recorder.record.sent_to for node in cluster.members]
         links = link_telemetry(cluster.topology.workers, cluster.topology, sent)

@@ -1,4 +1,4 @@
-"""The verbs of a node in virtual time: messages go onto its streams, work to its modelled device."""
+"""A node's operations in virtual time: messages go onto its streams, work to its modelled device."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EnterRing = Callable[[int, "Tensor", Sequence[int], Callable[[int], str]], Awaitable[int]]
-"""Enters a rank in a ring all-reduce that may be computed ahead: (rank, vector, lengths, tag_of) -> rounds done."""
+"""Enters a rank in a ring all-reduce that may be computed ahead: (rank, vector, lengths, tag_of) -> rounds skipped."""
 
 
 class SimTransport(Node[Outgoing, Any]):
-    """The node that *member* is: see simcluster.transport.Transport for what every method promises."""
+    """The transport of *member*: simcluster.transport.Transport says what every method promises."""
 
     def __init__(self, member: Member, seed: int, enter_ring: EnterRing) -> None:
         super().__init__(member.rank, member.names, seed, member.recorder, member.inbox)
@@ -57,7 +57,7 @@ class SimTransport(Node[Outgoing, Any]):
         except BaseException:
             outgoing.withdraw()
             if outgoing.injected.done() and not outgoing.injected.cancelled():
-                outgoing.injected.exception()  # it may have failed for the same reason, which is told once
+                outgoing.injected.exception()  # it may have failed for the same reason, which is reported once
             raise
         outgoing.injected.result()
         self.recorder.span("send", start_s, outgoing.left_s, to, tag, outgoing.size_bytes)
@@ -71,7 +71,7 @@ class SimTransport(Node[Outgoing, Any]):
         member, loop = self._member, self._loop
         async with member.device_lock:
             start_s = loop.time()
-            # Run at the start, as a real device would: what changes later is not seen, and cancelling comes too late.
+            # Run at the start, as a real device would: later changes are not seen, and cancelling comes too late.
             duration_s = member.device.start(cost, start_s)
             try:
                 hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work)
@@ -92,7 +92,7 @@ class SimTransport(Node[Outgoing, Any]):
     # inside
 
     def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | None:
-        """As promised; a message that finds room in the send buffer is not waited for."""
+        """As promised, except that a message that fits into the send buffer is not waited for."""
         member = self._member
         header_B, body_B = sizes_of(tag, payload)
         life = self.recorder.incarnation
@@ -110,6 +110,6 @@ class SimTransport(Node[Outgoing, Any]):
 
 
 def _is_of_a_replica(work: Callable[..., Any]) -> bool:
-    """Return whether *work* may run in parallel with that of other nodes: other functions may share state."""
+    """Return whether *work* may run in parallel with other nodes' work: other functions may share state."""
     replica = getattr(work, "__self__", None)
     return isinstance(replica, Replica) and replica.computes

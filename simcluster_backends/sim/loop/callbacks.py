@@ -1,4 +1,4 @@
-"""What stands in the queue of the simulated loop: callbacks that are ready, timers, and a Ctrl-C."""
+"""The entries of the simulated loop's queue: ready callbacks, timers, and a Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simcluster_backends.sim.loop.suspended import owner_of_task
 
 
 class Timer(asyncio.TimerHandle):
-    """A timer that can call off its alarm."""
+    """A timer that can cancel its alarm."""
 
     __slots__ = ("alarm",)
     alarm: Alarm
@@ -27,7 +27,7 @@ class Timer(asyncio.TimerHandle):
 
 
 class Handle:
-    """A callback that is ready: what asyncio's own Handle does, without asking the loop for its debug mode."""
+    """A ready callback: like asyncio's Handle, but without asking the loop for its debug mode."""
 
     __slots__ = ("args", "callback", "context", "dropped")
 
@@ -56,7 +56,7 @@ class Handle:
 
 
 class Interrupt:
-    """A callback that raises KeyboardInterrupt, before the next one is taken out of the queue."""
+    """A callback that raises KeyboardInterrupt before the next one leaves the queue."""
 
     def run(self, loop: asyncio.AbstractEventLoop) -> None:
         raise KeyboardInterrupt

@@ -11,9 +11,9 @@ import simpy
 
 
 class Alarm:
-    """The smallest thing that waits in SimPy's queue: one callback at one time, and a way to call it off.
+    """The smallest entry of SimPy's queue: one callback at one time, which can be cancelled.
 
-    Only `Clock.advance` can run it; SimPy's own events may stand beside it.
+    Only `Clock.advance` can run it; the queue may also hold SimPy's own events.
     """
 
     __slots__ = ("argument", "callback", "cancelled")
@@ -24,35 +24,34 @@ class Alarm:
 
 
 class Clock(simpy.Environment):
-    """A SimPy environment that schedules at absolute times: now + (when - now) need not be when.
+    """A SimPy environment that schedules at absolute times: now + (when - now) need not equal when.
 
-    Before time moves on, *gather* is called, and when nothing more happens at this moment *settle*, if they are set:
-    for what is done once a moment, not once an event.
+    If set, *gather* is called before time advances, and *settle* once nothing more happens at this instant: hooks for
+    work done once per instant rather than once per event.
     """
 
     gather: Callable[[], object] | None = None
     settle: Callable[[], object] | None = None
 
     def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
-        """Calls *callback* with *argument* at *when*, or now if that is past."""
+        """Call *callback* with *argument* at *when*, or now if that is past."""
         alarm = Alarm(callback, argument)
-        queue: list[Any] = self._queue  # ours holds alarms beside SimPy's events
+        queue: list[Any] = self._queue  # holds alarms besides SimPy's events
         now = self._now
         heappush(queue, (when if when > now else now, 1, next(self._eid), alarm))
         return alarm
 
     def next_alarm_s(self) -> float:
-        """When the next event is, inf if none is."""
+        """Return the time of the next event, inf if there is none."""
         queue: list[Any] = self._queue
         while queue and getattr(queue[0][3], "cancelled", False):
             heappop(queue)
         return float(queue[0][0]) if queue else math.inf
 
     def advance(self) -> bool:
-        """Runs the next event, whose time becomes now. False if none is left.
+        """Run the next event, whose time becomes now. Return False if none is left.
 
-        Alarms are run here, without what SimPy's `step` does for events that can fail; those that were called off do
-        not move the clock.
+        Alarms run here, without the error handling of SimPy's `step`; cancelled ones do not advance the clock.
         """
         queue: list[Any] = self._queue
         while True:

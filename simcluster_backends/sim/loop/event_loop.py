@@ -1,6 +1,6 @@
 """An asyncio event loop whose clock and queue are a `simpy.Environment`.
 
-Timers go into SimPy's own queue. A heap of our own beside it livelocks once the clock's resolution is rounded away
+Timers go into SimPy's queue. A separate heap would livelock once a delay is below the clock's resolution
 (now + delay == now), and two queues would need an order between them.
 """
 
@@ -26,7 +26,7 @@ from simcluster_backends.sim.loop.workers import Workers
 T = TypeVar("T")
 
 IDLE_CALLBACKS_LIMIT = 5_000_000
-"""Callbacks without any progress after which a run is called endless: about a minute of polling."""
+"""Callbacks without progress after which a run is declared endless: about a minute of polling."""
 
 
 class Drained(Exception):
@@ -34,7 +34,7 @@ class Drained(Exception):
 
 
 class Endless(Exception):
-    """The limit of callbacks without progress is reached."""
+    """The limit of callbacks without progress was reached."""
 
 
 class SimTask(asyncio.Task[T]):
@@ -53,7 +53,7 @@ class SimTask(asyncio.Task[T]):
 
 
 class SimFuture(asyncio.Future[T]):
-    """A future that hashes by a number, for the same reason; few are ever hashed, so it is drawn then."""
+    """A future that hashes by a number for the same reason; the number is drawn on first use, since few are hashed."""
 
     number: int | None = None
 
@@ -71,7 +71,7 @@ class SimFuture(asyncio.Future[T]):
 class SimLoop(asyncio.AbstractEventLoop):
     """Runs coroutines in virtual time. `time()` starts at 0.0 and is exact: a sleep of a year is one event.
 
-    Work may run in *threads* meanwhile; before a callback of its owner is run, it is over.
+    Work may run in *threads* meanwhile; it finishes before the next callback of its owner runs.
     """
 
     def __init__(self, threads: int = 1) -> None:
@@ -118,7 +118,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return timer
 
     def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
-        """`TimerHandle.cancel` calls this."""
+        """Cancel the alarm; called by `TimerHandle.cancel`."""
         assert isinstance(timer, Timer)
         timer.alarm.cancelled = True
 
@@ -128,7 +128,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return SimFuture(loop=self)
 
     def next_number(self) -> int:
-        """For hashes that do not depend on addresses."""
+        """Return a number for hashes that do not depend on addresses."""
         return next(self._numbers)
 
     def create_task(  # type: ignore[override]
@@ -144,18 +144,18 @@ class SimLoop(asyncio.AbstractEventLoop):
     # running
 
     def progress(self) -> None:
-        """Something happened that counts: see IDLE_CALLBACKS_LIMIT."""
+        """Note progress: see IDLE_CALLBACKS_LIMIT."""
         self._idle = 0
 
     def interrupt(self) -> None:
-        """Raise KeyboardInterrupt between two callbacks: in one, it would cost a task its next step.
+        """Raise KeyboardInterrupt between two callbacks: inside one, it would cost a task its next step.
 
-        May be called by a signal's handler.
+        May be called from a signal handler.
         """
         self._ready.appendleft(Interrupt())
 
     def run_until_complete(self, future: Any) -> Any:
-        """Runs until *future* is done. Raises Drained or Endless if that cannot, or seems never to, happen."""
+        """Run until *future* is done. Raise Drained if it never can be, Endless if it seems never to be."""
         task = asyncio.ensure_future(future, loop=self)
         with self._as_running_loop():
             try:
@@ -176,7 +176,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             while ready:
                 self._idle += 1
                 if self._idle > IDLE_CALLBACKS_LIMIT:
-                    self._idle = 0  # what ends the tasks needs callbacks too
+                    self._idle = 0  # ending the tasks needs callbacks too
                     raise Endless
                 callback = ready.popleft()
                 if not frozen.owners or not frozen.holds(callback):
@@ -196,7 +196,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise RuntimeError("the simulated loop is running already")
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize_generator)
-        # A notebook's own loop may be running in this thread; it gets its place back.
+        # A notebook's loop may be running in this thread; it is restored afterwards.
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         self._running = True
@@ -221,7 +221,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """Forgets what is still queued."""
+        """Discard everything still queued."""
         self._closed = True
         self.workers.close()
         self._ready.clear()

@@ -1,4 +1,4 @@
-"""Python's garbage collector, told to look rarely while a simulation runs."""
+"""Python's garbage collector, set to run rarely during a simulation."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 RARELY = (100_000, 50, 50)
-"""Messages and flows make no cycles, and looking for them among so many young objects costs a third of the time."""
+"""Messages and flows form no cycles, and searching many young objects for them costs a third of the time."""
 
 
 @contextmanager
 def collected_rarely() -> Iterator[None]:
-    """Raises the thresholds; puts them back as they were."""
+    """Raise the thresholds, and restore them afterwards."""
     before = gc.get_threshold()
     gc.set_threshold(*RARELY)
     try:

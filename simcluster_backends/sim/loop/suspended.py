@@ -1,4 +1,4 @@
-"""Owners of tasks who do nothing for a while: what they were about to do waits, in order, until they go on."""
+"""Suspended task owners: their callbacks wait, in order, until the owner resumes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 owner_of_task: contextvars.ContextVar[object] = contextvars.ContextVar("owner_of_task", default=None)
-"""Whose task is being made: child tasks and callbacks inherit it with their context."""
+"""The owner of the task being created; child tasks and callbacks inherit it with their context."""
 
 
 class Owned(Protocol):
     def owner(self) -> object:
-        """Whose callback this is; None for nobody's."""
+        """Return the owner of this callback, or None."""
 
 
 R = TypeVar("R", bound=Owned)
 
 
 class Frozen(Generic[R]):
-    """Whose callbacks are held back, out of those that become *ready*."""
+    """The callbacks of suspended owners, held back from *ready*."""
 
     __slots__ = ("_held", "_ready", "owners")
 
@@ -29,17 +29,17 @@ class Frozen(Generic[R]):
         self.owners = 0
 
     def freeze(self, owner: object) -> None:
-        """From now on *owner* does nothing."""
+        """Suspend *owner*."""
         self._held.setdefault(owner, [])
         self.owners = len(self._held)
 
     def thaw(self, owner: object) -> None:
-        """*owner*, if it is frozen, does all that it was about to do."""
+        """Resume *owner*, if it is suspended, and release its callbacks."""
         self._ready.extend(self._held.pop(owner, ()))
         self.owners = len(self._held)
 
     def holds(self, callback: R) -> bool:
-        """Keeps *callback* if its owner is frozen."""
+        """Hold *callback* if its owner is suspended."""
         held = self._held.get(callback.owner())
         if held is None:
             return False

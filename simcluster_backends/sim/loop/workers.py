@@ -1,7 +1,7 @@
-"""Pieces of work, in threads if worth it, so that what overlaps in virtual time overlaps on this machine's cores.
+"""Pieces of work, in threads if worthwhile, so that work that overlaps in virtual time also overlaps on real cores.
 
-When a piece is over decides nothing: before anything else of its owner is run, which may need its result or change what
-it reads, it is waited for. Owners share nothing, so it changes no bit where and when in between it ran.
+When a piece finishes has no effect: it is joined before anything else of its owner runs that may need its result or
+change its input. Owners share no state, so where and when it ran in between changes no bit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from simcluster.process.intra_op import use_one_thread
 T = TypeVar("T")
 
 LEAST_FLOPS = 1e8
-"""Work of less is not worth handing over: threads that take turns at the interpreter cost more than they win."""
+"""Less work than this is not worth a thread: contention for the interpreter lock would cost more than it saves."""
 
 
 class Piece(Generic[T]):
-    """A call of *work* that runs once, and what came of it."""
+    """A call of *work* that runs once, and its outcome."""
 
     __slots__ = ("_context", "_error", "_over", "_result", "_work")
 
@@ -38,7 +38,7 @@ class Piece(Generic[T]):
     def run(self) -> None:
         try:
             self._result = self._context.run(self._work)
-        except KeyboardInterrupt:  # is not the work's
+        except KeyboardInterrupt:  # not raised by the work
             raise
         except BaseException as error:
             self._error = error
@@ -46,19 +46,19 @@ class Piece(Generic[T]):
             self._over.release()
 
     def wait(self) -> None:
-        """Returns when the work is over."""
+        """Return when the work has finished."""
         with self._over:
             return
 
     def result(self) -> T:
-        """What the work, which is over, returned; raises what it raised."""
+        """Return or raise the outcome of the finished work."""
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
 
 
 class Workers:
-    """*threads* threads, or none if that is 1, and the pieces under way by *owner*, one each."""
+    """*threads* threads, none if that is 1, and the pieces in progress, one per *owner*."""
 
     def __init__(self, threads: int) -> None:
         self._count = threads if threads > 1 else 0
@@ -68,7 +68,7 @@ class Workers:
         self.under_way: dict[object, Piece[Any]] = {}
 
     def begin(self, owner: object, work: Callable[[], T], *, hand_over: bool) -> Piece[T]:
-        """The piece that *work* is: over when this returns, unless there are threads to *hand* it *over* to."""
+        """Start *work*; it has finished on return unless there are threads to *hand* it *over* to."""
         piece = Piece(work)
         if self._count and hand_over:
             self.under_way[owner] = piece
@@ -78,22 +78,22 @@ class Workers:
         return piece
 
     def join(self, owner: object) -> None:
-        """Waits for the piece of *owner*, if one is under way."""
+        """Wait for the piece of *owner* in progress, if any."""
         piece = self.under_way.pop(owner, None)
         if piece is not None:
             piece.wait()
 
     def close(self, within_s: float | None = None) -> None:
-        """End the threads when they have nothing left to do, or within *within_s*; then work that waits is dropped.
+        """End the threads when all work is done, or within *within_s*, dropping queued work.
 
-        A thread that has not ended by then is left behind. Work that is begun later runs where it is asked for.
+        A thread that has not ended by then is left behind. Later work runs in the calling thread.
         """
         self.under_way.clear()
         self._count, self._hurries = 0, within_s is not None
         threads, self._threads = self._threads, []
         for _ in threads:
             self._waiting.put(None)
-        # A thread that still runs when the interpreter ends takes the process with it.
+        # A thread still running at interpreter exit would crash the process.
         until_s = time.monotonic() + (within_s or 0.0)
         try:
             for thread in threads:
@@ -105,7 +105,7 @@ class Workers:
 
     def _hand_over(self, piece: Piece[Any]) -> None:
         if len(self._threads) < self._count:
-            # A daemon: work that never ends must not keep Ctrl-C from ending the process.
+            # A daemon: endless work must not keep Ctrl-C from ending the process.
             thread = threading.Thread(target=self._run, name=f"work-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -116,4 +116,4 @@ class Workers:
         while (piece := self._waiting.get()) is not None:
             if not self._hurries:
                 piece.run()
-            del piece  # with what it holds
+            del piece  # free what it references

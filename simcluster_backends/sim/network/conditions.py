@@ -1,7 +1,7 @@
-"""Links whose bandwidth changes, and traffic of others that comes and goes: what flows meet on their way.
+"""Links whose bandwidth changes, and background traffic that comes and goes.
 
-Changes go on for ever, but only flows feel them: while there is none, nothing is scheduled, so that a run in which
-nothing can happen any more is found out, and a sleep of a year is not lived through change by change.
+Changes never end, but only flows notice them. Without flows nothing is scheduled: a deadlock is still detected, and a
+sleep of a year is not stepped through change by change.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.network.models import Channels, NetworkModel
 
 TURNS_LIMIT = 1_000_000
-"""Changes, without one flow that ends meanwhile, after which a run is called endless."""
+"""Changes in a row, without the end of any flow, after which a run is declared endless."""
 
 FORGOTTEN_CYCLES = 10_000
-"""After so many times on and off nothing is left of what traffic was: less than exp(-40,000)."""
+"""After this many on-off cycles, less than exp(-40,000) remains of the traffic's earlier state."""
 
 
 class Changing:
-    """One thing that changes at given moments, whether anybody looks or not.
+    """A quantity that changes at given times, whether or not it is observed.
 
-    *steps_from(time)* gives (from when, value), the first of them holding at that time; the last one of a finite number
-    holds for ever. *put(value)* makes it so. *forgotten_s* after the last look it is asked anew.
+    *steps_from(time)* yields (start, value), the first holding at *time*; the last of a finite sequence holds forever.
+    *put(value)* applies a value. If not observed for *forgotten_s*, the steps are requested again.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Changing:
         self._next: tuple[float, float] | None = next(self._steps)
 
     def catch_up(self, now_s: float) -> float:
-        """Makes it what it is at *now_s*, and returns when it changes next, inf for never."""
+        """Apply the value at *now_s*; return when it changes next, inf for never."""
         if self._next is not None and now_s - self._next[0] > self._forgotten_s:
             self._steps = self._steps_from(now_s)
             self._next = next(self._steps)
@@ -62,7 +62,7 @@ class Changing:
 
 
 class Conditions:
-    """All that changes on one network. Flows say when they `enter` and `leave`."""
+    """Everything that changes on one network. Flows call `enter` and `leave`."""
 
     def __init__(self, clock: Clock, changing: Iterable[Changing]) -> None:
         self._clock = clock
@@ -70,7 +70,7 @@ class Conditions:
         self._flows = self._turns = 0
 
     def enter(self) -> None:
-        """A flow is about to start."""
+        """Count a flow that is about to start."""
         self._flows += 1
         if self._asleep:
             awake, self._asleep = self._asleep, []
@@ -78,7 +78,7 @@ class Conditions:
                 self._go_on(changing)
 
     def leave(self) -> None:
-        """A flow has ended, or been cancelled."""
+        """Uncount a flow that has ended or been cancelled."""
         self._flows -= 1
         self._turns = 0
 
@@ -100,7 +100,7 @@ class Conditions:
 def conditions_of(
     topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel, channels: Channels
 ) -> Conditions | None:
-    """Return the conditions of *topology*, None if they never change. Traffic that is always there starts now."""
+    """Return the conditions of *topology*, None if they never change. Permanent traffic starts now."""
     changing = [
         trace
         for link in topology.links
@@ -128,7 +128,7 @@ def _traces(
 
 
 def rates(trace: RateTrace, from_s: float) -> Iterator[tuple[float, float]]:
-    """The steps of *trace* from the period on that *from_s* is in."""
+    """Yield the steps of *trace*, beginning with the period that contains *from_s*."""
     if math.isinf(trace.period_s):
         yield from trace.steps
         return
@@ -142,7 +142,7 @@ def rates(trace: RateTrace, from_s: float) -> Iterator[tuple[float, float]]:
 def _backgrounds(
     topology: Topology, model: NetworkModel, channels: Channels
 ) -> Iterator[tuple[tuple[str, ...], Route, Background]]:
-    """(the names of its stream, its route, the traffic) of each background: of links, in each way, then of pairs."""
+    """Yield (stream names, route, traffic) of each background: first of links, per direction, then of node pairs."""
     from simcluster.topology import Hop
 
     for link in topology.links:
@@ -174,7 +174,7 @@ def _traffic(network: Network, route: Route, traffic: Background, random: np.ran
 
 
 def _comes_and_goes(traffic: Background, random: np.random.Generator, from_s: float) -> Iterator[tuple[float, float]]:
-    """On (1) and off (0) in turns, for exponential times. It begins on with the share of time in which it ever is."""
+    """Yield on (1) and off (0) in turn, for exponential times; the first is on with the stationary probability."""
     on, at_s = bool(random.random() < traffic.on_s / (traffic.on_s + traffic.off_s)), from_s
     while True:
         yield at_s, float(on)

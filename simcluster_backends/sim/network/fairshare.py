@@ -4,9 +4,9 @@ Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2): no demand's rat
 one shrinking. Certificate: every demand is bound, or crosses a full channel on which no demand is faster. With weights,
 "faster" compares rate / weight, a demand's *level*.
 
-Progressive filling: all levels rise together; the channel that is full first freezes its demands at that level, which
-can only raise the level at which others are full; hence one heap with late updates. What froze below the level at
-which a change is first felt is left alone, with its rate: filling would run the same up to there.
+Progressive filling: all levels rise together; the channel that fills up first freezes its demands at that level, which
+can only raise the level at which others fill up; hence one heap with lazy updates. Demands frozen below the level at
+which a change first matters keep their rates: filling would proceed identically up to there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import inf
 
 
 class Channel:
-    """Something with a capacity that demands share. *demands* maps each to how much of its rate it uses here."""
+    """A capacity shared by demands. *demands* maps each demand to the share of its rate that counts here."""
 
     __slots__ = ("_left_Bps", "_load", "_stamp", "_waiting", "capacity_Bps", "demands", "name")
 
@@ -32,9 +32,9 @@ class Channel:
 
 
 class Demand:
-    """One flow's wish for bandwidth. *uses* are (channel, share of the rate that counts there), each channel once.
+    """One flow's demand for bandwidth. *uses* are (channel, share of the rate that counts there), each channel once.
 
-    *bound_Bps* is the most that it can use by itself.
+    *bound_Bps* is its maximum rate regardless of sharing.
     """
 
     __slots__ = ("_stamp", "bound_Bps", "frozen", "level", "rate_Bps", "uses", "weight")
@@ -45,21 +45,21 @@ class Demand:
         self.weight = weight
         self.rate_Bps = 0.0
         self.level = inf  # not frozen anywhere yet
-        self.frozen = True  # but while its rate is being found
+        self.frozen = True  # except while its rate is computed
         self._stamp = 0
 
 
 class FairShare:
-    """The demands of one network. After `join` and `leave`, `settle` brings the rates up to date."""
+    """The demands of one network. After `join` and `leave`, `settle` updates the rates."""
 
     def __init__(self) -> None:
         self._touched: dict[Channel, None] = {}
         self._joined: list[Demand] = []
-        self._felt_from = inf  # the level at which the changes so far are first felt
+        self._felt_from = inf  # the lowest level that the changes so far affect
         self._stamp = 0
 
     def join(self, demand: Demand) -> bool:
-        """Adds *demand*. True if nobody else is on its way: its rate is set, and nothing needs to be settled."""
+        """Add *demand*. Return True if it shares no channel: its rate is set and need not be settled."""
         rate_Bps, alone = demand.bound_Bps, True
         for channel, use in demand.uses:
             if channel.demands:
@@ -74,7 +74,7 @@ class FairShare:
         return alone
 
     def leave(self, demand: Demand) -> bool:
-        """Takes *demand* off. True if that may change others' rates."""
+        """Remove *demand*. Return True if that may change other rates."""
         felt = False
         for channel, _ in demand.uses:
             del channel.demands[demand]
@@ -88,13 +88,13 @@ class FairShare:
         return felt
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
-        """Gives *channel* another capacity."""
+        """Change the capacity of *channel*."""
         channel.capacity_Bps = capacity_Bps
         self._touched[channel] = None
         self._felt_from = 0.0
 
     def settle(self) -> list[tuple[Demand, float]]:
-        """Brings all rates up to date; returns the demands whose rate changed, each with its rate before."""
+        """Update all rates; return the demands whose rate changed, each with its previous rate."""
         self._note_joined()
         from_level, touched = self._felt_from, self._touched
         self._felt_from, self._touched = inf, {}
@@ -106,7 +106,7 @@ class FairShare:
         ]
 
     def _note_joined(self) -> None:
-        """No channel is full before all its demands together, at one level, fill it."""
+        """Lower the level to start from: a channel fills up no earlier than at the common level of all its demands."""
         for demand in self._joined:
             for channel, _ in demand.uses:
                 if channel not in self._touched:
@@ -116,10 +116,10 @@ class FairShare:
         self._joined.clear()
 
     def _affected(self, touched: dict[Channel, None], from_level: float) -> tuple[list[Demand], list[Channel]]:
-        """Demands at or above *from_level* connected to *touched* through each other, and the channels they cross.
+        """Return the demands at or above *from_level* connected to *touched* via each other, and their channels.
 
-        Each channel's *_left_Bps* is what those below leave of it, *_load* what the others ask of it a level, and
-        *_waiting* how many these are.
+        Set each channel's *_left_Bps* to the capacity that lower demands leave, *_load* to what the affected demands
+        use per level, and *_waiting* to their number.
         """
         self._stamp = stamp = self._stamp + 1
         demands: list[Demand] = []
@@ -147,13 +147,13 @@ class FairShare:
 
 
 def _fill(demands: list[Demand], channels: list[Channel], level: float) -> None:
-    """Raises the level of *demands*, none of them frozen, from *level* on until each is frozen."""
+    """Raise the level of *demands*, all unfrozen, from *level* on until each is frozen."""
     heap: list[tuple[float, int, Channel | Demand]] = [
         (channel._left_Bps / channel._load, number, channel)
         for number, channel in enumerate(channels)
         if channel._waiting
     ]
-    # A bound is a channel of the demand's own.
+    # A bound acts like a private channel of the demand.
     heap += [
         (demand.bound_Bps / demand.weight, number, demand)
         for number, demand in enumerate(demands, start=len(channels))
@@ -165,7 +165,7 @@ def _fill(demands: list[Demand], channels: list[Channel], level: float) -> None:
         share, number, full = heappop(heap)
         if isinstance(full, Demand):
             if not full.frozen:
-                # In exact arithmetic no share is below the level of the last freezing; rounding must not let it.
+                # In exact arithmetic no share is below the last freezing level; rounding must not break that.
                 level = max(level, share)
                 _freeze(full, level, full.bound_Bps)
                 to_freeze -= 1
@@ -193,10 +193,10 @@ def _freeze(demand: Demand, level: float, rate_Bps: float) -> None:
 def max_min_rates(
     routes: Sequence[Sequence[int]], capacities: Sequence[float], bounds: Sequence[float] | None = None
 ) -> list[float]:
-    """The max-min rate of every flow, all at once.
+    """Return the max-min rate of every flow, computed at once.
 
-    *routes[f]* are the indices of the channels that flow f crosses, *capacities[c]* is in B/s, *bounds[f]* is the most
-    that flow f can use by itself (inf if nothing bounds it). A flow that crosses no channel and has no bound gets inf.
+    *routes[f]* are the indices of the channels that flow f crosses, *capacities[c]* is in B/s, *bounds[f]* is the
+    maximum rate of flow f (inf: unbounded). A flow without channels and without a bound gets inf.
     """
     channels = [Channel(str(number), capacity) for number, capacity in enumerate(capacities)]
     fair = FairShare()

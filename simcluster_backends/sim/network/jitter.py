@@ -1,4 +1,4 @@
-"""Draws of jitter: the seconds on top of a link's latency, one draw a message."""
+"""Jitter draws: seconds added to a link's latency, one draw per message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Draw: TypeAlias = Callable[[], float]
 
 
 def draws_of(jitter: Jitter, random: np.random.Generator) -> Draw:
-    """Return a function that draws seconds as *jitter* says, all of them from *random*."""
+    """Return a function that draws seconds distributed as *jitter* says, all from *random*."""
     mean_s = jitter.mean_s
     if jitter.kind == "uniform":
         return lambda: float(random.uniform(0.0, 2.0 * mean_s))

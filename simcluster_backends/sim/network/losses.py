@@ -1,17 +1,16 @@
-"""What lost packets cost a TCP connection: a bound of its rate, and time-outs in which nothing moves. No message is
-lost.
+"""The effect of packet loss on a TCP connection: a bound on its rate, and timeouts. No message is lost.
 
-Where three later packets tell the sender of a loss, it halves its window and goes on; that alone bounds its rate by
+After three later packets, a sender knows of a loss, halves its window and continues; that alone bounds its rate by
 MSS / (RTT sqrt(2 b p / 3)) (Mathis, Semke, Mahdavi, Ott, "The macroscopic behavior of the TCP congestion avoidance
-algorithm", CCR 1997), for a share p of packets lost and an acknowledgement for every b packets. Where they do not, it
-waits for a time-out: with a window of w packets after a share of min(1, 3/w) of the losses (Padhye, Firoiu, Towsley,
-Kurose, "Modeling TCP throughput", SIGCOMM 1998, below PFTK), where w is sqrt(8 / (3 b p)) on average, but no more than
-the packets of the message. A time-out is followed by another one, twice as long, if its packet is lost again, up to 64
-times as long. So a long transfer has on average exactly the goodput of PFTK's equation without a largest window,
+algorithm", CCR 1997), for a share p of packets lost and an acknowledgement for every b packets. Without those packets
+it waits for a timeout: with a window of w packets, after a share min(1, 3/w) of the losses (Padhye, Firoiu, Towsley,
+Kurose, "Modeling TCP throughput", SIGCOMM 1998, below PFTK), where w is sqrt(8 / (3 b p)) on average, but at most the
+number of packets of the message. If its packet is lost again, a timeout is followed by one twice as long, up to a
+factor of 64. On average a long transfer has exactly the goodput of PFTK's equation without a maximum window,
 
     MSS / goodput = RTT sqrt(2 b p / 3) + p min(1, 3 sqrt(3 b p / 8)) T0 (1 + p + 2 p^2 + ... + 32 p^6) / (1 - p)
 
-This is TCP Reno. CUBIC is faster over long and fast ways; tail loss probes end some time-outs sooner.
+This is TCP Reno. CUBIC is faster on long fat paths; tail loss probes end some timeouts sooner.
 """
 
 from __future__ import annotations
@@ -23,40 +22,40 @@ if TYPE_CHECKING:
     import numpy as np
 
 MSS_BYTES = 1448
-"""What a segment carries over Ethernet, with timestamps."""
+"""Payload of a segment over Ethernet, with timestamps."""
 
 ACKNOWLEDGED_PACKETS = 2
 """b: receivers acknowledge every second packet (RFC 1122, 4.2.3.2)."""
 
 LEAST_TIMEOUT_S = 0.2
-"""What Linux waits at least beyond the round trip, TCP_RTO_MIN; RFC 6298 would say 1 s."""
+"""Linux's minimum timeout on top of the round trip, TCP_RTO_MIN; RFC 6298 says 1 s."""
 
 LONGEST_BACKOFF = 6
-"""A time-out doubles so often at most."""
+"""The maximum number of times that a timeout doubles."""
 
 
 class Stall(NamedTuple):
-    """After *before_B* of a message's bytes, nothing moves for *pause_s*."""
+    """A pause of *pause_s* after the first *before_B* bytes of a message."""
 
     before_B: float
     pause_s: float
 
 
 def rate_bound_Bps(loss: float, round_trip_s: float) -> float:
-    """The rate at which TCP halves its window as often as it grows back; inf without losses or latency."""
+    """Return the rate at which TCP's window halves as often as it grows back; inf without losses or latency."""
     if not loss or not round_trip_s:
         return math.inf
     return MSS_BYTES / (round_trip_s * math.sqrt(2 * ACKNOWLEDGED_PACKETS * loss / 3))
 
 
 def together(losses: list[float]) -> float:
-    """The share of packets lost on a way over links that each lose theirs."""
+    """Return the share of packets lost on a path over links with these *losses*."""
     arrived = math.prod(1.0 - loss for loss in losses)
     return 1.0 - arrived if arrived < 1.0 else 0.0
 
 
 class Losses:
-    """The time-outs of one ordered stream of messages."""
+    """The timeouts of one ordered stream of messages."""
 
     def __init__(self, loss: float, round_trip_s: float, random: np.random.Generator) -> None:
         self._loss = loss
@@ -65,7 +64,7 @@ class Losses:
         self._random = random
 
     def stalls(self, size_B: int) -> list[Stall]:
-        """Where a message of *size_B* stands still, and for how long, in order: nearly always nowhere."""
+        """Return the stalls of a message of *size_B* in order: nearly always none."""
         packets = max(1, math.ceil(size_B / MSS_BYTES))  # a message without a body has a header
         timeouts = self._loss * min(1.0, 3.0 / min(self._window, packets))
         number = int(self._random.binomial(packets, timeouts))

@@ -1,15 +1,14 @@
-"""How a route over links becomes a flow's wish for bandwidth: the ideal fluid, and SimGrid's model of TCP.
+"""From a route over links to a flow's demand for bandwidth: the ideal fluid, and SimGrid's model of TCP.
 
-`maxmin`: every flow shares alike, and latency only delays. `lv08` (Velho and Legrand, "Accuracy study and improvement
-of network simulation in the SimGrid framework", SIMUTools 2009): what TCP makes of a link. 97 % of its bandwidth
-carries payload; slow start is paid as 13.01 latencies; a flow's share is inverse to its latency, with the time of 20537
-bytes on each link added to it; and a window of 4 MiB over twice the latency bounds it.
+`maxmin`: all flows have equal shares, and latency only delays. `lv08` (Velho and Legrand, "Accuracy study and
+improvement of network simulation in the SimGrid framework", SIMUTools 2009): TCP over a link. 97 % of the bandwidth
+carries payload; slow start costs 13.01 latencies; a flow's share is inverse to its latency plus the time of 20537 bytes
+on each link; and a window of 4 MiB over twice the latency bounds it.
 
-In both, acknowledgements take what a link's `ack_share` says, which is nothing unless a topology gives one, and lost
-packets bound a flow (`losses`). Stations on one medium share its time: a byte takes 1 / rate of its station, whoever's
-it is, and one that is relayed by an access point takes that twice. Fair is who moves as many bytes as the others, as
-where stations send a packet each in turn, so the slowest slows all (Heusse, Rousseau, Berger-Sabbatel, Duda,
-"Performance anomaly of 802.11b", INFOCOM 2003).
+In both, acknowledgements use a link's `ack_share`, which is zero unless the topology sets it, and lost packets bound a
+flow (`losses`). Stations on one medium share its air time: a byte takes 1 / rate of its station, and twice that if
+relayed by an access point. Fairness is equal bytes, as when stations send one packet each in turn, so the slowest
+station slows all (Heusse, Rousseau, Berger-Sabbatel, Duda, "Performance anomaly of 802.11b", INFOCOM 2003).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from simcluster_backends.sim.network.losses import rate_bound_Bps, together
 
 @dataclass(frozen=True)
 class NetworkModel:
-    """*fair_bytes* is None where sharing does not depend on the round trip; *window_bytes* is inf for no window."""
+    """*fair_bytes* is None if sharing does not depend on the round trip; *window_bytes* is inf for no window."""
 
     bandwidth_factor: float = 1.0
     latency_factor: float = 1.0
@@ -34,7 +33,7 @@ class NetworkModel:
     window_bytes: float = inf
 
     def lay(self, hops: Sequence[Hop], channels: Channels, ends: Sequence[Node] = ()) -> tuple[Route, float]:
-        """The route over *hops* between *ends*, and the seconds that its latency delays a message."""
+        """Return the route over *hops* between *ends*, and the seconds by which latency delays a message."""
         latency_s = fsum(hop.link.latency_s for hop in hops)
         uses = channels.used(hops, ends)
         bounds_Bps = [self.bandwidth_factor * hop.link.bandwidth_Bps for hop in hops if hop.link.duplex == "free"]
@@ -42,7 +41,7 @@ class NetworkModel:
         if losses:
             bounds_Bps.append(rate_bound_Bps(together(losses), 2.0 * latency_s))
         weight = 1.0
-        if latency_s > 0:  # without any, SimGrid shares alike
+        if latency_s > 0:  # with zero latency, SimGrid shares equally
             if self.fair_bytes is not None:
                 weight = 1.0 / (latency_s + fsum(self.fair_bytes / hop.link.bandwidth_Bps for hop in hops))
             bounds_Bps.append(self.window_bytes / (2.0 * latency_s))
@@ -56,7 +55,7 @@ MODELS = {"maxmin": MAXMIN, "lv08": LV08}
 
 
 class Channels:
-    """The channels of one network, made when first crossed."""
+    """The channels of one network, created on first use."""
 
     def __init__(self, model: NetworkModel) -> None:
         self._model = model
@@ -65,26 +64,26 @@ class Channels:
         self._hosts: dict[str, Channel] = {}
 
     def of(self, link: Link, forward: bool) -> Channel:
-        """One direction of *link*; of a half-duplex one, where both are one medium, the whole."""
+        """Return one direction of *link*; a half-duplex link is one channel for both."""
         key = (link.name, forward or link.duplex == "half")
         if key not in self._channels:
             self._channels[key] = Channel(link.name, self._model.bandwidth_factor * link.bandwidth_Bps)
         return self._channels[key]
 
     def of_medium(self, name: str) -> Channel:
-        """The time of a medium: its capacity is a second a second, and a byte takes 1 / bandwidth of its link."""
+        """Return a medium's air time: a capacity of 1 s per second, where a byte takes 1 / bandwidth of its link."""
         if name not in self._air:
             self._air[name] = Channel(name, self._model.bandwidth_factor)
         return self._air[name]
 
     def of_host(self, node: Node) -> Channel:
-        """What *node* itself can send and receive together."""
+        """Return the capacity of *node* for sending and receiving together."""
         if node.name not in self._hosts:
             self._hosts[node.name] = Channel(node.name, node.host_bandwidth_Bps)
         return self._hosts[node.name]
 
     def used(self, hops: Sequence[Hop], ends: Sequence[Node]) -> dict[Channel, float]:
-        """How much of a flow's rate counts on each channel of its way over *hops* between *ends*."""
+        """Return the share of a flow's rate that counts on each channel of its path over *hops* between *ends*."""
         uses: dict[Channel, float] = {}
 
         def use(channel: Channel, share: float) -> None:

@@ -1,4 +1,4 @@
-"""The time that messages take of a node itself: an overhead each, one after another, as its event loop handles them."""
+"""The per-message overhead of a node: messages are handled one after another, as by its event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcluster_backends.sim.loop.clock import Clock
 
 
 class Overheads:
-    """One node's queue of overheads, *send_s* for a message out and *recv_s* for one in; its device works meanwhile."""
+    """One node's queue of overheads, *send_s* per message out and *recv_s* per message in; its device is unaffected."""
 
     __slots__ = ("_clock", "_free_s", "recv_s", "send_s")
 
@@ -19,7 +19,7 @@ class Overheads:
         self._free_s = 0.0
 
     def handle(self, overhead_s: float, then: Callable[[Any], object], argument: Any) -> None:
-        """Call *then* with *argument* when all that came before and *overhead_s* are over."""
+        """Call *then* with *argument* after all earlier overheads and *overhead_s*."""
         now_s = self._clock._now
         self._free_s = (self._free_s if self._free_s > now_s else now_s) + overhead_s
         if self._free_s > now_s:

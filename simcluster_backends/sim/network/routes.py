@@ -1,6 +1,6 @@
-"""The ways between the nodes of a topology: their routes, latencies, and all else that a message meets on them.
+"""The paths between the nodes of a topology: route, latency, and everything else that affects a message there.
 
-Every direction of a link, and every pair of nodes, draws from a random stream with its own name.
+Every direction of a link, and every pair of nodes, draws from a separately named random stream.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Way(NamedTuple):
-    """All that messages from one node to another meet; None and () for what there is not."""
+    """Everything that affects messages from one node to another; None and () for what is absent."""
 
     route: Route
     latency_s: float
@@ -39,12 +39,12 @@ class Way(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing but bandwidth and latency."""
+        """Whether only bandwidth and latency apply."""
         return self == Way(self.route, self.latency_s)
 
 
 class Routes:
-    """The ways of *topology*, with channels of their own."""
+    """The paths of *topology*, with their channels."""
 
     def __init__(self, topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel) -> None:
         self._topology, self._seed, self._model = topology, seed, model
@@ -57,10 +57,10 @@ class Routes:
         }
         self._draws: dict[tuple[str, bool], Draw] = {}
         self._lost: dict[tuple[str, str], np.random.Generator] = {}
-        self.link_now: Callable[[Hop], Link] = lambda hop: hop.link  # what faults have made of it
+        self.link_now: Callable[[Hop], Link] = lambda hop: hop.link  # its current state under faults
 
     def way(self, source: str, target: str) -> Way:
-        """Return the way from *source* to *target* as faults have left it."""
+        """Return the path from *source* to *target* in its current state under faults."""
         hops = [Hop(self.link_now(hop), hop.forward) for hop in self._topology.route(source, target)]
         route, latency_s = self._model.lay(
             hops, self._channels, [self._topology.nodes[name] for name in (source, target)]
@@ -76,14 +76,14 @@ class Routes:
         )
 
     def channels(self, link: Link, towards: str | None) -> list[Channel]:
-        """Return the channels of *link* in both directions, or *towards* one of its ends; none if no flows share it."""
+        """Return the channels of *link* in both directions, or *towards* one end; none if flows do not share it."""
         if link.duplex == "free":
             return []
         forwards = [forward for forward in (True, False) if towards in (None, link.b if forward else link.a)]
         return list(dict.fromkeys(self._channels.of(link, forward) for forward in forwards))
 
     def _draw(self, hop: Hop) -> Draw:
-        """Each direction of a link has a random stream of its own, from which every message that crosses it draws."""
+        """Return the jitter of one direction of a link: all messages that cross it draw from one random stream."""
         key = (hop.link.name, hop.forward)
         if key not in self._draws:
             assert hop.link.jitter is not None
@@ -96,6 +96,6 @@ class Routes:
         if not losses:
             return None
         round_trip_s = 2.0 * fsum(hop.link.latency_s for hop in hops)
-        # A way that is made again continues its draws.
+        # A rebuilt path continues its draws.
         random = self._lost.setdefault((source, target), numpy_stream(self._seed, "loss", source, target))
         return Losses(together(losses), round_trip_s, random)

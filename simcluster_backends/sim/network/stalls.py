@@ -1,4 +1,4 @@
-"""A flow that stands still now and then, as it does when packets of it are lost."""
+"""A flow with pauses, as after lost packets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcluster_backends.sim.network.losses import Stall
 
 
 class StallingFlow(Flow):
-    """*size_bytes* over *route*, with *stalls* in between; in a pause the other flows have its share."""
+    """*size_bytes* over *route*, interrupted by *stalls*; during a pause the other flows have its share."""
 
     __slots__ = ("_clock", "_network", "_on_end", "_parts", "_route")
 
@@ -26,7 +26,7 @@ class StallingFlow(Flow):
         ends_B = [stall.before_B for stall in stalls] + [size_bytes]
         super().__init__(route, ends_B[0], self._part_over)
         self._network, self._clock, self._route, self._on_end = network, clock, route, on_end
-        # Pauses and the bytes after each, the next one last.
+        # Pauses, each with the bytes that follow it, in reverse order.
         self._parts = [
             (stall.pause_s, end_B - stall.before_B) for stall, end_B in zip(stalls, ends_B[1:], strict=True)
         ][::-1]
@@ -40,7 +40,7 @@ class StallingFlow(Flow):
             self._on_end()
             return
         pause_s, self.left_B = self._parts.pop()
-        # As if it had been paused from outside, which may happen meanwhile, too.
+        # As if paused from outside, which may also happen meanwhile.
         self.paused, self.rate_Bps = True, 0.0
         self.alarm = self._clock.alarm_at(self._clock._now + pause_s, self._go_on)
 

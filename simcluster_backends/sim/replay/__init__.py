@@ -1,1 +1,1 @@
-"""Replays the record of a real run in virtual time."""
+"""Replay the record of a real run in virtual time."""

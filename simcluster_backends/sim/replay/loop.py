@@ -1,4 +1,4 @@
-"""The simulated loop, made to run each node's callbacks when its script says, and at no other time."""
+"""A simulated loop that runs each node's callbacks exactly when the node's script says."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ T = TypeVar("T")
 
 
 class Owner(ABC):
-    """A node whose callbacks run when it says. *ready* has those that may run, first in, first out."""
+    """A node that decides when its callbacks run. *ready* has the runnable ones, first in, first out."""
 
     ready: deque[Handle | Timer]
 
     @abstractmethod
     def next_task(self) -> int:
-        """Return the number of the task that it has just created."""
+        """Return the number of the task just created."""
 
     @abstractmethod
     def arm(self, timer: Timer) -> None:
-        """Note *timer*, which it has just set."""
+        """Note the *timer* just set."""
 
     @abstractmethod
     def read(self) -> float:
-        """Return the clock, as the node's code was told it."""
+        """Return the clock as the node's code originally read it."""
 
     @abstractmethod
     def advance(self) -> bool:
-        """Go on as far as the node can by itself; return whether that was anywhere. Raises ReplayDiverged."""
+        """Advance as far as possible without other nodes; return whether there was progress. Raises ReplayDiverged."""
 
     @property
     @abstractmethod
     def open(self) -> bool:
-        """Whether there is more to do, as far as its record is known."""
+        """Whether there is more to do, as far as the record is known."""
 
 
 class ReplayLoop(SimLoop):
-    """Callbacks, timers, tasks and readings of the clock that are a script's go to it."""
+    """Passes callbacks, timers, tasks and clock readings of a script to that script."""
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -59,7 +59,7 @@ class ReplayLoop(SimLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Timer:
-        return self.call_at(delay, callback, *args, context=context)  # when does not matter: its turn is in the script
+        return self.call_at(delay, callback, *args, context=context)  # the time is irrelevant: the script has its turn
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -82,12 +82,12 @@ class ReplayLoop(SimLoop):
         return SimTask(coro, number, loop=self, name=name, context=context)
 
     def play(self, handle: Handle | Timer) -> None:
-        """Run *handle* now. A sys.exit() is its task's exception, as on a real node."""
+        """Run *handle* now. A sys.exit() becomes its task's exception, as on a real node."""
         with suppress(SystemExit):
             handle.run(self)
 
     def play_all(self, owners: Sequence[Owner]) -> None:
-        """Play until all are through, or none can go on. Raises ReplayDiverged."""
+        """Play until all have finished or none can advance. Raises ReplayDiverged."""
         with self._as_running_loop():
             went_on = True
             while went_on and any(owner.open for owner in owners):
@@ -96,9 +96,9 @@ class ReplayLoop(SimLoop):
                     went_on |= owner.advance()
 
     def end_all(self, owners: Sequence[Owner]) -> None:
-        """Cancel what is left, so that nothing is destroyed while it is pending."""
+        """Cancel all remaining tasks, so that none is destroyed while pending."""
         with self._as_running_loop():
-            for _ in range(100):  # a task may refuse once or twice; one that always does is left alone
+            for _ in range(100):  # a task may resist once or twice; one that always does is left alone
                 left = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
                 for task in sorted(left, key=lambda task: task.number):
                     task.cancel()

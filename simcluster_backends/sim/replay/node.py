@@ -1,7 +1,7 @@
-"""The transport of a replayed node: what it sends is really sent, what reaches it does so when its script says.
+"""The transport of a replayed node: its sends are real; messages reach it when its script says.
 
-Its verbs wait where those of a real node do, since both have them of common/node.py: the callbacks of the two are
-counted against each other.
+Its operations wait where those of a real node do, since both share common/node.py: a replay compares the callback
+counts of the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Record(Protocol):
-    """The record of a node, as far as it has been played: *now_s* of its clock, and *due_s* of the next event."""
+    """The record of a node, as played so far: *now_s* of its clock, and *due_s* of the next event."""
 
     rank: int
     name: str
@@ -40,7 +40,7 @@ class Record(Protocol):
 
 
 class Sent(NamedTuple):
-    """A message on its way, the header that it had, and when it was sent by its sender's clock, at the earliest."""
+    """A message in flight, its header, and the earliest time it was sent by the sender's clock."""
 
     message: Message
     header: bytes
@@ -48,7 +48,7 @@ class Sent(NamedTuple):
 
 
 class Piece:
-    """A piece of work: not run before it must have been."""
+    """A piece of work, run as late as possible."""
 
     def __init__(self, number: int, work: Callable[[], Any], done: asyncio.Future[Outcome]) -> None:
         self.number, self.work, self.done = number, work, done
@@ -56,7 +56,7 @@ class Piece:
 
 
 class Leaving:
-    """A send: *injected* is done when the script says that it has left. What was withdrawn is in the script, too."""
+    """A send: *injected* is done when the script says that it has left. Withdrawn sends are in the script too."""
 
     def __init__(self, size_bytes: int, injected: asyncio.Future[None], now: Callable[[], float]) -> None:
         self.size_bytes, self.injected, self._now = size_bytes, injected, now
@@ -82,13 +82,13 @@ class ReplayedNode(Node[Leaving, Piece]):
         answers: Answers,
     ) -> None:
         super().__init__(script.rank, names, seed, recorder, Inbox(script.rank, names, loop, lambda source: None))
-        self.sends: dict[int, asyncio.Future[None]] = {}  # that have not left yet, by number
+        self.sends: dict[int, asyncio.Future[None]] = {}  # not injected yet, by number
         self.on_step: Callable[[int, int], None] | None = None
-        self.streams: dict[int, deque[Sent]] = {}  # from each peer: sent, and not yet here
-        self.fastest_s: dict[int, float] = {}  # from each peer, as the clocks of the two have it
+        self.streams: dict[int, deque[Sent]] = {}  # from each peer: sent, but not arrived
+        self.fastest_s: dict[int, float] = {}  # from each peer, by the two nodes' clocks
         self.to: Callable[[int], ReplayedNode]
         self._script, self._loop = script, loop
-        self._waited, self._withdrawn = set(answers.waited), set(answers.withdrawn)  # only asked who is in them
+        self._waited, self._withdrawn = set(answers.waited), set(answers.withdrawn)  # only for membership tests
         self._refused, self._never_ran = answers.refused, set(answers.never_ran)
         self._sent = self._pieces = 0
         self._device: deque[Piece] = deque()
@@ -100,14 +100,14 @@ class ReplayedNode(Node[Leaving, Piece]):
         if self.on_step is not None:
             self.on_step(self.rank, step)
 
-    # what the script calls
+    # called by the script
 
     @property
     def inbox(self) -> Inbox:
         return self._inbox
 
     def arrived(self, source: int, digest: int | None = None) -> Message | None:
-        """The next message from *source*, None if it has not been sent. Raises ReplayDiverged if it is another."""
+        """Return the next message from *source*, None if not yet sent. Raise ReplayDiverged if it is the wrong one."""
         stream = self.streams.get(source)
         if not stream:
             return None
@@ -122,11 +122,11 @@ class ReplayedNode(Node[Leaving, Piece]):
         return message
 
     def first_piece(self) -> int | None:
-        """The piece of work that is next to be done."""
+        """Return the number of the next piece of work to finish, if any."""
         return next((piece.number for piece in self._device if not piece.done.done()), None)
 
     def complete(self, number: int) -> None:
-        """The end of a piece of work is told."""
+        """Finish piece of work *number*."""
         self._work_until(number)
         piece = self._over.pop(number, None)
         if piece is None or piece.done.done():
@@ -172,7 +172,7 @@ class ReplayedNode(Node[Leaving, Piece]):
             left.set_result(None)
 
     def _work_until(self, number: int) -> None:
-        """A device works in order: what was asked for before *number* has run, too."""
+        """Run all work up to *number*: a device works in order."""
         while self._device and self._device[0].number <= number:
             piece = self._device.popleft()
             if piece.number in self._never_ran:
@@ -189,7 +189,7 @@ class ReplayedNode(Node[Leaving, Piece]):
 
 
 class ReplayedChannel:
-    """Where the real node's checkpoints went: nothing is kept again, only the waiting for it is the same."""
+    """Stands in for the real node's checkpoint channel: it waits as often, but keeps nothing."""
 
     def __init__(self, script: Record, loop: asyncio.AbstractEventLoop) -> None:
         self._script, self._loop = script, loop
@@ -209,7 +209,7 @@ class ReplayedChannel:
 
 
 def body_crc(payload: Payload) -> int:
-    """The checksum that a frame's body of these tensors has."""
+    """Return the checksum of a frame body with these tensors."""
     import google_crc32c
     import torch
 

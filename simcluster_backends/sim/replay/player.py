@@ -1,4 +1,4 @@
-"""Plays a real run again, node by node in its recorded order: `replay_cluster` is its only door."""
+"""Replay a real run, node by node in its recorded order. `replay_cluster` is the only entry point."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @one_thread()
 def replay_cluster(job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
-    """*job*, of which *orders* has one for each node, by rank. Its times are those recorded.
+    """Replay *job* with one of *orders* per node, by rank. Its times are the recorded ones.
 
-    Raises ReplayDiverged, naming node and event, where the code does not do what was recorded.
+    Raise ReplayDiverged, naming node and event, if the code departs from the record.
     """
     loop = ReplayLoop()  # type: ignore[abstract]
     module, _, function = job.program.partition(":")
@@ -84,7 +84,7 @@ def _check_all_ended(scripts: Sequence[Script]) -> None:
 
 
 def _circle(script: Script, scripts: Sequence[Script]) -> list[Script]:
-    """Return the nodes that wait for each other and hold up *script*, or one that waits for no node that is left."""
+    """Return the cycle of nodes that block each other and *script*, or the one at the end of its chain."""
     chain, held_up = [script], {script.rank: script for script in scripts if script.open}
     while (source := held_up.get(chain[-1].source)) is not None and source not in chain:
         chain.append(source)
@@ -94,9 +94,9 @@ def _circle(script: Script, scripts: Sequence[Script]) -> list[Script]:
 def _culprit(circle: Sequence[Script]) -> Script:
     """Return the node of *circle* whose record is most likely wrong.
 
-    A node that keeps to its record has sent all that was received from it before the event that it waits for. So the
-    culprit waits for the latest event, by one clock. The fastest messages there and back tell how far two clocks are
-    apart, but not to the last microsecond; so nodes with callbacks left go first, and the error names the others, too.
+    A node that follows its record has sent everything that others received from it before the event that it waits for.
+    So the culprit waits for the latest event, by one clock. The fastest messages in both directions give the offset
+    between two clocks, but not to the microsecond; so nodes with callbacks left go first, and the error names the rest.
     """
     ahead_s = [0.0]
     for one, other in pairwise(circle):
@@ -106,13 +106,13 @@ def _culprit(circle: Sequence[Script]) -> Script:
 
 
 def _ahead_s(one: Script, other: Script) -> float:
-    """By how much the clock of *one* is ahead, if a message takes as long there as back."""
+    """Return how far the clock of *one* is ahead, assuming equal latency in both directions."""
     there, back = other.node.fastest_s.get(one.rank), one.node.fastest_s.get(other.rank)
     return 0.0 if there is None or back is None else (back - there) / 2
 
 
 def _error(scripts: Sequence[Script]) -> RunError | None:
-    """What the run died of, if it did: a failure rather than a loss that came of one."""
+    """Return the run's error, if any: preferably a failure, else a loss."""
     ended = [script for script in scripts if script.root.done() and not script.root.cancelled()]
     failed = [(script, script.root.exception()) for script in ended]
     found = [(script, error) for script, error in failed if error is not None]
@@ -125,7 +125,7 @@ def _error(scripts: Sequence[Script]) -> RunError | None:
 
 
 def _end(loop: ReplayLoop, scripts: Sequence[Script]) -> None:
-    """Nothing is destroyed while it is pending."""
+    """Close *loop* with no task destroyed while pending."""
     loop.end_all(scripts)
     for script in scripts:
         if script.root.done() and not script.root.cancelled():

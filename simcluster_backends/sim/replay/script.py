@@ -1,8 +1,8 @@
-"""A node that does what was recorded of a real one: when each of its callbacks runs, and what reaches it in between.
+"""A node that repeats a real node's record: when each of its callbacks runs, and what reaches it in between.
 
-What has not come yet is waited for, whatever the clock says. Where code and record part, `ReplayDiverged` says so. The
-callbacks of a node are one queue, first in, first out, here as on the real loop. So a record that says after how
-many of them an event took effect puts it back exactly where it was.
+A message that has not come yet is waited for, whatever the clock says. Where code and record diverge, ReplayDiverged is
+raised. A node's callbacks form one first-in, first-out queue, here as on the real loop, so an event recorded by the
+number of callbacks before it is replayed at exactly its original position.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 MOST_GUESSED = 1_000_000
-"""Callbacks of a node that was lost before it had handed in all of its order."""
+"""Maximum callbacks of a node that was lost before it had handed in its whole order."""
 
 
 class Script(Owner):
-    """The *order* of the node of *rank*; *play* runs a callback now. Its `node` and `root` task are set later."""
+    """The *order* of node *rank*; *play* runs a callback immediately. `node` and the `root` task are set later."""
 
     node: ReplayedNode
     root: SimTask[Any]
@@ -45,15 +45,15 @@ class Script(Owner):
         self._play, self._order = play, order
         self._position = self._reasons = self._digests = self._reads = self._tasks = self._armed = 0
 
-    # what the loop asks
+    # called by the loop
 
     def next_task(self) -> int:
         self._tasks += 1
-        return self._tasks - 1  # 0 is the program itself
+        return self._tasks - 1  # 0 is the program
 
     def arm(self, timer: Timer) -> None:
         self._armed += 1
-        timer.alarm = Alarm(self.ready.append, timer)  # never called: its turn is in the order
+        timer.alarm = Alarm(self.ready.append, timer)  # never called: the order has its turn
         self.timers[self._armed] = timer
 
     def read(self) -> float:
@@ -66,7 +66,7 @@ class Script(Owner):
         self._reads += 1
         return reads[self._reads - 1]
 
-    # what whoever plays all nodes asks
+    # called by the player of all nodes
 
     def advance(self) -> bool:
         counts, begun, guessed = self._order.events.counts, (self.executed, self._position), False
@@ -79,11 +79,11 @@ class Script(Owner):
                     break
             elif self.ready:
                 self._run_next()
-                if self._broken is not None:  # raised there, but the node's code may have caught it
+                if self._broken is not None:  # already raised, but the node's code may have caught it
                     raise self._broken
             elif due is None and not self._order.whole:
                 if guessed or not self._guess():
-                    break  # one guess a turn: it may well go on for ever
+                    break  # one guess per turn: guessing may never end
                 guessed = True
             else:
                 recorded = f"has {self.awaited} only after {due}" if due is not None else "ends"
@@ -98,7 +98,7 @@ class Script(Owner):
 
     @property
     def awaited(self) -> str:
-        """The next event, in words."""
+        """A description of the next event."""
         events = self._order.events
         if self._position == len(events.kinds):
             return "nothing more"
@@ -106,17 +106,17 @@ class Script(Owner):
 
     @property
     def source(self) -> int:
-        """The rank whose message the node waits for; nothing else stops one that is still open."""
+        """The rank from which the node awaits a message: nothing else stops an open node."""
         return self._order.events.numbers[self._position]
 
     @property
     def due_s(self) -> float:
-        """When the next event took effect in the real run."""
+        """The time of the next event in the real run."""
         return self._order.events.times_s[self._position]
 
     @property
     def place(self) -> str:
-        """The node and its next event, in words."""
+        """A description of the node and its next event."""
         return f"rank {self.rank} ({self.name}), {self._event}"
 
     def parted(self, how: str) -> ReplayDiverged:
@@ -147,7 +147,7 @@ class Script(Owner):
             raise self.parted(f"it has ended after {self.executed} callbacks, and the record {self._order.callbacks}")
 
     def _apply(self) -> bool:
-        """Lets the next event take effect; False if what it needs of another node is not here yet."""
+        """Apply the next event; return False if what it needs from another node is not here yet."""
         events = self._order.events
         kind, number = Kind(events.kinds[self._position]), events.numbers[self._position]
         node = self.node
@@ -181,9 +181,9 @@ class Script(Owner):
         return True
 
     def _guess(self) -> bool:
-        """One more event than a node that was lost had handed in: whatever may come next, in a fixed order.
+        """Apply a plausible next event of a lost node, beyond what it had handed in, in a fixed order.
 
-        Whether that was so, the checksums of what others have of it tell.
+        The checksums of what other nodes received from it tell whether the guess was right.
         """
         node = self.node
         waiting = {number: future for number, future in node.sends.items() if not future.done()}

@@ -1,4 +1,4 @@
-"""A simulated run whose work takes as long as it took on real nodes: order and network are simulated."""
+"""A simulated run with work durations recorded on real nodes; order and network are simulated."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Pieces = Sequence[tuple[str, float]]
-"""What ran on one node, in order: the name of each piece of work, and how many seconds it took."""
+"""The work of one node, in order: the name and seconds of each piece."""
 
 
 def run_recorded(job: ClusterJob, pieces: Sequence[Pieces]) -> RunRecord:
-    """Run *job*, the n-th piece of each name taking as long as the n-th in its rank's *pieces*.
+    """Run *job*; the n-th piece of each name takes as long as the n-th in its rank's *pieces*.
 
-    Where there are more than were recorded, they take the mean of their name; where none was, what the model says.
+    Further pieces take the mean of their name; names that were not recorded use the model.
     """
     return run_cluster(job, Named, lambda rank, model: RecordedDevice(model, pieces[rank]))
 
 
 class RecordedDevice(DeviceModel):
-    """A device in place of *model*: the kind of a cost names the work, and its time has all that slowed it down."""
+    """A device in place of *model*: a cost's kind names the work, and recorded times include all slowdowns."""
 
     def __init__(self, model: DeviceModel, pieces: Pieces) -> None:
         self.faults = ()
@@ -55,7 +55,7 @@ class RecordedDevice(DeviceModel):
 
 
 class Named(Forwarding):
-    """A node that tells its device which work it does."""
+    """A node that tells its device the name of each piece of work."""
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         named = replace(cost, kind=name_of(work)) if isinstance(cost, Cost) else cost
