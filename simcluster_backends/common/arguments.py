@@ -1,4 +1,4 @@
-"""Errors in an algorithm's calls, in the same words on every backend."""
+"""Errors in an algorithm's calls, worded identically on every backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simcluster.transport import Any_, Cost
 
 
 def wrong_peer(peer: object, rank: int, names: Sequence[str]) -> TypeError | ValueError:
-    """The error for a *peer* that rank *rank* of the nodes called *names* cannot talk to."""
+    """Return the error for a *peer* that rank *rank* of the nodes called *names* cannot talk to."""
     if isinstance(peer, str):
         known = f"{peer!r} is rank {names.index(peer)}" if peer in names else nearest(peer, names)
         return TypeError(f"a node is addressed by its rank, not by its name: {known}")
@@ -22,13 +22,13 @@ def wrong_peer(peer: object, rank: int, names: Sequence[str]) -> TypeError | Val
 
 
 def check_tag(tag: object) -> None:
-    """Raises TypeError unless *tag* can be that of a message, or ANY."""
+    """Raise TypeError unless *tag* is text or ANY."""
     if not isinstance(tag, (str, Any_)):
         raise TypeError(f"a tag is text, not {_shown(tag)}")
 
 
 def check_work(work: object, cost: object) -> None:
-    """Raises TypeError unless *work* can run on a device and *cost* says what it asks of it."""
+    """Raise TypeError unless *work* can run on a device and *cost* is a Cost."""
     if not callable(work):
         raise TypeError(f"compute takes a function and its arguments, compute(f, x, cost=...), not {_shown(work)}")
     if inspect.iscoroutinefunction(work):
@@ -39,7 +39,7 @@ def check_work(work: object, cost: object) -> None:
 
 
 def name_of(work: object) -> str:
-    """What to call *work* that has run on a device."""
+    """Return the name of *work* for records."""
     inner = work.func if isinstance(work, functools.partial) else work
     return str(getattr(inner, "__qualname__", type(inner).__name__))
 

@@ -1,4 +1,4 @@
-"""A real node's device, as the node's event loop sees it: pieces of work, and what becomes of them."""
+"""A real node's device as its event loop sees it: pieces of work and their outcomes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Piece:
-    """*work*, whose outcome comes into *done*; *waiting* is its place in the queue of the device's thread."""
+    """*work*, whose outcome goes into *done*; *waiting* is its entry in the queue of the device's thread."""
 
     waiting: Future[None]
 
@@ -34,9 +34,9 @@ class Piece:
 
 
 class Device:
-    """The device of node *name*. *computing* counts the pieces in hand, *ended* those that are over.
+    """The device of node *name*. *computing* counts unfinished pieces, *ended* finished ones.
 
-    By the fault plan it is *slow* now and then. What reaches the program goes into *notes*, if a replay is to come.
+    *slow* has the slowdowns of the fault plan. For a later replay, *notes* records the events that reach the program.
     """
 
     def __init__(self, name: str, recorder: Recorder, *, slow: Factors = (), notes: Notes | None = None) -> None:
@@ -55,18 +55,18 @@ class Device:
         return piece
 
     def call_off(self, piece: Piece) -> None:
-        """Drop *piece*, if it has not begun: then nothing else counts it down."""
+        """Drop *piece* if it has not begun, and count it down, since `_end` will not."""
         if piece.waiting.cancel():
             self.computing -= 1
             if self._notes is not None:
                 self._notes.answers.never_ran.append(piece.number)
 
     async def aside(self, work: Callable[[], T]) -> T:
-        """Run *work* between the pieces of the algorithm; none of this is counted or noted."""
+        """Run *work* between the algorithm's pieces, without counting or recording it."""
         return await asyncio.wrap_future(self._thread.submit(work))
 
     def close(self, patience_s: float) -> bool:
-        """Drop what waits, and wait for what runs; return False if it is left behind after *patience_s*."""
+        """Drop queued work and wait for running work; return False if it is left behind after *patience_s*."""
         return self._thread.close(patience_s)
 
     # inside

@@ -1,6 +1,6 @@
-"""A real node's device: one thread that does one piece of work at a time, in the order asked for.
+"""A real node's device: one thread that runs one piece of work at a time, in order of submission.
 
-The thread is a daemon: work without an end does not keep a process from ending, which an executor's would.
+The thread is a daemon: unlike an executor's, it cannot keep a process with endless work from exiting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Piece:
-    """Some work that waits, or runs, and its future."""
+    """Submitted work and its future."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
@@ -35,7 +35,7 @@ class Piece:
 
 
 class DeviceThread:
-    """`submit` work; `close` in the end."""
+    """A thread for device work. `submit` work; `close` at the end."""
 
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()
@@ -48,7 +48,7 @@ class DeviceThread:
         return piece.future
 
     def settle(self, patience_s: float) -> bool:
-        """Wait for all that was asked for; return False if that has not ended after *patience_s*."""
+        """Wait for all submitted work; return False if it has not ended after *patience_s*."""
         try:
             self.submit(lambda: None).result(patience_s)
         except TimeoutError:
@@ -56,10 +56,7 @@ class DeviceThread:
         return True
 
     def close(self, patience_s: float) -> bool:
-        """Drop what waits, and wait for what runs; return False if that has not ended after *patience_s*.
-
-        It is then left behind.
-        """
+        """Drop queued work and wait for running work; after *patience_s* leave it behind and return False."""
         with suppress(queue.Empty):
             while True:
                 piece = self._queue.get_nowait()
@@ -75,4 +72,4 @@ class DeviceThread:
         use_one_thread()
         while (piece := self._queue.get()) is not None:
             piece.run()
-            del piece  # with what it holds
+            del piece  # free what it references

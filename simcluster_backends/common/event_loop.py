@@ -1,6 +1,6 @@
-"""An event loop that runs until a node's own task is done, on every backend where time is real.
+"""An event loop that runs until a node's main task is done, on every backend with real time.
 
-asyncio stops the whole loop at a sys.exit() in some task, and a node would end without a word about what happened.
+At a sys.exit() in any task, asyncio stops the whole loop, and a node would end without reporting what happened.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simcluster.process.interrupts import PATIENCE_S, CtrlC
 T = TypeVar("T")
 
 KEEPER = "keeps the loop running"
-"""The name of a task that must be left alone when all tasks are ended."""
+"""The name of the task that must survive when all tasks are cancelled."""
 LEAVE_S = 1.0
 """Time for cancelled tasks to end when the loop does."""
 
@@ -26,9 +26,9 @@ log = logging.getLogger("simcluster")
 def run_to_its_end(
     main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> T:
-    """Return what *main* returns in a loop from *loop_factory*, or raise what it raises; a Ctrl-C cancels it first.
+    """Return or raise the outcome of *main* in a loop from *loop_factory*; a Ctrl-C cancels it first.
 
-    A sys.exit() in some task is that task's exception, for its awaiter. A task that refuses to end is left behind.
+    A sys.exit() in a task becomes its exception, raised to its awaiter. A task that resists cancellation is left alone.
     """
     runner = asyncio.Runner(loop_factory=loop_factory)
     loop = runner.get_loop()
@@ -64,13 +64,13 @@ async def finished(task: asyncio.Task[Any]) -> None:
 
 @contextmanager
 def _closing(runner: asyncio.Runner) -> Iterator[None]:
-    """Close *runner* at the end, even if some task does not end."""
+    """Close *runner* at the end, even if a task does not end."""
     loop = runner.get_loop()
     try:
         yield
     finally:
         stubborn = _cancel_all(loop)
-        if stubborn:  # a runner would wait for them for ever
+        if stubborn:  # a runner would wait for them forever
             log.warning("left behind: %s", ", ".join(other.get_name() for other in stubborn))
             asyncio.set_event_loop(None)
             loop.close()

@@ -1,4 +1,4 @@
-"""How a node's part of a run failed, in words that travel: from a rank to the process that judges the run."""
+"""How a node's part of a run failed, in serializable form: sent from a rank to the process that judges the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEFT = "left"
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
-    """How a node's part failed: *kind* is "peer_lost" (of *rank*), "failed", "start", "stopped"; or that it LEFT."""
+    """A node's failure: *kind* is "peer_lost" (of *rank*), "failed", "start", "stopped", or LEFT (on request)."""
 
     kind: str
     text: str
@@ -23,7 +23,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
 
 
 def failure_of(error: BaseException, *, began: bool = True) -> Failure:
-    """Return the failure that *error* is; *began*: the algorithm has."""
+    """Return the failure that *error* represents; *began* says whether the algorithm had started."""
     first, details = first_of(error), "".join(traceback.format_exception(error))[-DETAILS_CHARACTERS:]
     if isinstance(first, Left):
         return Failure(LEFT, str(first))
@@ -35,7 +35,7 @@ def failure_of(error: BaseException, *, began: bool = True) -> Failure:
 
 
 def first_of(error: BaseException) -> BaseException:
-    """Return the first error of a group, a lost peer only if nothing else is in it; else *error* itself."""
+    """Return the first error of a group, a lost peer only if it holds nothing else; or *error* if it is no group."""
     leaves = _leaves(error)
     return next((leaf for leaf in leaves if not isinstance(leaf, PeerLost)), leaves[0])
 

@@ -1,4 +1,4 @@
-"""The receiving half of a node, on every backend: who waits for what, and what they are told when a peer goes."""
+"""The receiving half of a node, on every backend: pending receives, and the errors they get when a peer is lost."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from simcluster_backends.common.mailbox import Mailbox
 Waiting = asyncio.Future[Message]
 
 INBOX_BYTES = 64 * 1024**2
-"""How much a real node takes in of one peer before its algorithm has received it, unless it is told otherwise."""
+"""Default limit of bytes per peer that a real node accepts before its algorithm has received them."""
 
 
 class Inbox:
-    """What one node has been sent and not yet received. *lost* says of every peer that is gone why.
+    """The messages sent to one node and not yet received. *lost* maps every peer that is gone to the reason.
 
-    A reason of ENDED is a peer that ended its algorithm; any other is one that died. *on_room* is called with the
-    source of each message that was queued here and has been received; *listen* with the source of a recv that is about
-    to wait, and may call `lose` for those of whom there is news; *on_told* with a peer when its loss is raised for the
-    first time: from then on it may be `found` again. *life_of* tells which life of a peer this node deals with. *ask*
-    is called with the source, the tag and the receiver of each recv that waits.
+    ENDED means that the peer ended its algorithm; any other reason, that it died. *on_room* is called with the source
+    of each queued message once received; *listen* with the source of a recv that is about to wait, and may call `lose`
+    if there is news; *on_told* with a peer when its loss is first raised, after which it may be `found` again.
+    *life_of* returns the incarnation of a peer in use here. *ask* is called with the source, tag and receiver of each
+    recv that waits.
     """
 
     __slots__ = (
@@ -61,9 +61,9 @@ class Inbox:
         self._rank, self._names, self._loop = rank, names, loop
         self._on_room, self._listen, self._on_told, self._life_of = on_room, listen, on_told, life_of
         self._ask = ask
-        self._told: set[int] = set()  # only asked whether somebody is in it
-        self._untold: list[int] = []  # the dead of whom no recv(ANY) has been told yet
-        self._to_come: set[int] = set()  # those who have never been there; only asked how many
+        self._told: set[int] = set()  # only for membership tests
+        self._untold: list[int] = []  # the dead not yet raised by any recv(ANY)
+        self._to_come: set[int] = set()  # ranks that have never been there; only counted
         self._closed = False
 
     @property
@@ -73,11 +73,11 @@ class Inbox:
 
     @property
     def has_news(self) -> bool:
-        """Whether some peer is gone."""
+        """Whether any peer is gone."""
         return bool(self.lost)
 
     def check_peer(self, rank: int) -> None:
-        """Raises ValueError unless *rank* is another node's, TypeError if it is no rank at all."""
+        """Raise ValueError unless *rank* is another node's, TypeError if it is no rank at all."""
         try:
             fits = 0 <= rank < len(self._names) and rank != self._rank
         except TypeError:
@@ -89,11 +89,11 @@ class Inbox:
         return self._names[rank]
 
     def died(self, rank: int) -> bool:
-        """Whether *rank* is gone without having ended its algorithm."""
+        """Return whether *rank* is gone without having ended its algorithm."""
         return self.lost.get(rank, ENDED) != ENDED
 
     def error(self, rank: int) -> PeerLost:
-        """What is raised at whoever needs *rank*, which is gone."""
+        """Return the error for callers that need *rank*, which is gone."""
         if rank not in self._told:
             self._told.add(rank)
             self._on_told(rank)
@@ -102,9 +102,9 @@ class Inbox:
     async def take(
         self, source: int | Any_, tag: str | Any_, on_wait: Callable[[Waiting], object] | None = None
     ) -> Message:
-        """`Transport.recv`, promise by promise, but for what a backend counts.
+        """Keep all promises of `Transport.recv` except a backend's counting.
 
-        *on_wait* is given what this waits on, if it has to: whoever fails that with a PeerLost fails this.
+        *on_wait* is called with the future that this waits on, if any: failing it with a PeerLost fails this call.
         """
         if not isinstance(source, Any_):
             self.check_peer(source)
@@ -113,7 +113,7 @@ class Inbox:
             if not self._misses(source):
                 return await self._arrival(source, tag, on_wait)
             await asyncio.sleep(0)
-            if self._misses(source):  # else another recv(ANY) has been told meanwhile
+            if self._misses(source):  # else another recv(ANY) has raised it meanwhile
                 raise self._loss(source)
         try:
             await asyncio.sleep(0)
@@ -124,18 +124,18 @@ class Inbox:
         return message
 
     def put(self, message: Message) -> None:
-        """*message* has arrived. It goes to whoever waits for it, or into the mailbox."""
+        """Hand *message*, which has arrived, to a waiting receiver, or queue it."""
         if self._closed:
             return
         receiver = self.mailbox.deliver(message)
         while receiver is not None and receiver.done():
-            # Cancelled while it waited, and not yet run: the next one is served.
+            # Cancelled while waiting, but not resumed yet: serve the next one.
             receiver = self.mailbox.restore(message)
         if receiver is not None:
             receiver.set_result(message)
 
     def lose(self, rank: int, reason: str) -> bool:
-        """*rank* is gone: whoever waits for it is told, and of a dead one a recv(ANY) too. False if that was known."""
+        """Fail the receivers that wait for *rank*, and if it died, one recv(ANY). Return False if already known."""
         if rank in self.lost:
             return False
         self.lost[rank] = reason
@@ -147,17 +147,17 @@ class Inbox:
         return True
 
     def misses_from_the_start(self, rank: int, reason: str) -> None:
-        """*rank* has never been there: no recv(ANY) is told of that, and it may be `found` at any time."""
+        """Record that *rank* has never been there: no recv(ANY) raises that, and it may be `found` at any time."""
         self.lost[rank] = reason
         self._told.add(rank)
         self._to_come.add(rank)
 
     def has_told(self, rank: int) -> bool:
-        """Whether the loss of *rank* has been raised here."""
+        """Return whether the loss of *rank* has been raised here."""
         return rank in self._told
 
     def found(self, rank: int) -> None:
-        """*rank* is back, as another incarnation: nothing of the one before is received any more."""
+        """Record that *rank* is back as a new incarnation: drop everything from the previous one."""
         self._told.discard(rank)
         self._to_come.discard(rank)
         self.lost.pop(rank, None)
@@ -166,11 +166,11 @@ class Inbox:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is received here any more."""
+        """Whether messages are dropped here."""
         return self._closed
 
     def close(self) -> None:
-        """This node receives nothing any more: what is here and what still comes is dropped."""
+        """Stop receiving: drop queued and future messages."""
         self._closed = True
         self.mailbox = Mailbox()
 
@@ -179,7 +179,7 @@ class Inbox:
     async def _arrival(
         self, source: int | Any_, tag: str | Any_, on_wait: Callable[[Waiting], object] | None
     ) -> Message:
-        check_tag(tag)  # not before: what has come has a tag
+        check_tag(tag)  # not before: a message that was found has a valid tag
         receiver: Waiting = self._loop.create_future()
         self.mailbox.wait(source, tag, receiver)
         if on_wait is not None:
@@ -189,7 +189,7 @@ class Inbox:
         try:
             return await receiver
         except PeerLost:
-            self.mailbox.withdraw(receiver)  # it still waits there if it was failed from outside
+            self.mailbox.withdraw(receiver)  # it is still there if it was failed from outside
             raise
         except asyncio.CancelledError:
             if not receiver.done() or receiver.cancelled():
@@ -201,7 +201,7 @@ class Inbox:
             raise
 
     def _give_back(self, message: Message) -> None:
-        """The recv that was to return *message* was cancelled: it is anybody's again."""
+        """Offer *message* to other receivers: the recv that was to return it was cancelled."""
         if self._closed:
             return
         receiver = self.mailbox.restore(message)
@@ -211,18 +211,19 @@ class Inbox:
             receiver.set_result(message)
 
     def _misses(self, source: int | Any_) -> bool:
-        """Whether a recv from *source* is to raise. With nobody left, every recv(ANY) is."""
+        """Return whether a recv from *source* must raise; with no peer left, every recv(ANY) must."""
         if isinstance(source, Any_):
             return bool(self._untold) or self._alone
         return source in self.lost
 
     @property
     def _alone(self) -> bool:
-        """Everybody else is gone. With those who have not even come yet nobody is alone: they may."""
+        """Whether all other nodes are gone, at least one after having been there: absent ones may still join."""
+
         return len(self._to_come) < len(self.lost) == len(self._names) - 1
 
     def _loss(self, source: int | Any_) -> PeerLost:
-        """For ANY the next loss to tell, or, when nobody is left, the last one again."""
+        """Return the error for *source*; for ANY the next unreported loss, or the last again if no peer is left."""
         if isinstance(source, Any_):
             return self.error(self._untold.pop(0) if self._untold else next(reversed(self.lost)))
         return self.error(source)
@@ -236,13 +237,13 @@ class Inbox:
                 fail(receiver, self._loss(ANY))
 
     def _tell_again(self, error: BaseException | None) -> None:
-        """The recv(ANY) that was to raise *error* was cancelled: another one raises it."""
+        """Let another recv(ANY) raise *error*: the one that was to raise it was cancelled."""
         if isinstance(error, PeerLost) and error.reason != ENDED:
             self._untold.insert(0, error.rank)
             self._tell_any()
 
 
 def fail(receiver: Waiting, error: BaseException) -> None:
-    """Lets *receiver* raise *error*, unless it has been served or cancelled already."""
+    """Let *receiver* raise *error*, unless it has been served or cancelled."""
     if not receiver.done():
         receiver.set_exception(error)

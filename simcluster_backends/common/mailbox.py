@@ -1,4 +1,4 @@
-"""Matches messages that arrived to receivers that wait. Pure: both backends put the same one under their `recv`."""
+"""Match arrived messages to waiting receivers. Pure: every backend's `recv` uses it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Waiting(Generic[R]):
 
 @dataclass(slots=True)
 class Mailbox(Generic[R]):
-    """Messages queue by (source, tag) and carry their number of arrival, so ANY finds the earliest of all."""
+    """Messages queue by (source, tag) with their arrival number, so ANY finds the earliest of all."""
 
     _queues: dict[tuple[int, str], deque[Message]] = field(default_factory=dict)
     _waiting: list[_Waiting[R]] = field(default_factory=list)
@@ -33,19 +33,19 @@ class Mailbox(Generic[R]):
     _arrivals: int = 0
 
     def deliver(self, message: Message) -> R | None:
-        """Hands *message* to the first receiver that accepts it and returns that receiver; else queues it."""
+        """Return the first receiver that accepts *message*; if there is none, queue the message."""
         self._arrivals += 1
         message.arrival = self._arrivals
         return self.restore(message)
 
     def restore(self, message: Message) -> R | None:
-        """Undoes a match whose receiver was cancelled: *message* goes to the next one, or to its place in the queue."""
+        """Undo a match whose receiver was cancelled: return the next receiver or requeue *message* in its old place."""
         for index, waiting in enumerate(self._waiting):
             if waiting.accepts(message):
                 del self._waiting[index]
                 return waiting.receiver
         queue = self._queues.setdefault((message.source, message.tag), deque())
-        # Behind what came earlier: several that are given back in one turn keep their order.
+        # After earlier arrivals: several messages given back in one turn keep their order.
         place = len(queue)
         while place and queue[place - 1].arrival > message.arrival:
             place -= 1
@@ -54,7 +54,7 @@ class Mailbox(Generic[R]):
         return None
 
     def take(self, source: int | Any_, tag: str | Any_) -> Message | None:
-        """Removes and returns the earliest queued message that matches, if any."""
+        """Remove and return the earliest queued message that matches, if any."""
         if not self._queues:
             return None
         key = self._earliest(source, tag)
@@ -68,34 +68,34 @@ class Mailbox(Generic[R]):
         return message
 
     def has(self, source: int, tag: str) -> bool:
-        """Whether a message from *source* under *tag* is queued."""
+        """Return whether a message from *source* with *tag* is queued."""
         return (source, tag) in self._queues
 
     def wait(self, source: int | Any_, tag: str | Any_, receiver: R) -> None:
-        """Adds *receiver* behind those that wait already."""
+        """Add *receiver* after those already waiting."""
         self._waiting.append(_Waiting(source, tag, receiver))
 
     def withdraw(self, receiver: R) -> None:
-        """Forgets *receiver*, if it still waits."""
+        """Forget *receiver*, if it still waits."""
         self._waiting = [waiting for waiting in self._waiting if waiting.receiver is not receiver]
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is queued, and nobody waits."""
+        """Whether nothing is queued and nothing waits."""
         return not self._queues and not self._waiting
 
     def waited_for(self, source: int) -> bool:
-        """Whether any receiver waits for *source*, or for anyone."""
+        """Return whether any receiver waits for *source* or for ANY."""
         return any(isinstance(waiting.source, Any_) or waiting.source == source for waiting in self._waiting)
 
     def waiting_for(self, source: int) -> list[R]:
-        """Receivers that wait for exactly *source*, in order; they are forgotten."""
+        """Remove and return the receivers that wait for exactly *source*, in order."""
         hit = [waiting for waiting in self._waiting if waiting.source == source]
         self._waiting = [waiting for waiting in self._waiting if waiting.source != source]
         return [waiting.receiver for waiting in hit]
 
     def first_waiting_for_any(self) -> R | None:
-        """The first receiver that waits for any source, if there is one; it is forgotten."""
+        """Remove and return the first receiver that waits for any source, if there is one."""
         for index, waiting in enumerate(self._waiting):
             if isinstance(waiting.source, Any_):
                 del self._waiting[index]
@@ -103,21 +103,21 @@ class Mailbox(Generic[R]):
         return None
 
     def awaited(self) -> list[int | Any_]:
-        """The sources that are waited for, ANY among them, in order."""
+        """Return the sources waited for, including ANY, in order."""
         return [waiting.source for waiting in self._waiting]
 
     def drop(self, source: int) -> None:
-        """Forgets what arrived from *source* and was not received."""
+        """Drop the queued messages from *source*."""
         for key in [key for key in self._queues if key[0] == source]:
             del self._queues[key]
         self._queued_bytes.pop(source, None)
 
     def queued_bytes(self, source: int) -> int:
-        """Bytes from *source* that arrived and that nobody has received."""
+        """Return the bytes from *source* that have arrived but not been received."""
         return self._queued_bytes.get(source, 0)
 
     def describe(self) -> list[str]:
-        """What is waited for, in words, in order: for a report of a deadlock. Under OWN_TAGS nobody misses anything."""
+        """Describe the waiting receives, in order, for a deadlock report; those with OWN_TAGS are left out."""
         return [
             f"recv(source={w.source!r}, tag={w.tag!r})"
             for w in self._waiting

@@ -1,7 +1,7 @@
-"""One node's view of its cluster, as far as every backend has it alike: see simcluster.transport.Transport.
+"""One node's view of its cluster, as shared by all backends: see simcluster.transport.Transport.
 
-How often a verb waits decides the order of events in the simulator and in a replay, whose callbacks are counted against
-those of a real node. Every wait that they have in common is here, once.
+The number of times an operation awaits determines the order of events in the simulator, and in a replay, which compares
+callback counts with a real node's. Every await that they share is here, once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Outcome: TypeAlias = tuple[Any, BaseException | None]
-"""The result of a piece of work, or the error that it raised: a future refuses to carry a StopIteration."""
+"""The result of a piece of work, or its exception: a future cannot carry a StopIteration."""
 
 
 class Sending(Protocol):
@@ -37,24 +37,24 @@ class Sending(Protocol):
 
     @property
     def left_s(self) -> float:
-        """When it left, which it has."""
+        """When it left; valid only after it has."""
 
     def withdraw(self) -> None:
-        """Send nothing of it, or all: its `send` was cancelled."""
+        """Send none of it or all of it: its `send` was cancelled."""
 
 
 S = TypeVar("S", bound=Sending)
 
 
 class News(Protocol):
-    """Of peers: *has_news* is whether any has ever gone."""
+    """News of peers: *has_news* is whether any has ever gone."""
 
     @property
     def has_news(self) -> bool: ...
 
 
 class Piece(Protocol):
-    """A piece of work that a device has been given."""
+    """A piece of work given to a device."""
 
     done: asyncio.Future[Outcome]
 
@@ -63,9 +63,9 @@ P = TypeVar("P", bound=Piece)
 
 
 class Node(Generic[S, P]):
-    """The verbs of one node. A backend supplies `_post`, and `_submit` and `_call_off` of its device.
+    """The operations of one node. A backend supplies `_post`, and its device's `_submit` and `_call_off`.
 
-    An algorithm is given this, and reaches nothing else of the backend by a public name.
+    An algorithm gets this object, and no public name leads to anything else of the backend.
     """
 
     def __init__(self, rank: int, names: Sequence[str], seed: int, recorder: Recorder, inbox: Inbox) -> None:
@@ -124,7 +124,7 @@ class Node(Generic[S, P]):
     def record(self, *, step: int, **metrics: float) -> None:
         self.recorder.metrics(step, metrics)
 
-    # what a backend supplies
+    # supplied by a backend
 
     def _post(self, to: int, tag: str, payload: Payload) -> S | None:
         """Put a message on its stream, its tensors copied or frozen; return None if there is nothing to wait for."""
@@ -135,10 +135,10 @@ class Node(Generic[S, P]):
         raise NotImplementedError
 
     def _call_off(self, piece: P) -> None:
-        """No caller waits for *piece* any more."""
+        """Note that no caller waits for *piece* any more."""
         raise NotImplementedError
 
-    # and may change
+    # overridable
 
     async def _check_reach(self, to: int) -> None:
         """Raise PeerLost if *to* is known to have died."""
@@ -147,9 +147,9 @@ class Node(Generic[S, P]):
             raise self._inbox.error(to)
 
     def _lost(self, to: int, sending: S, reason: str) -> PeerLost:
-        """Return the error of *sending*, which could not leave: *to* is gone."""
+        """Return the error of *sending*, which could not leave because *to* is gone."""
         self._inbox.lose(to, reason)
         return self._inbox.error(to)
 
     def _forget(self, sending: S) -> None:
-        """No `send` waits for *sending* any more."""
+        """Note that no `send` waits for *sending* any more."""

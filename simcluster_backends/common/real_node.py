@@ -1,4 +1,4 @@
-"""A node whose time is real: its work runs in a thread, and a watchdog is told how far its algorithm is."""
+"""A node in real time: its work runs in a thread, and a watchdog follows its algorithm's progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Numbered(Sending, Protocol):
-    """A message on its way out, the *number*-th of its node."""
+    """An outgoing message, the *number*-th of its node."""
 
     @property
     def number(self) -> int: ...
@@ -25,7 +25,7 @@ S = TypeVar("S", bound=Numbered)
 
 
 class Activity:
-    """How far an algorithm is: *recorded* counts, *sending* has the sends that wait, in words."""
+    """An algorithm's progress: *recorded* counts its records, *sending* describes its pending sends."""
 
     def __init__(self, inbox: Inbox, device: Device, recorder: Recorder) -> None:
         self.inbox, self.device, self.recorder = inbox, device, recorder
@@ -33,21 +33,21 @@ class Activity:
         self.sending: dict[int, str] = {}
 
     def progress(self, moved: int, *, ended: bool = False) -> Progress:
-        """*moved* is what has moved on the node's connections."""
+        """Return the node's progress; *moved* counts activity on its connections."""
         done = self.device.ended + self.recorded
         waits = self.inbox.mailbox.describe() + list(self.sending.values())
         moved += done + self.recorder.record.bytes_received
         return Progress(moved, done, self.device.computing, waits, ended)
 
     def number(self, to: int, tag: str, size_bytes: int) -> int:
-        """Return the number of a send that begins."""
+        """Register a new send and return its number."""
         self.sends += 1
         self.sending[self.sends] = f"send(to={to}, tag={tag!r}, {size_bytes} B)"
         return self.sends
 
 
 class RealNode(Node[S, Piece]):
-    """A backend supplies `_post`, whose messages are numbered by *activity*."""
+    """A node whose backend supplies `_post` and numbers its messages by *activity*."""
 
     def __init__(self, rank: int, names: Sequence[str], seed: int, activity: Activity) -> None:
         super().__init__(rank, names, seed, activity.recorder, activity.inbox)

@@ -1,4 +1,4 @@
-"""Which of all the things that went wrong is a run's error, and which nodes were lost on the way."""
+"""Which of all failures is a run's error, and which nodes were lost along the way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster_backends.common.failure import LEFT, Failure
 
 @dataclass(frozen=True)
 class _Cause:
-    """An error that may be the run's. *ended_well* counts the nodes that had when it was reported."""
+    """A candidate for the run's error. *ended_well* counts the nodes that had when it was reported."""
 
     error: RunError
     report: Report
@@ -22,29 +22,29 @@ class _Cause:
 
 @dataclass
 class Verdict:
-    """Collects what goes wrong; `error` says what the run died of, `lost` which nodes it lost.
+    """Collect failures; `error` is what ended the run, `lost` the nodes it lost.
 
-    *in_order*: things are reported in the order in which they happen, as only a simulator can, and the first is the
-    cause. On real nodes the reports of a dead node's survivors, and of theirs, may come before the death itself is
-    known. So the error is a death that no plan has, or a failure of a node's own code, the first of them; else the
-    planned death or cut that a survivor could not do without; else the first report there is.
+    With *in_order*, reports come in order of occurrence, as only a simulator can ensure, and the first is the cause.
+    On real nodes the survivors of a dead node, and theirs in turn, may report before the death is known. So the error
+    is the first unplanned death or failure of a node's own code; else the planned death or cut that a survivor could
+    not do without; else the first report.
 
-    *planned* has the ranks that the fault plan kills, *cut_off* says of two ranks that it has cut them off from each
-    other. Which reports are no failure is the rule of `attribution`. A node that left as it was told to is no failure;
-    one that comes back is no longer lost.
+    *planned* has the ranks that the fault plan kills; *cut_off* returns whether it has cut two ranks off from each
+    other. `attribution` decides which reports are not failures. A node that left on request is no failure; one that
+    returns is no longer lost.
     """
 
     names: list[str]
     planned: Container[int] = ()
     cut_off: Callable[[int, int], bool] = lambda a, b: False
     in_order: bool = False
-    own: RunError | None = None  # of the process that judges: a start that failed, a limit that was reached
-    has_failed: bool = False  # some node has, against the plan
+    own: RunError | None = None  # of the judging process: a failed start, or a limit reached
+    has_failed: bool = False  # a node has, against the plan
     _deaths: dict[int, str] = field(default_factory=dict)
     _causes: list[_Cause] = field(default_factory=list)
     _ended_well: int = 0
-    _left: bool = False  # some node has
-    _before: dict[int, tuple[str, _Cause | None]] = field(default_factory=dict)  # by rank: why one that came was lost
+    _left: bool = False  # a node has
+    _before: dict[int, tuple[str, _Cause | None]] = field(default_factory=dict)  # by rank: why a node now back was lost
 
     def died(self, rank: int, reason: str) -> None:
         self._deaths.setdefault(rank, reason)
@@ -52,7 +52,7 @@ class Verdict:
             self._add(rank, PeerLost(rank, self.names[rank], reason))
 
     def ended_well(self) -> None:
-        """Some node has."""
+        """Count a node that ended well."""
         self._ended_well += 1
 
     @property
@@ -60,7 +60,7 @@ class Verdict:
         return bool(self._ended_well)
 
     def came(self, rank: int, reason: str) -> None:
-        """*rank*, which was not there for *reason*, has come."""
+        """Record that *rank*, which was absent for *reason*, has come."""
         death = next((cause for cause in self._causes if _is_death(cause) and cause.report.rank == rank), None)
         self._causes = [
             cause
@@ -71,7 +71,7 @@ class Verdict:
         self._before[rank] = reason, death
 
     def never_came(self, rank: int, reason: str, *, planned: bool) -> None:
-        """The run has ended without *rank*, which was not there for *reason*; *planned*: but was to come."""
+        """Record that the run ended without *rank*, absent for *reason*; *planned*: it was expected to come."""
         if planned:
             self._deaths[rank] = too_late(reason)
         elif reason == ABSENT:
@@ -87,14 +87,14 @@ class Verdict:
         elif failure.kind == "failed":
             self.raised(rank, NodeFailed(rank, self.names[rank], failure.details or failure.text))
         else:
-            self.has_failed = True  # it was stopped, which is no cause
+            self.has_failed = True  # it was stopped, which is not a cause
 
     def left(self, rank: int, reason: str) -> None:
-        """*rank* has left, as it was told to."""
+        """Record that *rank* left on request."""
         self._deaths[rank], self._left = reason, True
 
     def raised(self, rank: int, error: RunError) -> None:
-        """*rank* could not go on: it misses a peer, or its own code raised."""
+        """Record that *rank* could not continue: it lost a peer, or its own code raised."""
         if not isinstance(error, PeerLost):
             self.has_failed = True
             self._add(rank, error)
@@ -105,11 +105,11 @@ class Verdict:
         if excuse(report) is None:
             self.has_failed = True
         elif death is not None:
-            self._causes.append(death)  # it was not planned, and not made good
+            self._causes.append(death)  # unplanned, and not made up for
 
     @property
     def is_lost(self) -> bool:
-        """Whether something has gone wrong that no plan has."""
+        """Whether something unplanned has gone wrong."""
         return self.has_failed or any(cause.report.lost is None for cause in self._causes)
 
     @property
@@ -128,7 +128,7 @@ class Verdict:
 
     @property
     def lost(self) -> dict[str, str]:
-        """The nodes that did not take part to the end, by name, and why."""
+        """The nodes that did not take part to the end, and why, by name."""
         excused = self._excused()
         if self.error is not None:
             late = {cause.report.rank for cause in self._causes if cause.report.absence is not None}
@@ -149,7 +149,7 @@ class Verdict:
         return PeerLost(dead.rank, dead.name, self._deaths[dead.rank]) if dead is not None else losses[0]
 
     def _excused(self) -> dict[int, str]:
-        """Return why those whose reports are no failure are lost, by rank."""
+        """Return why the nodes whose reports are not failures are lost, by rank."""
         reports = [
             cause.report._replace(others_ended=cause.ended_well == self._ended_well)
             for cause in self._causes
@@ -161,7 +161,7 @@ class Verdict:
         return {self.names[rank]: reason for rank, reason in reasons.items()}
 
     def _name(self, rank: int) -> str:
-        """An algorithm may raise a PeerLost itself, about any rank."""
+        """Return the name of *rank*, which an algorithm's own PeerLost may have made up."""
         return self.names[rank] if 0 <= rank < len(self.names) else ""
 
 

@@ -1,4 +1,4 @@
-"""The reason to stop a run on real nodes: nothing moves, nothing is done, or its time is up."""
+"""When to stop a run on real nodes: nothing moves, no work is done, or its time is up."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 
 
 class Progress(NamedTuple):
-    """How far a node is.
+    """A node's progress.
 
-    *moved* rises with all that happens there, *done* with its work and what it records. *computing* counts the pieces
-    of its work in hand, *waits* has what else its algorithm waits for, in words, and *ended* is whether that has ended.
+    *moved* grows with any activity of the node, *done* with its work and records. *computing* counts unfinished pieces
+    of work, *waits* describes what else its algorithm waits for, and *ended* says whether that has ended.
     """
 
     moved: int = 0
@@ -21,7 +21,7 @@ class Progress(NamedTuple):
 
 
 class Limits(Protocol):
-    """The options of a backend that end a run; *limit_s* is None for a run without a limit."""
+    """The options of a backend that end a run; *limit_s* is None for no limit."""
 
     @property
     def stuck_s(self) -> float: ...
@@ -34,7 +34,7 @@ class Limits(Protocol):
 
 
 class Watchdog:
-    """Judges a run that began at *now_s*, by any clock. *nodes* are all that ever were, *live* those that still are."""
+    """Judge a run that began at *now_s*, by any clock. *nodes* are all that ever were, *live* those that still are."""
 
     def __init__(self, limits: Limits, now_s: float) -> None:
         self._limits = limits
@@ -42,15 +42,15 @@ class Watchdog:
         self._moved = self._done = -1
 
     def forgive(self, now_s: float) -> None:
-        """Count from *now_s*: the process that watches has slept itself."""
+        """Restart the timers at *now_s*: the watching process was itself asleep."""
         self._moved_s = self._done_s = now_s
 
     def standstill(
         self, nodes: Sequence[Progress], live: Sequence[Progress], now_s: float, *, expects: bool = False
     ) -> str:
-        """Return why the run leads nowhere, or nothing. One that *expects* a node may wait for it.
+        """Return why the run makes no progress, or "". A run that *expects* a node may wait for it.
 
-        A run that polls, plays ping-pong or computes without end is idle; evaluation at the end is none of these.
+        A run that polls, plays ping-pong or computes forever is idle; the evaluation at the end is not.
         """
         moved, done = sum(node.moved for node in nodes), sum(node.done for node in nodes)
         if moved != self._moved or expects or any(node.computing or not node.waits for node in live):
@@ -65,7 +65,7 @@ class Watchdog:
         return ""
 
     def over_time(self, live: Sequence[Progress], now_s: float) -> str:
-        """Return that an algorithm has not ended in time, or nothing."""
+        """Return that an algorithm has exceeded its time limit, or ""."""
         limit_s = self._limits.limit_s
         if limit_s is None or now_s - self._began_s <= limit_s or all(node.ended for node in live):
             return ""
