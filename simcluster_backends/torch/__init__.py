@@ -1,4 +1,4 @@
-"""The transport over torch.distributed: `run_cluster` is what `--backend torch` calls, in each of a run's processes."""
+"""The transport over torch.distributed: `--backend torch` calls `run_cluster` in each process of a run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _runs = itertools.count()
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:
-    """Runs *job*: this process's rank of it where RANK, WORLD_SIZE and MASTER_ADDR are set, as torchrun does; else all
-    of it, in processes on this machine, of which none is left when this returns or raises.
+    """Run *job*: this process's rank of it if torchrun or the like has set RANK, WORLD_SIZE and MASTER_ADDR; else all
+    of it, in processes on this machine, none of which survives this call.
 
-    Rank 0 returns the record, whose `error` is set if the run failed. Another rank raises WrittenElsewhere when its
-    part went well, else the RunError that it ended with. Raises UsageError before anything is started; LaunchFailed if
-    the ranks do not come together. May be called where a loop runs, as in a notebook.
+    Rank 0 returns the record; its `error` is set if the run failed. Other ranks raise WrittenElsewhere if their part
+    went well, else its RunError. Raise UsageError before anything starts, LaunchFailed if the ranks do not come
+    together. May be called inside a running event loop, as in a notebook.
     """
     import torch.distributed as dist
 
@@ -65,7 +65,7 @@ def _run(job: ClusterJob, options: Options, place: Place | None) -> RunRecord:
                 outcome = take_part(job, options, place, store, lambda: fallen(job, processes))
                 leave_s = LEAVE_S
                 if outcome is not None and not isinstance(outcome, RunError) and outcome.extra["lost"]:
-                    leave_s = 0.0  # whoever was lost will not leave by itself
+                    leave_s = 0.0  # a lost process will not exit by itself
             finally:
                 end(processes, leave_s)
     else:

@@ -1,4 +1,4 @@
-"""A process that `simcluster_backends.torch.starting` has started."""
+"""A process started by `simcluster_backends.torch.starting`."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from simcluster_backends.torch.starting import obey
 if __name__ == "__main__":
     code = obey()
     sys.stdout.flush()
-    os._exit(code)  # threads in which gloo still waits would hold an orderly exit up
+    os._exit(code)  # threads still waiting in gloo would block an orderly exit

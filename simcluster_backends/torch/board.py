@@ -1,4 +1,4 @@
-"""The board in the store where ranks meet: which of them are here, ready, alive, waiting."""
+"""The board in the rendezvous store: the status of all ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcluster_backends.torch.settings import Options
 
 
 class Status(msgspec.Struct, array_like=True):
-    """How far a rank is. *beat* rises while its process lives; *stop*, of rank 0, says why all are to stop."""
+    """A rank's progress. *beat* rises while its process lives; *stop*, set by rank 0, says why all must stop."""
 
     beat: int = 0
     moved: int = 0
@@ -32,7 +32,7 @@ _decoder = msgspec.json.Decoder(Status)
 
 
 class Board:
-    """One run's part of *store*. Its methods block. *fallen* says of processes that have ended already how."""
+    """One run's part of *store*. Its methods block. *fallen* describes the processes that have already ended."""
 
     def __init__(
         self, store: Store, place: Place, names: Sequence[str], fallen: Callable[[], list[str]] = lambda: []
@@ -40,7 +40,7 @@ class Board:
         self._store, self._place, self._names, self._fallen = store, place, names, fallen
 
     def agree(self, stage: str, said: str, timeout_s: float) -> list[str]:
-        """Says *said*, and returns what each rank says at *stage*. Raises LaunchFailed, naming who says nothing."""
+        """Post *said* and return what each rank says at *stage*. Raise LaunchFailed, naming the ranks that do not."""
         self._store.set(f"{stage}/{self._place.rank}", said)
         keys = [f"{stage}/{rank}" for rank in range(self._place.size)]
         missing = wait_for(self._store, keys, timeout_s, lambda: bool(self._fallen()))
@@ -56,21 +56,21 @@ class Board:
         self._store.set(f"status/{self._place.rank}", msgspec.json.encode(status).decode())
 
     def read(self) -> list[Status]:
-        """Everybody's; each must have posted."""
+        """Return the status of every rank; each must have posted one."""
         values = self._store.multi_get([f"status/{rank}" for rank in range(self._place.size)])
         return [_decoder.decode(value) for value in values]
 
     def limit(self, timeout_s: float) -> None:
-        """No call takes longer than that from now on."""
+        """Limit every later call to *timeout_s*."""
         self._store.set_timeout(timedelta(seconds=timeout_s))
 
 
 class Pulse:
-    """A thread that posts what *status* returns at every heartbeat, and tells of what it reads: see `run`.
+    """A thread that posts *status*() at every heartbeat, and reports what it reads.
 
-    It stops with the process, and beats while the node's event loop is busy, unless that has not turned for `loop_s`:
-    *turned_s* says when it did, by the monotonic clock. *heard* gets everybody's status, *silent* the rank of one whose
-    beat stands still, *cut_off* why the store does not answer. All are called in this thread.
+    It beats while the node's event loop is busy, until the loop has not turned for `loop_s`: *turned_s* returns when it
+    last did, by the monotonic clock. *heard* gets the status of all ranks, *silent* the rank of a peer whose beat has
+    stopped, *cut_off* the reason why the store does not answer. All are called in this thread.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Pulse:
         self._thread.start()
 
     def stop(self) -> None:
-        """Beats once more, so that others see the last status."""
+        """Stop after one more beat, so that others see the last status."""
         self._end.set()
         self._thread.join(self._options.dead_s)
 
@@ -115,7 +115,7 @@ class Pulse:
                     return
                 found, now_s = self._board.read(), time.monotonic()
                 if now_s - last_s > 2 * self._options.heartbeat_s + 1.0:
-                    heard_s = dict.fromkeys(heard_s, now_s)  # this process itself slept: nobody else is to blame
+                    heard_s = dict.fromkeys(heard_s, now_s)  # this process itself slept: no peer is to blame
                 last_s = now_s
                 for rank, other in enumerate(found):
                     if other.beat != beats.get(rank):

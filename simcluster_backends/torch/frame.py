@@ -1,8 +1,8 @@
-"""How a message becomes two tensors on its way, and a message again: pure, and nothing here is ever unpickled.
+"""Encode a message as two tensors, and decode it: pure, and nothing here is ever unpickled.
 
-A *lead* of four numbers (kind, bytes of the header, bytes of the buffer, number of the message on its stream) goes
-first, so that the receiver can make room. Then one buffer: the MessagePack header and the tensors' raw bytes, each part
-on a boundary of 64 bytes, as torch aligns its own: kernels then take the same way, and sums the same bits.
+A *lead* of four numbers (kind, header bytes, buffer bytes, number of the message on its stream) goes first, so that the
+receiver can allocate the buffer. The buffer holds the MessagePack header and the tensors' raw bytes, each aligned to 64
+bytes as in torch's own tensors: kernels then take the same code path, and sums have the same bits.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ LEAD_NUMBERS = 4
 ALIGN_BYTES = 64
 BODY_LIMIT_BYTES = 2**33
 PART_BYTES = 256 * 1024**2
-"""Handed to the group at once: a larger buffer travels in parts."""
+"""The most bytes handed to the group at once: a larger buffer travels in parts."""
 HEADER_LIMIT_BYTES = 2**26
 
 
 class Kind(IntEnum):
-    """DATA is the algorithm's. END is the last of a stream, its buffer says why (nothing: all is well)."""
+    """DATA is the algorithm's. END is the last of a stream; its buffer says why (empty: all is well)."""
 
     DATA = 1
     OUTCOME = 2
@@ -60,7 +60,7 @@ _decoder = msgspec.msgpack.Decoder(MessageHeader)
 
 
 def data_frame(tag: str, payload: Payload) -> Frame:
-    """A copy of *payload* that later changes of its tensors cannot reach. Raises TypeError or ValueError."""
+    """Return a frame with a copy of *payload*, safe from later changes. Raise TypeError or ValueError."""
     header = encode_header(tag, payload)
     for tensor in payload.tensors:
         if tensor.is_meta:
@@ -80,13 +80,13 @@ def data_frame(tag: str, payload: Payload) -> Frame:
 
 
 def control_frame(kind: Kind, content: bytes) -> Frame:
-    """A frame that is no message."""
+    """Return a frame that carries no message."""
     buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
     return Frame(kind, len(content), buffer)
 
 
 def read_lead(lead: Tensor, number: int) -> tuple[Kind, int, int]:
-    """(kind, bytes of the header, bytes of the buffer). Raises ProtocolError for what no correct peer sends."""
+    """Return (kind, header bytes, buffer bytes). Raise ProtocolError for a lead that no correct peer sends."""
     kind, header_bytes, total_bytes, found = (int(value) for value in lead)
     if kind not in tuple(Kind) or found != number:
         raise ProtocolError(f"a lead of kind {kind} and number {found}, expected a known kind and number {number}")
@@ -97,7 +97,7 @@ def read_lead(lead: Tensor, number: int) -> tuple[Kind, int, int]:
 
 
 def read_message(source: int, header_bytes: int, buffer: Tensor) -> Message:
-    """The message in *buffer*; its tensors are views of that. Raises ProtocolError if it is none."""
+    """Return the message in *buffer*; its tensors are views. Raise ProtocolError if it holds none."""
     try:
         header = _decoder.decode(content_of(buffer[:header_bytes]))
     except msgspec.MsgspecError as error:
@@ -120,12 +120,12 @@ def read_message(source: int, header_bytes: int, buffer: Tensor) -> Message:
 
 
 def parts_of(buffer: Tensor) -> list[Tensor]:
-    """Return views of *buffer* that are each handed to the group at once; none of an empty one."""
+    """Return views of *buffer*, each small enough for the group; none of an empty one."""
     return [buffer[start : start + PART_BYTES] for start in range(0, buffer.numel(), PART_BYTES)]
 
 
 def content_of(buffer: Tensor) -> bytes:
-    """Its bytes."""
+    """Return the bytes of *buffer*."""
     return buffer.numpy().tobytes()
 
 

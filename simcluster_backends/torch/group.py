@@ -1,7 +1,7 @@
-"""A gloo group of one run: who is in it, where they meet, and how it is ended.
+"""A run's gloo group: its ranks, their rendezvous, and its end.
 
-The group is the run's own, beside whatever group a process may have already, NCCL's or MPI's: what travels here are
-bytes of the host's memory and several streams at once, of which gloo alone takes care.
+The run creates this group alongside any group of the process (NCCL, MPI): it carries host memory, over several streams
+at once, which only gloo supports.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from simcluster.errors import LaunchFailed, Problem, UsageError
 __all__ = ["Group", "HashStore", "Place", "PrefixStore", "Store", "place_of"]
 
 FOREVER = timedelta(days=365)
-"""gloo ends a wait by closing everything, so no wait of a live run is one of gloo's: the watch decides who is dead."""
+"""gloo ends a wait by closing everything, so a live run never lets it time out: the watchdog decides who is dead."""
 
 DATA_TAG, CONTROL_TAG, NOBODYS_TAG = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which process this is of how many. *loopback*: all of them are on this machine, and were started by us."""
+    """This process's rank and the world size. *loopback*: all processes are on this machine, started by us."""
 
     rank: int
     size: int
@@ -39,9 +39,9 @@ class Place:
 
 
 def place_of(environ: Mapping[str, str]) -> Place | None:
-    """What torchrun, a PyTorchJob or Slurm says of this process; None if nobody does.
+    """Return the place that torchrun, a PyTorchJob or Slurm has set for this process; None if there is none.
 
-    Slurm's numbers count where MASTER_ADDR is set: somebody means all tasks to be one group. Raises UsageError.
+    Slurm's numbers count only if MASTER_ADDR is set: all tasks are then meant to be one group. Raise UsageError.
     """
     ranks, sizes = ("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS")
     if "MASTER_ADDR" not in environ or not any(name in environ for name in ranks):
@@ -67,7 +67,7 @@ def _number(environ: Mapping[str, str], names: tuple[str, ...], problems: list[P
 
 
 def store_of_launcher(place: Place, timeout_s: float) -> Store:
-    """The store at MASTER_ADDR, torchrun's own if there is one. Raises LaunchFailed."""
+    """Return the store at MASTER_ADDR, torchrun's own if there is one. Raise LaunchFailed."""
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = _tcp_store(host, port, place, not agents and place.rank == 0, timeout_s)
@@ -75,7 +75,7 @@ def store_of_launcher(place: Place, timeout_s: float) -> Store:
 
 
 def store_of_ours(place: Place, port: int, timeout_s: float) -> TCPStore:
-    """A store on loopback, in the process of rank 0; port 0 takes any."""
+    """Return a store on loopback, in the process of rank 0; port 0 takes any free port."""
     return _tcp_store("127.0.0.1", port, place, place.rank == 0, timeout_s)
 
 
@@ -89,7 +89,7 @@ def _tcp_store(host: str, port: int, place: Place, here: bool, timeout_s: float)
 
 
 class Group:
-    """Point-to-point messages between the ranks of one run. Raises LaunchFailed if not all come together."""
+    """Point-to-point messages between the ranks of one run. Raises LaunchFailed if the ranks do not come together."""
 
     def __init__(self, store: Store, place: Place, timeout_s: float) -> None:
         self._rank, self._size = place.rank, place.size
@@ -100,29 +100,29 @@ class Group:
                 options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
                 options._timeout, options._threads = timeout, 1
                 self._gloo: Any = dist.ProcessGroupGloo(store, place.rank, place.size, options)
-            else:  # this one heeds GLOO_SOCKET_IFNAME
+            else:  # this constructor respects GLOO_SOCKET_IFNAME
                 self._gloo = dist.ProcessGroupGloo(store, place.rank, place.size, timeout)
         except RuntimeError as error:
             raise LaunchFailed(f"rank {place.rank} has no group with the others", [first_line(error)]) from None
 
     def send(self, to: int, tensor: Tensor, tag: int = DATA_TAG) -> None:
-        """Returns when *tensor* has left: gloo waits for room at the other end. Raises RuntimeError if *to* is gone."""
+        """Return when *tensor* has left: gloo waits for room at the receiver. Raise RuntimeError if *to* is gone."""
         self._gloo.send([tensor], to, tag).wait(FOREVER)
 
     def recv(self, source: int, tensor: Tensor, tag: int = DATA_TAG) -> None:
-        """Fills *tensor*. Raises RuntimeError if *source* is gone."""
+        """Fill *tensor* from *source*. Raise RuntimeError if *source* is gone."""
         self._gloo.recv([tensor], source, tag).wait(FOREVER)
 
     def cut(self) -> None:
-        """Closes all connections of this process at once: whoever waits on one, here or there, is told."""
+        """Close all connections of this process at once: pending waits on them, here and at peers, fail."""
         if self._size > 1:
-            with suppress(RuntimeError):  # a wait of gloo's that times out does this, and nothing else does
+            with suppress(RuntimeError):  # only a gloo wait that times out closes them
                 other = (self._rank + 1) % self._size
                 self._gloo.recv([torch.empty(1)], other, NOBODYS_TAG).wait(timedelta(milliseconds=1))
 
 
 def first_line(error: BaseException) -> str:
-    """What *error* says, without the C++ places that it came from and the advice that follows."""
+    """Return the message of *error*, without C++ source locations and the advice that follows."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     if text.startswith("["):  # [file:line] what
         text = text.partition("] ")[2] or text
@@ -130,7 +130,7 @@ def first_line(error: BaseException) -> str:
 
 
 def wait_for(store: Store, keys: list[str], timeout_s: float, hopeless: Callable[[], bool]) -> list[str]:
-    """Waits until all of *keys* are there; returns those that are not after *timeout_s*, or once it is *hopeless*."""
+    """Wait for all of *keys*; return those missing after *timeout_s*, or as soon as it is *hopeless*."""
     end_s = time.monotonic() + timeout_s
     missing = list(keys)
     while missing and time.monotonic() < end_s:

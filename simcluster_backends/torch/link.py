@@ -1,7 +1,7 @@
-"""One peer: an ordered stream each way and a control lane, with a thread for each, since gloo's waits block.
+"""One peer: an ordered stream each way and a control lane, each with its thread, since gloo's waits block.
 
-A peer that dies in the middle of a buffer leaves gloo waiting for the rest of it for ever. The control lane, which
-waits for news all the time, is told; threads that gloo has forgotten are daemons.
+If a peer dies in the middle of a buffer, gloo waits for the rest forever. The control lane, which always listens,
+notices. The threads are daemons, since some may never return from gloo.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEWS_BYTES = 512
 
 
 class Owner(Protocol):
-    """Who is told. `received` says whether there is room for more; `expect_end` that nothing more will come."""
+    """The receiver of events. `received` returns whether there is room for more; `expect_end` announces a lost peer."""
 
     def received(self, rank: int, kind: Kind, header_bytes: int, buffer: torch.Tensor) -> bool: ...
 
@@ -35,7 +35,7 @@ class Owner(Protocol):
 
 
 class Sending:
-    """A frame on its way. *left* gets a result once it has left, or a ConnectionError."""
+    """A frame in flight. *left* gets a result once it has left, or a ConnectionError."""
 
     def __init__(self, frame: Frame, left: asyncio.Future[None], on_left: Callable[[], object]) -> None:
         self.frame, self.left, self.on_left = frame, left, on_left
@@ -43,11 +43,11 @@ class Sending:
 
 
 class Link:
-    """The streams to and from *rank*. `start` begins; they end with an END each way, or with the peer."""
+    """The streams to and from *rank*. They begin with `start`; they end with an END each way, or with the peer."""
 
     def __init__(self, group: Group, rank: int, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
         self.rank = rank
-        self.moved = 0  # frames, both ways
+        self.moved = 0  # frames, in both directions
         self._group, self._owner, self._loop = group, owner, loop
         self._queue: deque[Sending] = deque()
         self._begun: Sending | None = None
@@ -64,7 +64,7 @@ class Link:
             thread.start()
 
     def put(self, frame: Frame, left: asyncio.Future[None], on_left: Callable[[], object]) -> Sending:
-        """Queues *frame* behind all others."""
+        """Queue *frame* after all others."""
         sending = Sending(frame, left, on_left)
         with self._changed:
             if self._closed:
@@ -75,24 +75,24 @@ class Link:
         return sending
 
     def withdraw(self, sending: Sending) -> None:
-        """It is not sent, if it has not begun; else all of it is, since half a message would be the stream's end."""
+        """Drop *sending* if it has not begun; else send all of it, since half a message would break the stream."""
         with self._changed:
             if not sending.begun and sending in self._queue:
                 self._queue.remove(sending)
 
     def drop_waiting(self) -> None:
-        """Nothing is sent but what has begun."""
+        """Send nothing except the frame that has begun."""
         with self._changed:
             self._queue.clear()
 
     def make_room(self) -> None:
-        """The owner takes frames again."""
+        """Note that the owner accepts frames again."""
         self._room.set()
 
     def close(self, reason: str) -> None:
-        """Send no more, receive none, and tell those that wait for it *reason*. The threads end once they can.
+        """Stop sending and receiving, and fail pending sends with *reason*. The threads end once they can.
 
-        Gloo may never return from a send to a peer that died meanwhile, so a frame that has begun is given up, too.
+        gloo may never return from a send to a peer that has died, so a frame that has begun fails too.
         """
         with self._changed:
             if self._closed:
@@ -105,7 +105,7 @@ class Link:
             self._tell(self._failed, sending, reason)
 
     def warn(self, reason: str) -> None:
-        """Tells the peer, past all that waits to be sent, that this node has failed. Waits a round trip."""
+        """Tell the peer, ahead of all queued frames, that this node has failed. Takes a round trip."""
         news = torch.zeros(NEWS_BYTES, dtype=torch.uint8)
         text = reason.encode()[:NEWS_BYTES] or b"failed"
         news[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -113,7 +113,7 @@ class Link:
             self._group.send(self.rank, news, CONTROL_TAG)
 
     def join(self, until_s: float) -> None:
-        """Wait for the threads until the monotonic clock says *until_s*; those that gloo has forgotten stay behind."""
+        """Wait for the threads until the monotonic clock reads *until_s*; leave those that are stuck in gloo behind."""
         for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
             if thread.is_alive():
@@ -191,7 +191,7 @@ class Link:
         self.close(reason)
         self._tell(self._owner.gone, self.rank, reason)
 
-    # the same, in the loop
+    # callbacks in the loop
 
     def _received(self, kind: Kind, header_bytes: int, buffer: torch.Tensor) -> None:
         try:

@@ -1,4 +1,4 @@
-"""A whole cluster in one process and one loop, over real gloo connections on loopback: for tests of the promises."""
+"""A whole cluster in one process and one loop, over real gloo connections on loopback, for testing the promises."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Body: TypeAlias = Callable[[TorchTransport], Awaitable[Any]]
 def run_bodies(
     bodies: Sequence[Body], *, seed: int = 0, inbox_bytes: int = INBOX_BYTES, timeout_s: float = 60.0
 ) -> list[Any]:
-    """Runs body i as rank i of one cluster; returns each one's result, or the exception that it ended with.
+    """Run body i as rank i of one cluster; return each body's result or exception.
 
-    A body that raises `simcluster.testing.Crash` dies without a word; one that raises anything else dies too, and its
-    peers are told why. Raises TimeoutError if not all have ended after *timeout_s*.
+    A body that raises `simcluster.testing.Crash` dies silently; with any other exception it dies and its peers learn
+    why. Raise TimeoutError if not all have ended after *timeout_s*.
     """
     store, size = HashStore(), len(bodies)
-    with ThreadPoolExecutor(size) as threads:  # all must come for any group to be there
+    with ThreadPoolExecutor(size) as threads:  # creating a group blocks until all ranks have come
         groups = list(threads.map(lambda rank: Group(store, Place(rank, size, True), 30.0), range(size)))
 
     async def run() -> list[Any]:
@@ -65,7 +65,7 @@ async def _run(bodies: Sequence[Body], groups: Sequence[Group], seed: int, inbox
 
 
 async def _live(member: Member, node: TorchTransport, body: Body, owners: Owners) -> Any:
-    """A node's life: its body, then its last word, or none. What it started and did not await ends with it."""
+    """Run *body* and say goodbye, except after a Crash. Tasks that it did not await end with it."""
 
     async def own() -> Any:
         owners.begin(member.rank)

@@ -1,4 +1,4 @@
-"""The streams of one node to its peers in a torch.distributed group: who is there, who is lost, and what comes in."""
+"""The streams between one node and its peers in a torch.distributed group: membership, losses, incoming frames."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ log = logging.getLogger("simcluster.torch")
 LAST_WORDS_S = 1.0
 """Grace period for draining a lost peer's stream."""
 WORK_S = 5.0
-"""Time for the piece of work that runs when all is over to end."""
+"""Time for running work to end when the run is over."""
 THREADS_S = 0.5
-"""Time for threads to end once all is cut: those that gloo has forgotten do not."""
+"""Time for threads to end once all connections are cut: those stuck in gloo do not."""
 
 
 class Member:
-    """One node among the other ranks of *group*. Made inside its loop.
+    """One node among the other ranks of *group*. Created inside its loop.
 
-    An algorithm is given its transport, and reaches nothing of this.
+    An algorithm gets only its transport and cannot reach into this.
     """
 
     def __init__(
         self, rank: int, names: Sequence[str], recorder: Recorder, group: Group, *, inbox_bytes: int = INBOX_BYTES
     ) -> None:
         self.rank, self.name, self.names, self.recorder = rank, names[rank], names, recorder
-        self.outcomes: dict[int, bytes] = {}  # what peers have handed in
+        self.outcomes: dict[int, bytes] = {}  # handed in by peers
         self._inbox_bytes, self._group = inbox_bytes, group
         self._loop = asyncio.get_running_loop()
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
         self.device = Device(self.name, recorder)
         self.activity = Activity(self.inbox, self.device, recorder)
-        self._over: set[int] = set()  # peers from which nothing more comes
+        self._over: set[int] = set()  # peers whose stream has ended
         self._all_over = asyncio.Event()
         self._links = {peer: Link(group, peer, self, self._loop) for peer in range(len(names)) if peer != rank}
         if not self._links:
@@ -57,45 +57,44 @@ class Member:
         return self._links[to]
 
     async def hand_in(self, to: int, content: bytes, timeout_s: float, *, urgent: bool) -> None:
-        """Gives *content* to *to*, which goes without if it is gone or does not take it; *urgent*: before all that
-        waits to be sent there.
-        """
+        """Give *content* to *to*, unless it is gone or does not take it; *urgent*: ahead of frames queued to it."""
+
         if urgent:
             self._links[to].drop_waiting()
         await self._put_and_wait(to, control_frame(Kind.OUTCOME, content), timeout_s)
 
     async def finish(self, reason: str = "", timeout_s: float = 60.0) -> None:
-        """This node's algorithm has ended, well unless there is a *reason*: says so, and drops what still comes."""
+        """Announce that this node's algorithm has ended, well unless there is a *reason*; drop incoming messages."""
         self.inbox.close()
         ends = []
         for peer, link in self._links.items():
             if reason:
-                link.drop_waiting()  # nobody waits for those sends any more
+                link.drop_waiting()  # no task waits for those sends any more
                 self._loop.run_in_executor(None, link.warn, reason)
             link.make_room()
             ends.append(self._put_and_wait(peer, control_frame(Kind.END, reason.encode()), timeout_s))
         await asyncio.gather(*ends)
 
     async def all_over(self) -> None:
-        """Returns when every peer has ended or is lost."""
+        """Return when every peer has ended or is lost."""
         await self._all_over.wait()
 
     def expect_end(self, rank: int, reason: str) -> None:
-        """Somebody who knows says that *rank* is gone. What it had sent comes first, if it comes soon."""
+        """Give up *rank*, reported gone, once what it had sent has had LAST_WORDS_S to arrive."""
         if rank in self._over or rank == self.rank:
             return
         self._links[rank].make_room()
         self._loop.call_later(LAST_WORDS_S, self.give_up, rank, reason)
 
     def give_up(self, rank: int, reason: str) -> None:
-        """*rank* is lost here, now. A stream that gloo has not ended stays with its threads, which are daemons."""
+        """Lose *rank* now. A stream that gloo has not ended stays with its threads, which are daemons."""
         if rank in self._over:
             return
         self._links[rank].close(reason)
         self.gone(rank, reason)
 
     async def close(self) -> None:
-        """Cuts all connections, and waits a while for the piece of work that may still run. Nothing may follow."""
+        """Cut all connections, and wait a while for running work. No call may follow."""
         self.inbox.close()
         for link in self._links.values():
             link.close("this node has closed")
@@ -111,16 +110,16 @@ class Member:
 
     @property
     def progress(self) -> Progress:
-        """How far this node is, for rank 0's watchdog."""
+        """This node's progress, for rank 0's watchdog."""
         moved = sum(link.moved for link in self._links.values())
         return self.activity.progress(moved, ended=self.recorder.record.finished_s is not None)
 
-    # what links call
+    # called by links
 
     def received(self, rank: int, kind: Kind, header_bytes: int, buffer: torch.Tensor) -> bool:
         if kind is Kind.DATA:
             if self.inbox.lost.get(rank) is not None:
-                return True  # too late: it was given up
+                return True  # too late: it has been given up
             self.inbox.put(read_message(rank, header_bytes, buffer))
             return self.inbox.mailbox.queued_bytes(rank) < self._inbox_bytes
         content = content_of(buffer)

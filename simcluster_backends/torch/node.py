@@ -1,4 +1,4 @@
-"""A process's part in a run: meets the others, runs the program, hands in what came of it; rank 0 puts all together."""
+"""A process's part in a run: meet the others, run the program, hand in the outcome; rank 0 combines them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from simcluster_backends.torch.transport import TorchTransport
 
 WAITS_SHOWN = 20
 STOP_S = 3.0
-"""How long an algorithm may take to end once it is told to stop."""
+"""How long an algorithm may take to stop when asked to."""
 LAST_S = 30.0
-"""How long a peer may take to take this node's record, or its last word."""
+"""How long a peer may take to accept this node's record or goodbye."""
 
 Program: TypeAlias = Callable[[TorchTransport, Recorder, str], Awaitable[NodeRecord]]
 
@@ -40,10 +40,10 @@ def take_part(
     store: Store,
     fallen: Callable[[], list[str]] = lambda: [],
 ) -> RunRecord | RunError | None:
-    """Runs this process's rank of *job*. Rank 0 returns the run's record, others what they failed with, or None.
+    """Run this process's rank of *job*. Rank 0 returns the run's record, other ranks their error or None.
 
-    *fallen* says of other processes that have ended how they did. Raises LaunchFailed if not all come together, or they
-    do not have the same job.
+    *fallen* describes other processes that have ended. Raise LaunchFailed if the ranks do not come together or do not
+    have the same job.
     """
     began_s = time.perf_counter()
     heed_portable({"portable": options.portable})
@@ -75,7 +75,7 @@ def _check_same(job: ClusterJob, place: Place, digests: list[str]) -> None:
 
 
 def _prepared(job: ClusterJob) -> tuple[Program | None, str]:
-    """The program of *job*, made ready; or what is wrong, which all are to hear."""
+    """Return the program of *job*, prepared; or the problem, which all ranks must hear."""
     module_name, _, function = job.program.partition(":")
     try:
         module: Any = importlib.import_module(module_name)
@@ -117,10 +117,10 @@ class _Node:
         self._watchdog = Watchdog(options, self._loop.time())
         self._statuses: list[Status] = []
         self._stop, self._part_over = "", False
-        self._patience_over = asyncio.Event()  # with those that do not stop
+        self._patience_over = asyncio.Event()  # with ranks that do not stop
         self._turn()
         self._part: asyncio.Task[NodeRecord] | None = None
-        self._alone = asyncio.Event()  # the store does not answer: nobody watches any more
+        self._alone = asyncio.Event()  # the store does not answer: this rank is no longer watched
         self._pulse = Pulse(
             board,
             options,
@@ -152,7 +152,7 @@ class _Node:
         return conclude(self._job.names, self._member.outcomes, self._member.inbox.lost, self._statuses, wall_s)
 
     async def _run(self, program: Program) -> tuple[NodeRecord, Failure | None]:
-        """The program itself. What it started and did not await ends with it."""
+        """Run the program. Tasks that it did not await end with it."""
         self._part = asyncio.ensure_future(program(self._transport, self._recorder, self._job.config_json))
         patience = asyncio.create_task(self._patience_over.wait())
         try:
@@ -189,7 +189,7 @@ class _Node:
     def _now(self) -> float:
         return time.perf_counter() - self._started_s
 
-    # in the thread of heartbeats
+    # in the heartbeat thread
 
     def _status(self) -> Status:
         said, steps = self._member.progress, self._recorder.record.steps
@@ -212,7 +212,7 @@ class _Node:
             self._stop_for("\n".join([reason, *_waits(found, gone, self._job.names)]))
 
     def _reason_to_stop(self, found: Sequence[Status], gone: Container[int]) -> str:
-        """*gone* are ranks that have ended, or are lost."""
+        """Return the watchdog's verdict or ""; *gone* are ranks that have ended or are lost."""
         nodes = [Progress(said.moved, said.done, said.computing, said.waits, said.ended) for said in found]
         live, now_s = [node for rank, node in enumerate(nodes) if rank not in gone], self._loop.time()
         return self._watchdog.standstill(nodes, live, now_s) or self._watchdog.over_time(live, now_s)
@@ -229,7 +229,7 @@ class _Node:
             self._loop.call_later(2 * STOP_S, self._give_up_all)
 
     def _give_up_all(self) -> None:
-        """They have been told to stop, and have not."""
+        """Give up the peers that have not stopped when asked to."""
         for rank in self._member.inbox.peers:
             self._member.give_up(rank, "it did not stop when it was told to")
 
@@ -238,14 +238,14 @@ class _Node:
         self._loop.call_later(self._options.heartbeat_s, self._turn)
 
     def _cut_off(self, reason: str) -> None:
-        """Where ranks met, nobody is: that was rank 0's process, or whoever started it."""
+        """Stop: the store does not answer, so rank 0's process or the launcher is gone."""
         if not self._part_over:
             self._stop_for(f"the store in which all ranks met does not answer: {reason}")
         self._alone.set()
 
 
 def _waits(found: Sequence[Status], gone: Container[int], names: Sequence[str]) -> list[str]:
-    """Return what each rank that still runs waits for, in words."""
+    """Describe what each running rank waits for."""
     return [
         f"rank {rank} ({names[rank]}) waits for "
         + (", ".join(status.waits) or "a piece of its work, or something outside the transport")

@@ -1,4 +1,4 @@
-"""The record that a rank hands in when its part is over, and the run's record, which rank 0 makes of all."""
+"""The record that a rank hands in when its part is over, and the run's record, which rank 0 assembles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcluster_backends.torch.board import Status
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
-    """All that a rank noted; what is large apart, in *content*."""
+    """A rank's record; bulk data is separate, in *content*."""
 
     record: NodeRecord
     failure: Failure | None
@@ -32,7 +32,7 @@ def encode(record: NodeRecord, failure: Failure | None) -> bytes:
 
 
 def run_error(failure: Failure, rank: int, names: Sequence[str]) -> RunError | None:
-    """Return what the process of *rank* ends with."""
+    """Return the error with which the process of *rank* ends."""
     if failure.kind == "stopped":
         headline, *waits = failure.text.splitlines()
         return NeverFinished(headline, [wait.strip() for wait in waits])
@@ -48,7 +48,7 @@ def conclude(
     statuses: Sequence[Status],
     wall_s: float,
 ) -> RunRecord:
-    """Return the run's record. Its error is a stop, else a rank's own failure, else a death, else a peer missed."""
+    """Return the run's record. Its error is a stop, else a rank's own failure, else a death, else a lost peer."""
     verdict, nodes = Verdict(list(names)), []
     deaths: dict[int, str] = {}
     for rank, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""The backend's own options, and what it does not do: all checked at once, before anything is started."""
+"""The backend's options and unsupported features, all checked before anything starts."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.torch.group import Place
 
 MOST = {"inbox_bytes": 2**50}
-"""Of what is no time."""
+"""Limits of options that are not times."""
 
 GRACE_S = 30.0
-"""What an algorithm may take to end once its time is up."""
+"""Time beyond `stop.time` for an algorithm to end."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """A process is dead after *dead_s* without a heartbeat, and its heart stops when its event loop has not turned for
-    *loop_s*. A start may take *start_s*. NeverFinished ends a run in
-    which for *stuck_s* everybody waits and nothing moves, for *idle_s* no work is done and nothing recorded, or whose
-    algorithms have not ended after *limit_s*, by default GRACE_S more than the experiment's own `stop.time`.
-    *inbox_bytes* is what a process takes from one peer before its algorithm has received it. *portable* kernels are
-    those that every x86-64 machine has.
+    """A process is dead after *dead_s* without a heartbeat, and stops beating if its event loop has not turned for
+    *loop_s*. A start may take *start_s*. NeverFinished ends a run if every rank waits and nothing moves for *stuck_s*,
+    if no work is done and nothing recorded for *idle_s*, or if the algorithms have not ended after *limit_s*, by
+    default GRACE_S more than the experiment's `stop.time`. A process accepts *inbox_bytes* from one peer before its
+    algorithm has received them. *portable* kernels are those that every x86-64 machine has.
     """
 
     heartbeat_s: float = 0.5
@@ -41,7 +40,7 @@ class Options:
 
 
 def read_options(job: ClusterJob, place: Place | None) -> Options:
-    """The options of *job*. Raises UsageError with everything that is wrong, and all that this backend cannot do."""
+    """Return the options of *job*. Raise UsageError listing every problem, including unsupported features."""
     problems = _not_done_here(job)
     names = [field.name for field in fields(Options)]
     given: dict[str, Any] = {}

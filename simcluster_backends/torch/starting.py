@@ -1,7 +1,6 @@
-"""A run whose processes nobody has started: this one is rank 0, the others are started here, on loopback.
+"""A run without a launcher: this process is rank 0 and starts the others here, on loopback.
 
-A started process reads what it is to do from its standard input, and ends when that does: with this process, however
-that ends.
+A started process reads its order from standard input and exits when that closes, as it does whenever this process ends.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ LEAVE_S = 5.0
 
 
 class Order(msgspec.Struct):
-    """What a started process is told."""
+    """The instructions for a started process."""
 
     rank: int
     port: int
@@ -44,7 +43,7 @@ class Order(msgspec.Struct):
 def start_others(
     job: ClusterJob, options: Options, port: int, files: ExitStack, processes: list[subprocess.Popen[bytes]]
 ) -> None:
-    """Starts ranks 1 and up, into *processes*; each writes into its log, if the run has a folder for that."""
+    """Start ranks 1 and up, appending them to *processes*; each writes a log if the run has a folder for logs."""
     for rank, name in enumerate(job.names[1:], 1):
         log: IO[bytes] | int = subprocess.DEVNULL
         if job.log_folder is not None:
@@ -61,7 +60,7 @@ def start_others(
         processes.append(process)
         order = Order(rank, port, job.names, job.config_json, job.seed, job.program, asdict(options))
         assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended already, which `fallen` says
+        with suppress(BrokenPipeError):  # it has already ended, which `fallen` reports
             process.stdin.write(msgspec.json.encode(order) + b"\n")
             process.stdin.flush()
 
@@ -73,7 +72,7 @@ def _log(folder: Path, name: str) -> IO[bytes]:
 
 
 def fallen(job: ClusterJob, processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
-    """Those of *processes* that have ended, in words."""
+    """Describe those of *processes* that have ended."""
     where = f"; see {job.log_folder}" if job.log_folder is not None else ""
     return [
         f"rank {rank} ({job.names[rank]}) with exit code {process.returncode}{where}"
@@ -83,7 +82,7 @@ def fallen(job: ClusterJob, processes: Sequence[subprocess.Popen[bytes]]) -> lis
 
 
 def end(processes: Sequence[subprocess.Popen[bytes]], leave_s: float) -> None:
-    """Nobody stays: who has not left after *leave_s* is killed."""
+    """Kill every process that has not exited within *leave_s*."""
     until_s = time.monotonic() + leave_s
     for process in processes:
         try:
@@ -97,7 +96,7 @@ def end(processes: Sequence[subprocess.Popen[bytes]], leave_s: float) -> None:
 
 
 def obey() -> int:
-    """A started process's whole life; returns its exit code."""
+    """Run a started process from start to end; return its exit code."""
     line = os.fdopen(os.dup(0), "rb").readline()
     order = msgspec.json.decode(line, type=Order)
     threading.Thread(target=_leave_with_parent, daemon=True).start()

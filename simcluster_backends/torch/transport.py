@@ -1,4 +1,4 @@
-"""The verbs of a node over torch.distributed: messages become frames, which leave on the stream to their peer."""
+"""A node's operations over torch.distributed: messages become frames on the stream to their peer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster_backends.torch.member import Member
 
 
 class Sending:
-    """The send of *number*: a *frame*, which is queued on *link*."""
+    """The send of *number*: a *frame* queued on *link*."""
 
     def __init__(
         self, number: int, frame: Frame, link: Link, left: Callable[[], object], now: Callable[[], float]
@@ -32,7 +32,7 @@ class Sending:
 
 
 class TorchTransport(RealNode[Sending]):
-    """The node that *member* is: see simcluster.transport.Transport for what every method promises."""
+    """The transport of *member*: simcluster.transport.Transport says what every method promises."""
 
     def __init__(self, member: Member, seed: int) -> None:
         super().__init__(member.rank, member.names, seed, member.activity)
@@ -47,4 +47,4 @@ class TorchTransport(RealNode[Sending]):
     def _forget(self, sending: Sending) -> None:
         super()._forget(sending)
         if sending.injected.done() and not sending.injected.cancelled():
-            sending.injected.exception()  # seen, also where the wait was cancelled first
+            sending.injected.exception()  # retrieved, even if the wait was cancelled first
