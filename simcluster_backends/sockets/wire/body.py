@@ -1,4 +1,4 @@
-"""The memory that a frame's body is read into: tensors of the sizes that its header says, or bytes."""
+"""The memory that a frame's body is read into: tensors of the sizes given in its header, or bytes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 
 @dataclass(slots=True)
 class Body:
-    """A body in flight: *parts* are the memories to fill, in order; *part* and *filled* say how far it is.
+    """A body in flight: *parts* are the buffers to fill, in order; *part* and *filled* mark the progress.
 
-    *left* bytes of it are still to come in this frame, and *rest* in later ones.
+    *left* bytes are still to come in this frame, and *rest* in later ones.
     """
 
     frame: Frame
@@ -37,16 +37,16 @@ class Body:
 
     @property
     def room(self) -> int:
-        """How many of the next bytes belong into one memory."""
+        """The number of next bytes that go into one buffer."""
         return min(len(self.parts[self.part]) - self.filled, self.left)
 
     def begin_part(self, preamble: Preamble) -> None:
-        """Another frame brings more of it. Raises ProtocolError."""
+        """Continue with another frame of the body. Raise ProtocolError."""
         self.left, self.crc_expected = preamble.body_len, preamble.body_crc
         self.rest = rest_after(self.rest, preamble)
 
     def move(self) -> None:
-        """Goes on in new memory: what is here of the only tensor is copied there."""
+        """Continue in new memory, copying what has arrived of the only tensor."""
         tensor = torch.empty_like(self.frame.tensors[0])
         parts = [octets(tensor)]
         if self.part < len(self.parts):
@@ -57,7 +57,7 @@ class Body:
 
 
 def rest_after(expected: int, preamble: Preamble) -> int:
-    """Return how many of *expected* bytes come after the frame of *preamble*. Raises ProtocolError."""
+    """Return how many of *expected* bytes follow the frame of *preamble*. Raise ProtocolError."""
     rest = expected - preamble.body_len
     if rest < 0 or (preamble.flags & MORE != 0) != (rest > 0) or (rest and not preamble.body_len):
         flags = f" with flags {preamble.flags}" if preamble.flags else ""
@@ -66,7 +66,7 @@ def rest_after(expected: int, preamble: Preamble) -> int:
 
 
 def prepare(preamble: Preamble, header: bytes, landings: Landings, most_bytes: int) -> Body:
-    """Return the memory for a body, once the header is known to fit it. A message has *most_bytes* at most."""
+    """Return the memory for a body, after checking the header. A message has at most *most_bytes*."""
     kind, size_bytes = Kind(preamble.kind), PREAMBLE_BYTES + preamble.header_len + preamble.body_len
     if kind is Kind.DATA:
         message: MessageHeader = decode(_header_decoder, header, "a message header")
@@ -89,7 +89,7 @@ def prepare(preamble: Preamble, header: bytes, landings: Landings, most_bytes: i
 
 
 def _size_of(headers: list[TensorHeader]) -> int:
-    """The bytes of tensors of *headers*, in Python's own whole numbers. Raises ProtocolError."""
+    """Return the bytes of the tensors of *headers*, without overflow. Raise ProtocolError."""
     total = 0
     for header in headers:
         if header.dtype not in DTYPES:
@@ -103,7 +103,7 @@ def _size_of(headers: list[TensorHeader]) -> int:
 
 
 def _allocate(headers: list[TensorHeader], total: int) -> tuple[Tensor, ...]:
-    """Empty tensors for *headers*, of *total* bytes."""
+    """Return empty tensors for *headers*, of *total* bytes."""
     try:
         return tuple(torch.empty(header.shape, dtype=DTYPES[header.dtype]) for header in headers)
     except (RuntimeError, MemoryError) as error:

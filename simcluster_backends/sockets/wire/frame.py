@@ -1,17 +1,17 @@
-"""Writes frames and defines them byte for byte; simcluster_backends.sockets.wire.reader reads them.
+"""Frame definitions, byte for byte, and encoding; simcluster_backends.sockets.wire.reader decodes.
 
 A frame is a preamble of 40 bytes, a header and a body:
 
     magic 4s | version u8 | kind u8 | flags u16 | header_len u32 | body_len u64 | seq u64
     | header crc32c u32 | body crc32c u32 | reserved u32
 
-all little-endian. The header's checksum covers the preamble too (its own field apart), so no length is
-believed, and nothing is allocated, before it holds. `seq` rises by one per frame and direction, from 0: a
-frame that is repeated, left out or moved is found out. Tensors travel raw and are received into the very
-memory that the algorithm gets.
+all little-endian. The header's checksum also covers the preamble (except its own field), so no length is
+trusted, and nothing allocated, before it has been verified. `seq` rises by one per frame and direction, from 0, which
+exposes repeated, missing and reordered frames. Tensors travel raw and are received straight into the memory
+that the algorithm gets.
 
-A message whose tensors are larger than a frame may be travels in parts: its DATA frame has the flag MORE, and PART
-frames follow with nothing in between, all but the last with MORE. The body's checksum is over the message's body so
+A message whose tensors exceed the frame limit travels in parts: its DATA frame has the flag MORE, and PART
+frames follow with nothing in between, all but the last with MORE. The body's checksum covers the message's body so
 far.
 """
 
@@ -36,28 +36,28 @@ from simcluster_backends.sockets.wire.landing import Landing
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-"""One-dimensional view of somebody's memory."""
+"""A one-dimensional view of memory owned elsewhere."""
 
 MAGIC = b"simc"
 HEADER_LIMIT_BYTES = 64 * 1024
 BODY_LIMIT_BYTES = 256 * 1024**2
-"""Of one frame, unless the run says less."""
+"""Limit for one frame, unless the run sets a lower one."""
 MESSAGE_LIMIT_BYTES = 64 * 1024**3
-"""Of all parts of a message, where nothing is known of the receiver's memory."""
+"""Limit for all parts of a message, if the receiver's memory is unknown."""
 MORE = 1
 CONTROL_LIMIT_BYTES = 64 * 1024**2
 HANDSHAKE_LIMIT_BYTES = 256
 JOIN_BYTES = 256 * 1024
-"""Copied together rather than sent piece by piece."""
+"""Smaller pieces are copied together rather than sent one by one."""
 CHUNK_BYTES = 512 * 1024
-"""Written at once: fits into a core's own cache, and is worth a call of the system."""
+"""Written at once: fits into a core's private cache, and is worth a system call."""
 
 _layout = struct.Struct("<4sBBHIQQIII")
 assert _layout.size == PREAMBLE_BYTES
 
 
 class Kind(enum.IntEnum):
-    """What a frame is for. HANDSHAKE's header is a handshake message, CONTROL's body a control message."""
+    """The kind of a frame. HANDSHAKE's header is a handshake message, CONTROL's body a control message."""
 
     HANDSHAKE = 1
     DATA = 2
@@ -86,15 +86,15 @@ class Preamble(NamedTuple):
 
 
 class OtherVersion(ProtocolError):
-    """A frame of another version of this protocol."""
+    """A frame of another protocol version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A whole frame that arrived. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
+    """A complete received frame. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
 
-    *body_crc* is the checksum of a DATA frame's body, which has been found to be right; *landing* is where it was read
-    into, if that was named before.
+    *body_crc* is the verified checksum of a DATA frame's body; *landing* is the place that its tensor was read into, if
+    one had been named.
     """
 
     kind: Kind
@@ -108,13 +108,13 @@ class Frame:
 
 
 def octets(tensor: Tensor) -> Bytes:
-    """The memory of a contiguous CPU *tensor* of any dtype and shape, as bytes."""
+    """Return the memory of a contiguous CPU *tensor* of any dtype and shape, as bytes."""
     view: Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
     return view
 
 
 def as_octets(data: bytes) -> Bytes:
-    """*data* as the body of a frame."""
+    """Return *data* as the body of a frame."""
     return np.frombuffer(data, dtype=np.uint8)
 
 
@@ -124,7 +124,7 @@ def crc32c(chunk: bytes | Bytes, crc: int = 0) -> int:
 
 
 def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any:
-    """Decodes *data*; whatever a decoder raises on hostile bytes becomes a ProtocolError."""
+    """Decode *data*; any exception that hostile bytes cause becomes a ProtocolError."""
     try:
         return decoder.decode(data)
     except (
@@ -139,10 +139,10 @@ def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any
 
 
 class Outgoing:
-    """One frame on its way out. Its number is given when its first chunk is asked for: what never left has none.
+    """An outgoing frame. It gets its number when its first chunk is requested: a frame that never left has none.
 
-    A body that is not *kept* is somebody else's memory, and so is a chunk of it: good until its owner has a turn.
-    `keep` copies what has not been given out.
+    A body that is not *kept*, like each chunk of it, is memory owned elsewhere: valid until its owner runs again.
+    `keep` copies what has not been handed out.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Outgoing:
         part_bytes: int = BODY_LIMIT_BYTES,
     ) -> None:
         self.kind, self.header, self.kept = kind, header, kept
-        self._begun = 0, 0  # of the body: which piece, and how much of it
+        self._begun = 0, 0  # of the body: (piece, bytes of it)
         self.body = [piece for piece in body if len(piece)]
         self.body_bytes = sum(len(piece) for piece in self.body)
         self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
@@ -166,14 +166,14 @@ class Outgoing:
             raise ValueError(f"a header of {len(header)} bytes; at most {HEADER_LIMIT_BYTES}")
 
     def _preamble(self, seq: int, number: int, body_bytes: int, body_crc: int) -> bytes:
-        """The preamble of part *number* under number *seq*."""
+        """Return the preamble of part *number*, with sequence number *seq*."""
         kind, header = (Kind.PART, b"") if number else (self.kind, self.header)
         flags = MORE if number + 1 < self.count else 0
         fields = Preamble(MAGIC, PROTOCOL_VERSION, kind, flags, len(header), body_bytes, seq, 0, body_crc, 0)
         return _layout.pack(*fields._replace(header_crc=header_crc(_layout.pack(*fields), header))) + header
 
     def keep(self) -> None:
-        """From now on the body may change: what has not been given out as a chunk is copied."""
+        """Copy everything not yet handed out as a chunk: the body may change from now on."""
         if self.kept:
             return
         self.kept = True
@@ -184,7 +184,7 @@ class Outgoing:
             self.body[later], start = copy, 0
 
     def chunks(self, seq: int) -> Iterator[bytes | bytearray | memoryview]:
-        """The frame's bytes, its parts numbered from *seq* on: small pieces joined, large ones cut."""
+        """Yield the frame's bytes, its parts numbered from *seq* on: small pieces joined, large ones cut."""
         crc = 0
         for number, spans in enumerate(self._parts()):
             for index, start, end in spans:
@@ -198,13 +198,13 @@ class Outgoing:
                         at, start = start, min(start + CHUNK_BYTES, end)
                         self._begun = index, start
                         yield self.body[index][at:start].data
-                small += self.body[index][start:end].data  # looked up again: it may have been kept meanwhile
+                small += self.body[index][start:end].data  # looked up again: `keep` may have replaced it
                 self._begun = (index, end) if end < len(self.body[index]) else (index + 1, 0)
             if small:
                 yield small
 
     def _parts(self) -> Iterator[list[tuple[int, int, int]]]:
-        """(piece, from, to) of the body, for each part."""
+        """Yield the [(piece, start, end), ...] of the body for each part."""
         part: list[tuple[int, int, int]] = []
         room = self._part_bytes
         for index, length in enumerate(map(len, self.body)):
@@ -222,9 +222,9 @@ class Outgoing:
 def data_frame(
     tag: str, payload: Payload, part_bytes: int = BODY_LIMIT_BYTES, limit_bytes: int = MESSAGE_LIMIT_BYTES
 ) -> Outgoing:
-    """*payload* under *tag*, in parts of at most *part_bytes*; its tensors are not copied.
+    """Return *payload* with *tag* as a frame in parts of at most *part_bytes*; its tensors are not copied.
 
-    Raises TypeError or ValueError on what cannot travel.
+    Raise TypeError or ValueError for content that cannot be sent.
     """
     header = encode_header(tag, payload)
     for tensor in payload.tensors:
@@ -238,5 +238,5 @@ def data_frame(
 
 
 def header_crc(preamble: bytes, header: bytes) -> int:
-    """The checksum over *preamble*, its own field apart, and *header*."""
+    """Return the checksum of *preamble*, without its own field, and *header*."""
     return crc32c(header, crc32c(preamble[:28] + preamble[32:]))

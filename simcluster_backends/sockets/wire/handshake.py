@@ -1,4 +1,4 @@
-"""Who may join: a mutual proof of a shared key, as a state machine over handshake messages.
+"""Mutual proof of a shared key, as a state machine over handshake messages.
 
     connector                                   acceptor
         Hello(nonce, who I am)        ->
@@ -6,12 +6,12 @@
         Proof                         ->
                                       <-        Welcome, or Refused(reason)
 
-A proof is HMAC-SHA256 under the shared key over the prover's role and both hellos whole: nonces, lane, run,
-versions, names, incarnations and the configuration's hash, so none of them can be changed on the way, and no proof
-can be used twice or sent back to its maker. Whoever cannot prove the key learns only that: what else may be wrong is
-said to proven peers, the two versions apart. The frames that follow are numbered and checksummed but not
-signed: the key decides who joins, it does not hide or seal what is sent. For a network that others can write
-to, use a tunnel.
+A proof is HMAC-SHA256 under the shared key over the prover's role and both hellos in full: nonces, lane, run,
+versions, names, incarnations and the configuration's hash. So none of them can be altered in transit, and no proof
+can be replayed or reflected. A peer that cannot prove the key learns only that: other problems are reported only to
+proven peers, except different versions. The frames that follow are numbered and checksummed but not
+signed: the key controls who may join, it does not encrypt or authenticate the traffic. On a network that others can
+write to, use a tunnel.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ RUN_IS_OVER = "the run is over"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who speaks, on which *lane* ("control" or "data") of which *run*; the launcher's rank is -1.
+    """A speaker, on a *lane* ("control" or "data") of a *run*; the launcher's rank is -1.
 
-    *run* and *config* are b"" where a node cannot know them yet: on its way to the launcher. *incarnation* is which of
-    its lives in that run this is.
+    *run* and *config* are b"" on a node's way to the launcher, where it cannot know them yet. *incarnation* counts the
+    node's restarts within the run.
     """
 
     lane: str
@@ -80,15 +80,15 @@ _decoder: msgspec.msgpack.Decoder[HandshakeMessage] = msgspec.msgpack.Decoder(Ha
 _encoder = msgspec.msgpack.Encoder()
 
 Admit: TypeAlias = Callable[[Identity], str | None]
-"""Says why a proven peer may not join, or None if it may."""
+"""Returns why a proven peer may not join, or None if it may."""
 
 
 class Handshake:
-    """One side of a handshake: headers of handshake frames in by `receive`, out by `to_send`.
+    """One side of a handshake: headers of handshake frames go in by `receive`, out by `to_send`.
 
-    `receive` raises HandshakeRefused, whoever refused, or ProtocolError; `to_send` may then still hold the
-    last word to the peer. *peer* is set, and *done* true, once both sides have proven the key and the
-    acceptor said welcome.
+    `receive` raises HandshakeRefused, whichever side refused, or ProtocolError; `to_send` may then still hold a
+    last message for the peer. *peer* is set, and *done* true, once both sides have proven the key and the
+    acceptor has sent Welcome.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Handshake:
         self.me = me
         self.peer: Identity | None = None
         self.done = False
-        self.certified: frozenset[str] | None = None  # whose certificate the peer has shown; None without TLS
+        self.certified: frozenset[str] | None = None  # names in the peer's certificate; None without TLS
         self._package = package
         who = me.lane, me.name, me.rank, me.run, me.config, me.incarnation
         self._hello = _encoder.encode(Hello(secrets.token_bytes(NONCE_BYTES), package, *who))
@@ -115,12 +115,12 @@ class Handshake:
         self._expects: type[HandshakeMessage] = Hello
 
     def to_send(self) -> list[bytes]:
-        """Headers of the handshake frames to send now, each once."""
+        """Return the headers of the handshake frames to send now, each once."""
         out, self._out = self._out, []
         return out
 
     def receive(self, header: bytes) -> bool:
-        """Takes the header of a handshake frame; returns `done`."""
+        """Process the header of a handshake frame; return `done`."""
         message = decode(_decoder, header, "a handshake message")
         if isinstance(message, Refused):
             raise HandshakeRefused(f"refused by the peer: {message.reason[:REASON_LIMIT_BYTES]!r}")
@@ -135,7 +135,7 @@ class Handshake:
         return self.done
 
     def refuse(self, reason: str) -> HandshakeRefused:
-        """Leaves *reason* for the peer; returns the error to raise here."""
+        """Queue *reason* for the peer; return the error to raise here."""
         short = reason.encode()[:REASON_LIMIT_BYTES].decode(errors="ignore")
         self._out.append(_encoder.encode(Refused(short)))
         return HandshakeRefused(reason)

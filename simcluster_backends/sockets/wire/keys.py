@@ -1,4 +1,4 @@
-"""The shared key: made, read from a file that only its owner may read, never shown."""
+"""The shared key: generated, read from a file readable only by its owner, never shown."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from simcluster.errors import Problem, UsageError
 KEY_BYTES = 32
 TOKEN_CHARACTERS = 32
 OPEN_KEY = hashlib.sha256(b"simcluster: certificates say who may join").digest()
-"""Everybody's, where TLS with certificates on both sides is the proof and nobody gave a key."""
+"""Public: used if no key is given and mutual TLS certificates are the proof."""
 
 
 def generate_key() -> bytes:
-    """A new random key."""
+    """Return a new random key."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def write_key(path: Path, key: bytes) -> None:
-    """Writes *key* as hexadecimal text into a new file of mode 0600. Raises UsageError if there is one already."""
+    """Write *key* in hexadecimal to a new file of mode 0600. Raise UsageError if the file exists."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
@@ -36,13 +36,13 @@ def write_key(path: Path, key: bytes) -> None:
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(key.hex() + "\n")
-    except OSError as error:  # a full disk: half a key is none
+    except OSError as error:  # a full disk: leave no partial key
         path.unlink()
         raise UsageError(Problem("key_file", str(path), f"a file that can be written ({error.strerror})")) from None
 
 
 def read_key(path: Path) -> bytes:
-    """The key in *path*: hexadecimal or base64 text of 32 bytes or more. Raises UsageError."""
+    """Return the key in *path*: hexadecimal or base64 text of 32 bytes or more. Raise UsageError."""
     text = _private_text(path, "key_file")
     key = _decoded(text)
     if key is None or len(key) < KEY_BYTES:
@@ -52,7 +52,7 @@ def read_key(path: Path) -> bytes:
 
 
 def read_token(path: Path) -> str:
-    """The token in *path*, one word of 32 characters or more; a key file will do. Raises UsageError."""
+    """Return the token in *path*, one word of 32 characters or more; a key file will do. Raise UsageError."""
     text = _private_text(path, "token_file")
     if len(text) < TOKEN_CHARACTERS or not text.isprintable() or " " in text:
         found = f"{path} with something else"
@@ -61,12 +61,12 @@ def read_token(path: Path) -> str:
 
 
 def key_of(token: str) -> bytes:
-    """The key of runs that whoever has *token* may join. It does not tell the token."""
+    """Return the key of runs that holders of *token* may join. It does not reveal the token."""
     return hmac.new(token.encode(), b"simcluster: the key of runs", "sha256").digest()
 
 
 def _private_text(path: Path, what: str) -> str:
-    """What is in *path*, which only its owner may read. Raises UsageError, naming *what*."""
+    """Return the content of *path*, which only its owner may read. Raise UsageError, naming *what*."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="ascii").strip()

@@ -1,4 +1,4 @@
-"""Places that tensors are received into: named before they come, and given back whatever happens."""
+"""Buffers that tensors are received into: registered in advance, and returned whatever happens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Landing:
-    """*place* is for the tensor of the next message under *tag*; *message* is that one, once it is here."""
+    """*place* is for the tensor of the next message with *tag*; *message* is that message, once it has arrived."""
 
     __slots__ = ("message", "place", "tag")
 
@@ -23,20 +23,20 @@ class Landing:
         self.message: Message | None = None
 
     def fits(self, header: MessageHeader) -> bool:
-        """Whether *header* announces one tensor, of the dtype and shape of *place*."""
+        """Return whether *header* announces one tensor with the dtype and shape of *place*."""
         if len(header.tensors) != 1:
             return False
         only, place = header.tensors[0], self.place
         return only.dtype == DTYPE_NAMES[place.dtype] and only.shape == list(place.shape)
 
     def leave(self) -> None:
-        """Whoever receives the message gets it from somewhere else."""
+        """Move the received message out of *place*."""
         if self.message is not None:
             self.message.payload = Payload((self.place.clone(),), self.message.payload.values)
 
 
 class Landings:
-    """Those of one stream, whose messages under one tag come in the order in which their places were named."""
+    """The landings of one stream; messages with the same tag use them in order of registration."""
 
     def __init__(self) -> None:
         self._by_tag: dict[str, deque[Landing]] = {}
@@ -47,7 +47,7 @@ class Landings:
         return landing
 
     def take(self, header: MessageHeader) -> Landing | None:
-        """The landing of the message that begins with *header*, if there is one and it fits; it is forgotten."""
+        """Remove and return the landing for the message that begins with *header*, if there is one and it fits."""
         waiting = self._by_tag.get(header.tag)
         if waiting is None:
             return None
@@ -56,7 +56,7 @@ class Landings:
         return landing if landing.fits(header) else None
 
     def drop(self, landing: Landing) -> None:
-        """Forgets *landing*, if it is still there."""
+        """Forget *landing*, if it is still registered."""
         waiting = self._by_tag.get(landing.tag)
         if waiting is not None and landing in waiting:
             waiting.remove(landing)

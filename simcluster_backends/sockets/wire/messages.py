@@ -1,6 +1,4 @@
-"""What launcher and nodes say to each other on the control lane, as typed MessagePack in the body of a
-CONTROL frame.
-"""
+"""Messages between launcher and nodes on the control lane: typed MessagePack in the body of a CONTROL frame."""
 
 from __future__ import annotations
 
@@ -17,12 +15,12 @@ from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES, Frame, K
 
 ROWS_A_FRAME = 5000
 PIECE_BYTES = 256 * 1024
-"""So few that on a slow link, too, the launcher hears of the node while its weights are under way."""
+"""Small enough that even on a slow link the launcher hears from a node while its weights are in flight."""
 
 
 class Hold(msgspec.Struct, array_like=True, frozen=True):
     """An order for a node: during each of *spells*, (from, to) in seconds of the run, not to write to *peers* (if
-    *sends*), not to read from them (if *receives*).
+    *sends*) and not to read from them (if *receives*).
     """
 
     peers: list[int]
@@ -32,11 +30,10 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
-    """Launcher to node: who it is and what to run. *slow* and *holds* are its part in the fault plan; *keeps*:
-    checkpoints are wanted; *resumes*: what it begins with follows; *order*: in which order things happen is noted;
-    *late*: the run has begun without it.
-    *message_limits* are what each rank takes in one message. *title* is the job's in what it logs, and how it does that
-    the launcher says. The other fields are ClusterJob's and its options.
+    """Launcher to node: its rank and work. *slow* and *holds* are its part in the fault plan; *keeps*: checkpoints are
+    wanted; *resumes*: its initial state follows; *order*: record the order of events; *late*: the run has already
+    begun. *message_limits* has the most bytes that each rank accepts in one message. *title* is the job's in its logs,
+    which the launcher configures. The other fields are ClusterJob's and its options.
     """
 
     rank: int
@@ -66,22 +63,22 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
 
     @property
     def config(self) -> bytes:
-        """The hash that all nodes of a run must agree on."""
+        """The configuration's hash, on which all nodes of a run must agree."""
         parts = [*self.names, str(self.seed), self.program, self.config_json]
         return hashlib.sha256("\x00".join(parts).encode()).digest()
 
 
 class Listening(msgspec.Struct, array_like=True, frozen=True, tag="listening"):
-    """Node to launcher: where its peers can reach it."""
+    """Node to launcher: the address for its peers."""
 
     host: str
     port: int
 
 
 class Addresses(msgspec.Struct, array_like=True, frozen=True, tag="addresses"):
-    """Launcher to node: where everyone listens, by rank, but for those that are *gone*, and why.
+    """Launcher to node: every node's address, by rank, except for the *gone*, with reasons.
 
-    A node that begins with the run has *incarnation* 0; one that comes late, or again, has a higher one.
+    A node that begins with the run has *incarnation* 0; one that joins late or again has a higher one.
     """
 
     addresses: list[tuple[str, int]]
@@ -94,13 +91,13 @@ class Connected(msgspec.Struct, array_like=True, frozen=True, tag="connected"):
 
 
 class Go(msgspec.Struct, array_like=True, frozen=True, tag="go"):
-    """Launcher to node: the run's clock is at *at_s* now."""
+    """Launcher to node: the run's clock reads *at_s* now."""
 
     at_s: float = 0.0
 
 
 class Beat(msgspec.Struct, array_like=True, frozen=True, tag="beat"):
-    """Launcher to node: it is still there."""
+    """Launcher to node: the launcher is alive."""
 
 
 class PeerGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):
@@ -112,30 +109,30 @@ class PeerGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):
 
 
 class Leave(msgspec.Struct, array_like=True, frozen=True, tag="leave"):
-    """Launcher to node: end at the end of the step, and go; by itself within *notice_s*, if that is not 0."""
+    """Launcher to node: leave at the end of the step; unless *notice_s* is 0, exit within it in any case."""
 
     notice_s: float = 0.0
 
 
 class Crash(msgspec.Struct, array_like=True, frozen=True, tag="crash"):
-    """Launcher to node: the fault plan wants it dead, now and without a goodbye."""
+    """Launcher to node: die now, without a goodbye, by the fault plan."""
 
 
 class Stop(msgspec.Struct, array_like=True, frozen=True, tag="stop"):
-    """Launcher to node: give up, and hand in what there is."""
+    """Launcher to node: stop, and hand in the results so far."""
 
     reason: str
 
 
 class End(msgspec.Struct, array_like=True, frozen=True, tag="end"):
-    """Launcher to node: everybody is done; leave."""
+    """Launcher to node: every node is done; exit."""
 
 
 class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
-    """Node to launcher: it is still there, and this is how far it is.
+    """Node to launcher: it is alive, and its progress.
 
-    *moved* rises with everything that happens on it, *done* with work and records alone; its algorithm has *ended*; its
-    event loop has not turned for *stalled_s*, and is at *place*. *samples* is what became of its batches until now.
+    *moved* rises with any activity, *done* only with work and records; *ended*: its algorithm has; its event loop has
+    not turned for *stalled_s* and is at *place*. *samples* says what has become of its batches so far.
     """
 
     moved: int
@@ -152,20 +149,20 @@ class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
 
 
 class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
-    """Node to launcher: what it noted since the last ones."""
+    """Node to launcher: its records since the last rows."""
 
     metrics: list[Metric]
     spans: list[Span]
 
 
 class Ordered(msgspec.Struct, array_like=True, frozen=True, tag="ordered"):
-    """Node to launcher: the next part of the order in which things happened there, packed by simcluster.replays."""
+    """Node to launcher: the next part of the order of its events, packed by simcluster.replays."""
 
     content: bytes
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True, tag="piece"):
-    """Node to launcher: the next bytes of its final weights, which may be larger than any frame."""
+    """Node to launcher: the next bytes of its final weights, which may exceed a frame."""
 
     content: bytes
 
@@ -178,11 +175,11 @@ class ShardPiece(msgspec.Struct, array_like=True, frozen=True, tag="shard"):
 
 
 class Stored(msgspec.Struct, array_like=True, frozen=True, tag="stored"):
-    """Launcher to node: its part of a checkpoint is dealt with."""
+    """Launcher to node: its part of a checkpoint has been handled."""
 
 
 class BeginWith(msgspec.Struct, array_like=True, frozen=True, tag="begin"):
-    """Launcher to node: the next bytes of its part of the checkpoint that the run goes on from."""
+    """Launcher to node: the next bytes of its part of the checkpoint that the run resumes from."""
 
     content: bytes
     last: bool
@@ -204,7 +201,7 @@ _from_node: msgspec.msgpack.Decoder[FromNode] = msgspec.msgpack.Decoder(FromNode
 
 
 def control_frame(message: FromLauncher | FromNode) -> Outgoing:
-    """The frame that carries *message*. Raises UsageError if it is too long."""
+    """Return the frame that carries *message*. Raise UsageError if it is too long."""
     body = _encoder.encode(message)
     if len(body) > CONTROL_LIMIT_BYTES:
         what = type(message).__name__.lower()
@@ -213,7 +210,7 @@ def control_frame(message: FromLauncher | FromNode) -> Outgoing:
 
 
 def in_pieces(content: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Yield (piece, whether it is the last) of *content*, each small enough for what is urgent to come in between."""
+    """Yield (piece, is last) of *content*, in pieces small enough for urgent messages to come in between."""
     for start in range(0, len(content), PIECE_BYTES):
         yield content[start : start + PIECE_BYTES], start + PIECE_BYTES >= len(content)
 

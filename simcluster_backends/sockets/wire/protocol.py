@@ -1,7 +1,7 @@
-"""Which protocol is spoken here. On its own, so that a machine can say so before it has loaded anything else."""
+"""The protocol version. A separate module, so that a machine can report it before loading anything else."""
 
 PROTOCOL_VERSION = 2
-"""Raised with every change of a frame or of a message between machines: 2 has messages in parts, jobs with limits.
+"""Raised with every change of a frame or a message between machines: 2 has messages in parts, jobs with limits.
 
 Preamble and handshake keep their layout in every version, so that two versions can name each other.
 """

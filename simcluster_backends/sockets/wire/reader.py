@@ -1,4 +1,4 @@
-"""Bytes to frames, in place and within limits: the reading half, which meets whatever the network brings."""
+"""Decode frames, in place and within limits: the reading half, exposed to whatever the network sends."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 READ_AHEAD_BYTES = 64 * 1024
 DIRECT_BYTES = 512 * 1024
-"""Read at once into a large tensor: little enough to be in a core's own cache still when its checksum is taken."""
+"""Read at once into a large tensor: little enough to be still in a core's private cache for the checksum."""
 
-TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and how a handshake begins
+TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and the first record of a handshake
 TLS_RECORD_BYTES = 3
 
 
@@ -41,7 +41,7 @@ TLS_RECORD_BYTES = 3
 class Limits:
     """Frames that a reader accepts: short handshake frames until *open* is set, then all kinds up to these sizes.
 
-    A frame has *body_bytes* at most, a message in parts *message_bytes*.
+    A frame has at most *body_bytes*, a message in parts at most *message_bytes*.
     """
 
     open: bool = False
@@ -53,10 +53,10 @@ class Limits:
 class FrameReader:
     """Takes bytes, gives frames. Made for asyncio's BufferedProtocol.
 
-    `buffer()` says where the next bytes go, `received(n)` that n of them are there, `next_frame()` gives the
-    next whole frame or None. Bytes of a large tensor go straight into it; everything else goes by way of a
-    small read-ahead, so that a small message costs one read. Whatever is wrong raises ProtocolError, and then
-    the connection is good for nothing: every later call raises it again.
+    Write the next bytes into `buffer()`, call `received(n)` for n of them, and take each complete frame with
+    `next_frame()`. Bytes of a large tensor go straight into it; everything else goes through a small read-ahead
+    buffer, so that a small message costs one read. Any violation raises ProtocolError, after which the connection is
+    unusable: every later call raises it again.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -71,23 +71,23 @@ class FrameReader:
 
     @property
     def between_frames(self) -> bool:
-        """Whether an end of the stream here would tear no frame."""
+        """Whether the stream could end here without cutting a frame."""
         return self._body is None and self._start == self._end
 
     def land(self, tag: str, place: Tensor) -> Landing | None:
-        """The next message under *tag* is to be read into *place*, unless it is on its way already: then None."""
+        """Have the next message with *tag* read into *place*; return None if it is already being read."""
         message = self._body.frame.message if self._body is not None else None
         return None if message is not None and message.tag == tag else self._landings.add(tag, place)
 
     def take_back(self, landing: Landing) -> None:
-        """From now on the memory of *landing* is its owner's: whatever was read into it is somewhere else."""
+        """Return the memory of *landing* to its owner; anything already read into it moves elsewhere."""
         self._landings.drop(landing)
         if self._body is not None and self._body.frame.landing is landing:
             self._body.move()
         landing.leave()
 
     def buffer(self) -> memoryview:
-        """Where the next bytes are to go; never empty."""
+        """Return the memory for the next bytes; never empty."""
         body = self._body
         if body is not None and self._in_frame and self._start == self._end and body.room >= READ_AHEAD_BYTES:
             self._direct = True
@@ -102,7 +102,7 @@ class FrameReader:
         return self._ahead[self._end :].data
 
     def received(self, count: int) -> None:
-        """*count* bytes have been written into the last `buffer()`."""
+        """Note that *count* bytes have been written into the last `buffer()`."""
         if self._direct and self._body is not None:
             body = self._body
             part = body.parts[body.part]
@@ -111,7 +111,7 @@ class FrameReader:
             self._end += count
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Takes *data* that is already here; returns the frames that it completes."""
+        """Process *data*; return the frames that it completes."""
         frames, view = [], memoryview(data)
         while view:
             buffer = self.buffer()
@@ -124,7 +124,7 @@ class FrameReader:
         return frames
 
     def next_frame(self) -> Frame | None:
-        """The next whole frame; None if more bytes are needed. Raises ProtocolError."""
+        """Return the next complete frame; None if more bytes are needed. Raise ProtocolError."""
         if self._error is not None:
             raise self._error
         try:
@@ -153,7 +153,7 @@ class FrameReader:
         return replace(body.frame, body_crc=body.crc) if body.frame.kind is Kind.DATA else body.frame
 
     def _begin(self) -> bool:
-        """Reads preamble and header, checks both, and prepares the body's memory; False if they are not all here."""
+        """Read and check preamble and header, and prepare the body's memory; return False if they are incomplete."""
         have = self._end - self._start
         magic = bytes(self._ahead[self._start : self._start + min(have, 4)])
         if have >= TLS_RECORD_BYTES and magic[:1] in TLS_RECORDS and magic[1:2] == b"\x03":
@@ -209,7 +209,7 @@ class FrameReader:
             raise ProtocolError(f"a body of {body_len} bytes; at most {most}")
 
     def _advance_body(self) -> None:
-        """Moves what the read-ahead holds of the body into its place."""
+        """Move the body's bytes from the read-ahead buffer into place."""
         body = self._body
         while body is not None and body.left and self._start < self._end:
             chunk = self._ahead[self._start : min(self._end, self._start + body.room)]
