@@ -1,4 +1,4 @@
-"""Addresses and ports: read, shown, told apart, listened at."""
+"""Addresses and ports: parse, format, classify, listen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcluster.errors import Problem, UsageError
 
 
 def parse_endpoint(text: str, key: str) -> tuple[str, int]:
-    """(host, port) of "host:port" or "[IPv6]:port". Raises UsageError naming *key*."""
+    """Return (host, port) of "host:port" or "[IPv6]:port". Raise UsageError naming *key*."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -26,7 +26,7 @@ def show_endpoint(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether *host* can be reached from this machine only. A name other than localhost counts as not."""
+    """Return whether *host* is reachable from this machine only; no name except localhost counts."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -41,12 +41,12 @@ def is_wildcard(host: str) -> bool:
 
 
 def open_socket(host: str, port: int, key: str) -> socket.socket:
-    """A socket that listens on *host*:*port*, 0 for any free port. Raises UsageError, naming *key* and the port."""
+    """Return a socket listening on *host*:*port*, 0 for any free port. Raise UsageError, naming *key* and the port."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server((str(address[0]), port), family=family, backlog=256)
     except OSError as error:
-        what = (error.strerror or str(error)).partition(" (while ")[0]  # which Python appends: the address again
+        what = (error.strerror or str(error)).partition(" (while ")[0]  # Python appends the address again
         expected = "an address of this machine"
         if error.errno == errno.EADDRINUSE:
             what, expected = f"port {port} is in use", "a free port (0 takes any)"

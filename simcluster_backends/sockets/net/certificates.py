@@ -1,4 +1,4 @@
-"""A certificate authority, and a certificate for every node and a coordinator: files that `--tls` reads."""
+"""A certificate authority, and certificates for the nodes and a coordinator: the files that `--tls` reads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 VALID_FROM = -datetime.timedelta(hours=1)
-"""Of the time at which a certificate is made: not all clocks agree."""
+"""Relative to the time of creation: clocks differ."""
 HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 def make_certificates(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str] = ()) -> list[Path]:
-    """Makes what *folder* lacks: an authority, and a certificate for each of *names*, the launcher and a coordinator.
+    """Create whatever *folder* lacks: an authority, and certificates for *names*, the launcher and a coordinator.
 
-    The coordinator's has its *hosts*, too, for browsers. Returns the files that are new. Keys have mode 0600. Raises
-    UsageError with all that is wrong, before anything is written.
+    The coordinator's also names its *hosts*, for browsers. Return the new files; keys have mode 0600. Raise UsageError
+    listing every problem before anything is written.
     """
     problems = _problems(folder, names, days, hosts)
     if problems:
@@ -69,7 +69,7 @@ def _problems(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str
 
 
 def _authority(folder: Path, days: int, made: list[Path]) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
-    """The one in *folder*, or a new one. Raises ValueError if there is half of one."""
+    """Return the authority in *folder*, or a new one. Raise ValueError if only half of it is there."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256
@@ -106,7 +106,7 @@ def _issue(
     days: int,
     made: list[Path],
 ) -> None:
-    """A certificate that says that its owner is *name*, at either end of a connection, and reached at *hosts*."""
+    """Create a certificate that identifies *name*, at either end of a connection, reachable at *hosts*."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256
@@ -184,7 +184,7 @@ def _write(
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
-        except OSError:  # a full disk: half a pair is none
+        except OSError:  # a full disk: leave no half of a pair
             for half in (path, key):
                 half.unlink(missing_ok=True)
             raise

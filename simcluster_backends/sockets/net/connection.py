@@ -1,8 +1,8 @@
-"""One TCP connection: a handshake, then frames both ways, with back-pressure both ways.
+"""One TCP connection: a handshake, then frames both ways, with backpressure both ways.
 
-There is no writer task: `_pump` writes chunks while the kernel takes them, and continues in `resume_writing`. The
-transport's own write buffer is kept empty (its high-water mark is 0), so a frame counts as left when its last byte is
-the kernel's. Incoming bytes land in place, by FrameReader.
+There is no writer task: `_pump` writes chunks while the kernel accepts them, and continues in `resume_writing`. The
+transport's own write buffer is kept empty (its high-water mark is 0), so a frame counts as left when the kernel has its
+last byte. FrameReader receives incoming bytes in place.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from simcluster_backends.sockets.wire.reader import FrameReader, Limits
 
 HANDSHAKE_TIMEOUT_S = 5.0
 ABORTED_S = 1.0
-"""Sooner than that the loop says of a connection that was aborted that it is closed."""
+"""The loop reports an aborted connection as closed within this time."""
 
 LAST_WORD_S = 1.0
-"""Time that a peer that is refused has to hear why."""
+"""Time for a refused peer to receive the reason."""
 
 PUMP_BYTES = 8 * CHUNK_BYTES
-"""Written without a pause before the loop's other tasks get a turn."""
+"""Written before the loop's other tasks get a turn."""
 
 log = logging.getLogger("simcluster.sockets")
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Calls *on_open* when the handshake is done, which sets `on_frame` and `on_lost`; else *on_fail*."""
+    """Calls *on_open*, which sets `on_frame` and `on_lost`, when the handshake is done; else *on_fail*."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self.handshake = handshake
         self.on_frame: Callable[[Frame], None] = lambda frame: None
         self.on_lost: Callable[[str], None] = lambda reason: None
-        self.bytes_moved = 0  # both ways, as they go
+        self.bytes_moved = 0  # in both directions, as they go
         self._on_open, self._on_fail = on_open, on_fail
         self._reader = FrameReader(limits)
         self._queue = SendQueue()
@@ -69,17 +69,17 @@ class Connection(asyncio.BufferedProtocol):
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._deadline: asyncio.TimerHandle | None = None
 
-    # what the owner calls
+    # called by the owner
 
     @property
     def peer(self) -> Identity:
-        """Who is at the other end. Only after *on_open*."""
+        """The identity of the other end. Only after *on_open*."""
         assert self.handshake.peer is not None
         return self.handshake.peer
 
     @property
     def bytes_sent(self) -> int:
-        """In frames that have left whole."""
+        """Bytes in frames that have left completely."""
         return self._queue.bytes_sent
 
     @property
@@ -88,17 +88,17 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_made(self) -> bool:
-        """Whether there is, or was, anybody at the other end; with TLS only after its own handshake."""
+        """Whether there is, or was, a peer; with TLS only after the TLS handshake."""
         return self._transport is not None
 
     @property
     def address(self) -> str:
-        """host:port of the other end, for a log."""
+        """host:port of the other end, for logs."""
         name = self._transport.get_extra_info("peername") if self._transport else None
         return f"{name[0]}:{name[1]}" if name else "an unknown address"
 
     def put(self, frame: Outgoing, left: Left | None = None, on_left: Callable[[], None] | None = None) -> Sending:
-        """Queues *frame* and writes what can be written at once. *on_left* is called when it has left."""
+        """Queue *frame* and write what can be written now. *on_left* is called when it has left."""
         sending = Sending(frame, left, on_left)
         if self._closing:
             sending.end(ConnectionResetError(self._reason))
@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         return sending
 
     def withdraw(self, sending: Sending) -> bool:
-        """A cancelled send: of what was not begun, nothing leaves (True); what was begun is finished (False)."""
+        """Cancel a send: drop it if it has not begun (True); else it is finished (False)."""
         return self._queue.withdraw(sending)
 
     def land(self, tag: str, place: Tensor) -> Landing | None:
@@ -128,13 +128,13 @@ class Connection(asyncio.BufferedProtocol):
         self._read_or_not()
 
     def hold(self, *, writing: bool, reading: bool) -> None:
-        """A fault: until the next call nothing is written, or nothing is read."""
+        """Apply a fault: stop writing or reading until the next call."""
         self._writing_held, self._reading_held = writing, reading
         self._read_or_not()
         self._pump()
 
     def close(self, reason: str = "closed by this node") -> None:
-        """Sends what is queued as far as the kernel takes it now, and ends the connection."""
+        """Write as much of the queue as the kernel accepts now, and close the connection."""
         self._reason = self._reason or reason
         self._pump()
         self._closing = True
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
             self._outside(self._transport.close)
 
     async def end(self, grace_s: float = 1.0) -> None:
-        """Closes, and aborts if what is queued has not left after *grace_s*. Returns when the socket is closed."""
+        """Close, and abort if the queue has not left after *grace_s*. Return when the socket is closed."""
         self.close()
         if self._transport is not None:
             await asyncio.wait([self._closed], timeout=grace_s)
@@ -150,13 +150,13 @@ class Connection(asyncio.BufferedProtocol):
             await asyncio.wait([self._closed], timeout=ABORTED_S)
 
     def abort(self, reason: str) -> None:
-        """Ends the connection at once."""
+        """End the connection immediately."""
         self._reason = self._reason or reason
         self._closing = True
         if self._transport is not None:
             self._outside(self._transport.abort)
 
-    # what asyncio calls
+    # called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not derive from asyncio's.
@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         self._descriptor = transport.get_extra_info("socket").fileno()
         # Plain transports pause above this mark, those of TLS at it.
         self._transport.set_write_buffer_limits(high=1 if self._encrypted else 0, low=0)
-        with suppress(OSError):  # a stranger may be gone again, of which some systems tell here
+        with suppress(OSError):  # the peer may be gone again, which some systems report here
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._deadline = self._loop.call_later(
             HANDSHAKE_TIMEOUT_S,
@@ -225,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
     # inside
 
     def _outside(self, ending: Callable[[], None]) -> None:
-        """Does what ends the transport; TLS's is not to be ended from within its own callbacks."""
+        """End the transport; with TLS never inside its own callbacks."""
         if self._encrypted:
             self._loop.call_soon(ending)
         else:
@@ -248,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
             self.put(Outgoing(Kind.HANDSHAKE, header))
 
     def _fail(self, error: Exception) -> None:
-        """The peer breaks the protocol, or may not join: it gets the last word, if any, and is dropped."""
+        """Drop the peer, which broke the protocol or may not join, after a last message if there is one."""
         if self._failed or self._closing:
             return
         self._failed = True
@@ -259,12 +259,12 @@ class Connection(asyncio.BufferedProtocol):
             self._send_handshake()
             self.close(str(error))
             if self._transport is not None:
-                # A peer that does not take its last word, or does not answer the end of TLS, would stay for 30 s.
+                # A peer that takes no last message, or does not answer the end of TLS, would linger for 30 s.
                 self._loop.call_later(LAST_WORD_S, self._transport.abort)
             self._on_fail(self, error)
 
     def _read_or_not(self) -> None:
-        """What is not read fills the kernel's buffers, and then the sender waits."""
+        """Read, or let unread data fill the kernel's buffers until the sender waits."""
         reads = not self._reading_paused and not self._reading_held
         if reads == self._reads or self._transport is None or self._transport.is_closing():
             return
@@ -275,15 +275,15 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _write(self, transport: asyncio.Transport, chunk: bytes | bytearray | memoryview) -> None:
-        """What the kernel takes now it takes from where it is; of the rest the transport has a copy."""
+        """Let the kernel copy what it accepts now straight from *chunk*; the transport gets a copy of the rest."""
         if not self._encrypted:
-            with suppress(OSError):  # of which the transport tells
+            with suppress(OSError):  # the transport will report it
                 chunk = memoryview(chunk)[os.write(self._descriptor, chunk) :]
         if chunk:
             transport.write(bytes(chunk))
 
     def _pump(self) -> None:
-        """Writes chunks until the kernel takes no more, or others want a turn."""
+        """Write chunks until the kernel accepts no more or other tasks need a turn."""
         transport, budget = self._transport, PUMP_BYTES
         if transport is None or self._writing_held:
             return

@@ -1,4 +1,4 @@
-"""Opens connections, from both sides: a listener that hands over whoever passes the handshake, and `connect`."""
+"""Open connections, from both sides: a listener that hands over peers that pass the handshake, and `connect`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake
 from simcluster_backends.sockets.wire.reader import Limits
 
 PENDING_LIMIT = 64
-"""Connections that have not finished their handshake. The next one is dropped unread; a node tries again."""
+"""Connections with an unfinished handshake. Any more are dropped unread; nodes retry."""
 
 LOGGED = 5
-"""Strangers that the log tells of in full. More of them are counted, or somebody who knocks for ever fills a disk."""
+"""Dropped strangers logged individually. More are only counted, so that endless knocking cannot fill a disk."""
 
 TOO_MANY = "too many connections that have not finished their handshake"
 BACKLOG = 100
@@ -32,7 +32,7 @@ log = logging.getLogger("simcluster.sockets")
 
 
 class Listener:
-    """Calls *on_open* with each connection that passed the handshake; drops and logs all others."""
+    """Calls *on_open* with each connection that passes the handshake; drops and logs all others."""
 
     def __init__(
         self,
@@ -46,21 +46,21 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._make_handshake, self._on_open = make_handshake, on_open
         self._limits = limits or Limits()
-        self.dropped: deque[str] = deque(maxlen=10)  # the last ones, in words
+        self.dropped: deque[str] = deque(maxlen=10)  # descriptions of the last ones
         self.dropped_count = 0
         self._pending: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
-        self._accepting: asyncio.Task[None] | None = None  # in place of it with TLS
+        self._accepting: asyncio.Task[None] | None = None  # replaces it with TLS
         self._securing: set[asyncio.Task[None]] = set()
 
     @property
     def dropped_in_words(self) -> list[str]:
-        """Whom nobody let in: the last ones, and how many there were before."""
+        """Descriptions of the last dropped connections, and the number of earlier ones."""
         earlier = self.dropped_count - len(self.dropped)
         return ([f"dropped {earlier} connections before these"] if earlier else []) + list(self.dropped)
 
     async def start(self, listening: socket.socket) -> None:
-        """Accepts connections from *listening*, made by `open_socket`, which is closed with this listener."""
+        """Accept connections from *listening*, made by `open_socket`; it is closed with this listener."""
         self.host, self.port = listening.getsockname()[:2]
         if self._tls is None:
             self._server = await self._loop.create_server(self._accept, sock=listening)
@@ -70,7 +70,7 @@ class Listener:
         self._accepting = asyncio.create_task(self._accept_encrypted(listening, self._tls.server))
 
     async def close(self) -> None:
-        """Listens no longer. Connections that were handed over live on."""
+        """Stop listening. Connections that were handed over stay open."""
         tasks = [*self._securing, *([self._accepting] if self._accepting is not None else [])]
         if self._server is not None or self._accepting is not None:
             if self._server is not None:
@@ -96,13 +96,13 @@ class Listener:
         return connection
 
     async def _accept_encrypted(self, listening: socket.socket, context: ssl.SSLContext) -> None:
-        """As a server does, but for this: it would begin the handshake of TLS with any number of strangers at once."""
+        """Accept like a server, which however would begin any number of TLS handshakes with strangers at once."""
         with listening:
             while True:
-                await asyncio.sleep(0)  # what is there already is accepted at once: others are to have a turn
+                await asyncio.sleep(0)  # pending connections are accepted without waiting: let other tasks run
                 try:
                     accepted, address = await self._loop.sock_accept(listening)
-                except OSError:  # that one is gone again, or this process may open no more files for now
+                except OSError:  # the peer is gone again, or this process is out of file descriptors
                     await asyncio.sleep(RETRY_S)
                     continue
                 where = show_endpoint(*address[:2])
@@ -118,7 +118,7 @@ class Listener:
     async def _secure(
         self, connection: Connection, accepted: socket.socket, address: str, context: ssl.SSLContext
     ) -> None:
-        """The handshake of TLS; ours follows in the connection itself."""
+        """Do the TLS handshake; ours follows in the connection itself."""
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,
@@ -142,7 +142,7 @@ class Listener:
 
     def _failed(self, connection: Connection, error: Exception) -> None:
         self._pending.pop(connection, None)
-        if RUN_IS_OVER not in str(error):  # a node that was on its way: nothing to warn of
+        if RUN_IS_OVER not in str(error):  # else a late node, not worth a warning
             self._drop(f"dropped {connection.address} before it joined: {error}")
 
     def _drop(self, words: str) -> None:
@@ -165,11 +165,11 @@ async def connect(
     limits: Limits | None = None,
     tls: Tls | None = None,
 ) -> Connection:
-    """A connection whose handshake is done; *on_open* was called with it before its first frame.
+    """Return a connection after its handshake; *on_open* was called with it before its first frame.
 
-    Tries again for *timeout_s* while there is no answer or the peer closes first, as one does that has too
-    many strangers; then raises RunError or HandshakeRefused. Raises HandshakeRefused or ProtocolError at once for a
-    reason that is known: trying again would not help.
+    Retry for *timeout_s* while there is no answer or the peer closes first, as it does with too many strangers; then
+    raise RunError or HandshakeRefused. Raise HandshakeRefused or ProtocolError immediately for a known reason, since
+    retrying would not help.
     """
     loop = asyncio.get_running_loop()
     end_s = loop.time() + timeout_s

@@ -1,7 +1,6 @@
-"""Which address of this machine another one can reach it at.
+"""The address at which another machine can reach this one.
 
-No packet is sent to find out: a datagram socket that is connected has a local address, and that is all that is asked of
-it.
+No packet is sent to find out: a connected datagram socket has a local address.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ASK_S = 10.0
 
 
 def facing(host: str) -> str | None:
-    """The address of this machine that packets to *host* leave from; None if there is no way."""
+    """Return the local address from which packets to *host* leave; None if there is no route."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
@@ -34,7 +33,7 @@ def facing(host: str) -> str | None:
 
 
 def listen_towards(listen: str, rendezvous: str) -> str:
-    """*listen*, or if that is "" any free port at the address from which *rendezvous* is reached."""
+    """Return *listen*, or if that is "" any free port at the address from which *rendezvous* is reached."""
     if listen:
         return listen
     host = facing(parse_endpoint(rendezvous, "rendezvous")[0]) or "127.0.0.1"
@@ -42,7 +41,7 @@ def listen_towards(listen: str, rendezvous: str) -> str:
 
 
 async def meeting_host(remotes: Sequence[Remote], ssh: Ssh) -> str:
-    """The one address of this machine that faces all *remotes*. Raises UsageError if there is no such one."""
+    """Return the one address of this machine that faces all *remotes*. Raise UsageError if there is none."""
     places: dict[str, str] = {}
     for remote in remotes:
         host = remote.address or await _resolved(remote.ssh, ssh)
@@ -57,7 +56,7 @@ async def meeting_host(remotes: Sequence[Remote], ssh: Ssh) -> str:
 
 
 async def _resolved(target: str, ssh: Ssh) -> str | None:
-    """What ssh, by the user's configuration, connects to for *target*."""
+    """Return the host that ssh, by the user's configuration, connects to for *target*."""
     process = await asyncio.create_subprocess_exec(
         *ssh.asking(target), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )

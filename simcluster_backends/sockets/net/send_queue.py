@@ -1,4 +1,4 @@
-"""The frames that wait to leave on one connection, in the order of `put`, and the numbers that they get."""
+"""The frames that wait to leave on one connection, in order of `put`, and their sequence numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcluster_backends.sockets.wire.frame import Outgoing
 
 
 class Left(Protocol):
-    """What waits for a frame to leave, as much of a future as is asked of it here."""
+    """The part of a future's interface needed to wait for a frame to leave."""
 
     def done(self) -> bool: ...
 
@@ -20,7 +20,7 @@ class Left(Protocol):
 
 
 class Sending:
-    """A frame in the queue. *left* ends when its last byte has left this process, or fails with ConnectionError."""
+    """A queued frame. *left* is done when its last byte has left this process, or fails with ConnectionError."""
 
     __slots__ = ("chunks", "frame", "left", "on_left")
 
@@ -39,7 +39,7 @@ class Sending:
 
 
 class SendQueue:
-    """*bytes_sent* are in frames that have left whole."""
+    """A connection's queue. *bytes_sent* counts frames that have left completely."""
 
     def __init__(self) -> None:
         self.bytes_sent = 0
@@ -50,7 +50,7 @@ class SendQueue:
         self.waits.append(sending)
 
     def advance(self) -> bytes | bytearray | memoryview | None:
-        """Return the next chunk of the first frame; None if all of that has left, and it ends."""
+        """Return the next chunk of the first frame; None after its last, when its sending ends."""
         sending = self.waits[0]
         if sending.chunks is None:
             sending.chunks = sending.frame.chunks(self._seq)
@@ -63,7 +63,7 @@ class SendQueue:
         return chunk
 
     def withdraw(self, sending: Sending) -> bool:
-        """Drop *sending* if it was not begun (True); what was begun is finished (False)."""
+        """Drop *sending* if it has not begun (True); else it is finished (False)."""
         unbegun = sending.chunks is None and sending in self.waits
         if unbegun:
             self.waits.remove(sending)

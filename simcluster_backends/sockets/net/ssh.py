@@ -1,8 +1,8 @@
-"""The command line of the system's ssh client, and what it makes of the words that are to run at the other end.
+"""Command lines for the system's ssh client.
 
-The user's own configuration holds: agent, jump hosts, keys, ports, aliases. What must not depend on it comes first on
-the command line, since ssh takes the first value that it meets: it asks nobody, it talks to no host whose key is not
-known already, and a connection that is dead is given up.
+The user's configuration applies: agent, jump hosts, keys, ports, aliases. Settings that must not depend on it come
+first on the command line, since ssh uses the first value it finds: never prompt, never connect to a host with an
+unknown key, and give up a dead connection.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ FIRST = (
 
 @dataclass(frozen=True)
 class Ssh:
-    """How ssh is called: *config* as its -F, *options* as its -o. *program* is the client."""
+    """How to call ssh: *config* as its -F, *options* as its -o. *program* is the client."""
 
     config: str | None = None
     options: tuple[str, ...] = ()
     program: str = "ssh"
 
     def command(self, target: str, words: Sequence[str]) -> list[str]:
-        """The arguments that run *words*, which no shell may change, at *target*."""
+        """Return the arguments that run *words*, unchanged by any shell, at *target*."""
         return [*self._base(), "--", target, remote_line(words)]
 
     def asking(self, target: str) -> list[str]:
-        """The arguments that print what ssh would do to reach *target*, without doing it."""
+        """Return the arguments that print how ssh would reach *target*, without connecting."""
         return [*self._base(), "-G", "--", target]
 
     def _base(self) -> list[str]:
@@ -46,12 +46,12 @@ class Ssh:
 
 
 def remote_line(words: Sequence[str]) -> str:
-    """*words* as the one line that ssh makes of them for the shell at the other end, each quoted."""
+    """Return *words*, each quoted, as one line for the remote shell."""
     return shlex.join(words)
 
 
 def host_name(answer: str) -> str | None:
-    """The host's name or address in the *answer* to `Ssh.asking`; None if it is reached by way of another."""
+    """Return the host's name or address in the *answer* to `Ssh.asking`; None if it is reached through another."""
     said = dict(line.split(" ", 1) for line in answer.splitlines() if " " in line)
     if said.get("proxyjump", "none") != "none" or said.get("proxycommand", "none") != "none":
         return None

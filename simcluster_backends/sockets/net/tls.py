@@ -1,7 +1,7 @@
-"""Mutual TLS between the nodes of a run and their launcher: 1.3 only, an authority of one's own, names in certificates.
+"""Mutual TLS between the nodes of a run and their launcher: 1.3 only, a private authority, names in certificates.
 
-Both ends show a certificate of the same authority. Whose it is stands in its subject alternative name as a URI, since
-the names of nodes are not names of hosts; the handshake that follows compares it with the name that its peer claims.
+Both ends show a certificate of the same authority. Its subject alternative name holds the node's name as a URI, since
+node names are not host names; the handshake that follows compares it with the name that the peer claims.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNTOLD = (
     "before the handshake was done; the peer's log says why: likely only one side has --tls, or our certificate is of "
     "another authority, expired or missing"
 )
-"""An event loop closes a connection before OpenSSL's alert has left, so the refused side can only guess."""
+"""An event loop closes a connection before OpenSSL's alert is sent, so the refused side can only guess."""
 
 MADE_BY = "a file of `simcluster keys init`, which makes what a folder lacks"
 
@@ -40,18 +40,18 @@ def uri_of(name: str) -> str:
 
 
 def names_in(certificate: dict[str, Any] | None) -> frozenset[str]:
-    """Whose *certificate*, as a context has verified it, is."""
+    """Return the node names in a verified *certificate*."""
     alternative = (certificate or {}).get("subjectAltName", ())
     return frozenset(value.removeprefix(URI) for kind, value in alternative if kind == "URI" and value.startswith(URI))
 
 
 def files_for(folder: Path, name: str) -> list[Path]:
-    """What *name* needs of *folder*."""
+    """Return the files that *name* needs from *folder*."""
     return [certificate_file(folder, AUTHORITY), certificate_file(folder, name), key_file(folder, name)]
 
 
 def check_files(folder: Path, names: Iterable[str]) -> list[Problem]:
-    """What is missing in *folder* so that all *names* can show who they are, or open to others' eyes."""
+    """Return the problems of the files that *names* need in *folder*: missing, or keys readable by others."""
     problems = []
     for path in dict.fromkeys(path for name in names for path in files_for(folder, name)):
         if not path.is_file():
@@ -71,7 +71,7 @@ class Tls:
 
 
 def read_tls(folder: Path, name: str) -> Tls:
-    """What *name* shows and believes, of *folder*. Raises UsageError."""
+    """Return the contexts of *name* from the files in *folder*. Raise UsageError."""
     if problems := check_files(folder, [name]):
         raise UsageError(problems)
     try:
@@ -84,7 +84,7 @@ def read_tls(folder: Path, name: str) -> Tls:
 
 
 def tls_of_coordinator(folder: Path) -> ssl.SSLContext:
-    """What a coordinator shows; browsers have no certificates, so it asks for none. Raises UsageError."""
+    """Return a coordinator's context, without client certificates, which browsers lack. Raise UsageError."""
     if problems := check_files(folder, [COORDINATOR]):
         raise UsageError(problems)
     server = _bare(ssl.PROTOCOL_TLS_SERVER)
@@ -99,7 +99,7 @@ def tls_of_coordinator(folder: Path) -> ssl.SSLContext:
 
 
 def trust(folder: Path) -> ssl.SSLContext:
-    """What whoever calls a coordinator believes; it shows nothing. Raises UsageError."""
+    """Return the context of a coordinator's clients, without a certificate of their own. Raise UsageError."""
     authority = certificate_file(folder, AUTHORITY)
     context = _bare(ssl.PROTOCOL_TLS_CLIENT)
     try:
@@ -110,14 +110,14 @@ def trust(folder: Path) -> ssl.SSLContext:
 
 
 def tls_of_launcher(folder: str | None) -> Tls | None:
-    """What a launcher shows and believes, if it speaks TLS at all. Raises UsageError."""
+    """Return a launcher's contexts, or None without TLS. Raise UsageError."""
     return read_tls(Path(folder), LAUNCHER) if folder is not None else None
 
 
 def _own_fault(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
-    """What others would find wrong with the certificate of *name*, found by talking to oneself in memory.
+    """Return what peers would reject in the certificate of *name*, by a handshake with ourselves in memory.
 
-    Found here it is told before anything is connected.
+    This reports problems before any connection is made.
     """
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     connector = client.wrap_bio(back, there, server_side=False)
@@ -145,9 +145,9 @@ def _context(kind: int, folder: Path, name: str) -> ssl.SSLContext:
 def _bare(kind: int) -> ssl.SSLContext:
     context = ssl.SSLContext(kind)
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # nodes have names of their own: see names_in
+    context.check_hostname = False  # node names are not host names: see names_in
     if kind == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # no connection is resumed
+        context.num_tickets = 0  # no session is resumed
     return context
 
 
@@ -166,7 +166,7 @@ _MEANT = {
 
 
 def in_words(error: OSError) -> str:
-    """Explain *error*, which ended a handshake of TLS, to the user."""
+    """Explain *error*, which ended a TLS handshake, to the user."""
     if isinstance(error, ConnectionResetError):
         return f"{str(error) or 'the connection was reset'}, {UNTOLD}"
     if not isinstance(error, ssl.SSLError):
