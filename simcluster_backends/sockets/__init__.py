@@ -18,12 +18,11 @@ __all__ = ["OPEN_KEY", "generate_key", "join", "read_key", "run_cluster", "write
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:
-    """Runs *job* to its end; no process of it is left when this returns or raises, whatever happens.
+    """Run *job* to its end; none of its processes survives this call, whatever happens.
 
-    A run that fails has `error` set in its record: PeerLost, NodeFailed, NeverFinished or another RunError.
-    Raises UsageError, with everything that is wrong with the request, before anything is started;
-    KeyboardInterrupt after everything has been ended. May be called where a loop runs, as in a notebook: it
-    then waits for a thread.
+    If the run fails, its record has `error` set: PeerLost, NodeFailed, NeverFinished or another RunError. Raise
+    UsageError, listing every problem of the request, before anything starts; KeyboardInterrupt after everything has
+    ended. May be called inside a running event loop, as in a notebook: it then waits for a thread.
     """
     from simcluster_backends.sockets.launcher.restarts import run_job
     from simcluster_backends.sockets.launcher.settings import read_options
@@ -49,7 +48,7 @@ def join(
     tls: str | None = None,
     on_left: Callable[[], object] = lambda: None,
 ) -> int:
-    """Runs as node *name* of the run at *rendezvous*: see simcluster_backends.sockets.node.process."""
+    """Run as node *name* of the run at *rendezvous*: see simcluster_backends.sockets.node.process."""
     from simcluster_backends.sockets.node import process as node
 
     return node.join(name, rendezvous, key, listen, files=files, tls=tls, on_left=on_left)

@@ -1,6 +1,6 @@
 """A whole cluster in one process and one loop, over real loopback connections with real handshakes.
 
-For tests of the transport's promises, which then take milliseconds a cluster.
+For tests of the transport's promises, which then take milliseconds per cluster.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def run_bodies(
     timeout_s: float = 60.0,
     uvloop: bool | None = None,
 ) -> list[Any]:
-    """Runs body i as rank i of one cluster; returns each one's result, or the exception that it ended with.
+    """Run body i as rank i of one cluster; return each body's result or exception.
 
-    A body that raises `simcluster.testing.Crash` dies without a goodbye, and if it raises `ComesBack` begins again; one
-    that raises anything else dies too, and its peers are told why. Raises TimeoutError if not all have ended after
+    A body that raises `simcluster.testing.Crash` dies without a goodbye, and one that raises `ComesBack` is restarted;
+    with any other exception it dies and its peers learn why. Raise TimeoutError if not all have ended after
     *timeout_s*.
     """
 
@@ -59,7 +59,7 @@ async def _run(bodies: Sequence[Body], seed: int, inbox_bytes: int) -> list[Any]
 
 
 class _Cluster:
-    """All nodes, and what becomes of them."""
+    """All nodes and their state."""
 
     def __init__(self, size: int, seed: int, inbox_bytes: int) -> None:
         self.names = [f"node{rank}" for rank in range(size)]
@@ -80,13 +80,13 @@ class _Cluster:
             self._meshes.append(mesh)
 
     async def connect(self) -> None:
-        """Everybody to everybody."""
+        """Connect every node to every other."""
         for mesh in self._meshes:
             await mesh.listener.start(open_socket("127.0.0.1", 0, "listen"))
         await asyncio.gather(*(mesh.connect(self._addresses, timeout_s=60.0) for mesh in self._meshes))
 
     async def live(self, rank: int, body: Body) -> Any:
-        """A node's lives: its body, then a goodbye, or none. What a life started and did not await ends with it."""
+        """Run *body*, then say goodbye, except after a Crash. Tasks that a life did not await end with it."""
         while True:
             try:
                 return await self._live(rank, body)
@@ -109,7 +109,7 @@ class _Cluster:
         return member, Mesh(member, self.names, self._key, self._run, b"")
 
     async def _come_back(self, rank: int) -> None:
-        """One at a time, so that everybody knows where everybody is."""
+        """Restart *rank*. One at a time, so that every node knows all addresses."""
         async with self._coming:
             await self._meshes[rank].close()
             self._recorders[rank].incarnation += 1

@@ -1,5 +1,5 @@
-"""One small service beside a run: who is there, with which rank, how far everybody is.
+"""A small service alongside a run: the present nodes, their ranks, and their progress.
 
-membership and board are pure; status puts both into words for machines; guard, patience and api are HTTP; service runs
-it; client is what launchers and nodes call it with, and needs nothing but Python.
+membership and board are pure; status formats both for machines; guard, rate_limits and api are HTTP; service runs it;
+client, for launchers and nodes, needs only the standard library.
 """

@@ -1,6 +1,6 @@
-"""The calls as HTTP, each a line: what they mean is the desk's affair, and who may make them the guard's.
+"""The HTTP routes, one line each: the desk implements them, the guard authorises them.
 
-Nothing changes by a GET.
+No GET changes anything.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, Desk, Ful
 from simcluster_backends.sockets.coordinator.guard import App, Guard
 
 SAID, SAID_CHARACTERS = 5, 200
-"""Of all that is wrong with a request."""
+"""Limits for reporting what is wrong with a request."""
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
 
 
 class Arrival(Words):
-    """A worker, and where others reach it."""
+    """A worker and its address."""
 
     name: Name
     address: Annotated[str, Field(max_length=300)] = ""
 
 
 class Goodbye(Words):
-    """Said by the worker itself once it is *gone*; a caller without that asks the worker to leave."""
+    """Sent by the worker itself once it is *gone*; without that, the caller asks the worker to leave."""
 
     gone: bool = False
 
 
 class Outcome(Words):
-    """How a run ended; *error* is empty if well."""
+    """How a run ended; *error* is empty if it ended well."""
 
     error: Annotated[str, Field(max_length=20_000)] = ""
 
 
 def make_api(desk: Desk, token: str, hosts: Collection[str]) -> App:
-    """The service as an ASGI application that answers only to the names *hosts* and to who has *token*."""
+    """Return the service as an ASGI application that answers only to the names *hosts* and to holders of *token*."""
     api = FastAPI(title="simcluster coordinator", version=__version__, docs_url=None, redoc_url=None)
     api.add_exception_handler(RequestValidationError, _refuse)
     _add_calls_of_workers(api, desk)
@@ -58,7 +58,7 @@ def make_api(desk: Desk, token: str, hosts: Collection[str]) -> App:
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
-    """Say in a sentence what is wrong. What was found is left out: it may be large, or no JSON."""
+    """Say in one sentence what is wrong, without the found value: it may be large, or not JSON."""
     assert isinstance(error, RequestValidationError)
     first = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}"[:SAID_CHARACTERS] for one in error.errors()[:SAID]]
     return JSONResponse({"detail": "; ".join(first)}, 422)

@@ -1,4 +1,4 @@
-"""Calls a coordinator from a launcher or a node, with Python's own HTTP and nothing else."""
+"""A coordinator's client for launchers and nodes, using only Python's http.client."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ IN_CLEAR = "https:// and --tls FOLDER, a tunnel to loopback, or --plain-http: an
 
 
 class NoAnswer(RunError):
-    """Nobody answers there, or not yet."""
+    """There is no answer, or not yet."""
 
 
 class NotAllowed(RunError):
-    """No call will be answered: another token, name or kind of HTTP, or no certificate of a coordinator."""
+    """All calls will be refused: wrong token, name or HTTP scheme, or no coordinator's certificate."""
 
     def __init__(self, url: str, found: str, expected: str) -> None:
         self.found, self.expected = f"{url}, {found}", expected
@@ -39,9 +39,8 @@ REFUSALS = {
 class Client:
     """A coordinator at *url* ("https://host:port" or "http://host:port"), called with *token*.
 
-    Over https it has to show a coordinator's certificate of the authority in the folder *tls*, before it is told
-    anything. Raises UsageError for another kind of URL, and for http that leaves this machine unless that is
-    *plain_http*.
+    Over https it must show a coordinator's certificate of the authority in the folder *tls* before anything is sent.
+    Raise UsageError for any other kind of URL, and for http that leaves this machine without *plain_http*.
     """
 
     def __init__(self, url: str, token: str, *, tls: str | None = None, plain_http: bool = False) -> None:
@@ -64,7 +63,7 @@ class Client:
         return self._call("POST", path, json.dumps(content if content is not None else {}, allow_nan=False))
 
     def _call(self, method: str, path: str, body: str | None) -> Any:
-        """The answer. Raises NoAnswer, NotAllowed, or RunError for any other refusal."""
+        """Return the answer. Raise NoAnswer, NotAllowed, or RunError for any other refusal."""
         connection = self._connection()
         try:
             connection.connect()
@@ -98,7 +97,7 @@ class Client:
         return http.client.HTTPSConnection(self._host, self._port, timeout=CALL_S, context=self._trust)
 
     def _believe(self, connection: http.client.HTTPConnection) -> None:
-        """Raises NotAllowed if somebody else of the same authority answers, a node for instance."""
+        """Raise NotAllowed if another holder of a certificate answers, such as a node."""
         if isinstance(connection.sock, ssl.SSLSocket) and COORDINATOR not in (
             names := names_in(connection.sock.getpeercert())
         ):

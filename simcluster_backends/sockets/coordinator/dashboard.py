@@ -1,7 +1,6 @@
-"""The page that shows a run in a browser: one file that fetches nothing but what this service answers.
+"""The page that shows a run in a browser: one file that fetches nothing except this service's answers.
 
-The page holds no secret, so it is given to everybody; what it shows it asks for with the token that somebody types into
-it.
+The page holds no secret, so it needs no token; it fetches its data with the token that the user enters.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ PATH = "/"
 
 @cache
 def page() -> bytes:
-    """The page."""
+    """Return the page with style and script inlined."""
     text = _part("dashboard.html").replace("/*STYLE*/", _part("dashboard.css"))
     return text.replace("/*SCRIPT*/", _part("dashboard.js")).encode()
 
 
 @cache
 def headers() -> dict[str, str]:
-    """What goes with it: only its own script and style run, nobody frames it, no address is passed on."""
+    """Return headers for the page: run only its own script and style, forbid framing, send no referrer."""
     policy = (
         f"default-src 'none'; connect-src 'self'; img-src data:; script-src {_hash('dashboard.js')}; "
         f"style-src {_hash('dashboard.css')}; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"

@@ -1,4 +1,4 @@
-"""The desk where all calls meet: the membership, the board of the run, and one lock around both."""
+"""The desk behind all calls: the membership, the board of the run, and one lock around both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_THERE = {
 
 
 class Full(Exception):
-    """There are as many workers as there may be."""
+    """The limit of workers is reached."""
 
 
 class Unknown(Exception):
@@ -27,23 +27,23 @@ class Unknown(Exception):
 
 
 class Gone(Exception):
-    """A worker that cannot leave, since it is not there; the words say why."""
+    """A worker that cannot leave because it is not there; the message says why."""
 
 
 class Desk:
-    """*now* is a clock that never goes back, in seconds. Every method may be called from any thread."""
+    """*now* is a monotonic clock in seconds. Every method may be called from any thread."""
 
     def __init__(self, dead_s: float, now: Callable[[], float]) -> None:
         self._now, self._lock = now, threading.Lock()
         self._membership = Membership(dead_s)
         self._board: Board | None = None
-        self._told_s = 0.0  # when a launcher was last heard of
-        self._leaving: set[str] = set()  # workers that were asked to leave, and have not yet
+        self._told_s = 0.0  # when a launcher last called
+        self._leaving: set[str] = set()  # workers that were asked to leave but have not
 
     # workers
 
     def register(self, name: str, address: str) -> dict[str, Any]:
-        """*name* is there; returns its rank, if it has one, and how often to be heard of. Raises Full."""
+        """Register *name*; return its rank, if it has one, and the heartbeat interval. Raise Full."""
         with self._lock:
             membership = self._alive()
             if name not in membership.workers and len(membership.workers) >= MOST_WORKERS:
@@ -53,7 +53,7 @@ class Desk:
             return {"name": name, "rank": worker.rank, "state": worker.state.value, **self._terms()}
 
     def heartbeat(self, name: str) -> dict[str, Any]:
-        """Whether *name* is known: one that is not has to register. And whether it is to leave, if no run has it."""
+        """Return whether *name* is known (else it must register), and whether to leave if it is in no run."""
         with self._lock:
             membership = self._alive()
             known = membership.heartbeat(name, self._now())
@@ -61,7 +61,7 @@ class Desk:
             return {"known": known, "leave": asked, **self._terms()}
 
     def leave(self, name: str) -> dict[str, Any]:
-        """Count *name* out at once: it says itself that it is gone."""
+        """Remove *name* immediately: it says itself that it is gone."""
         with self._lock:
             self._leaving.discard(name)
             return {"left": self._alive().leave(name), **self._terms()}
@@ -69,7 +69,7 @@ class Desk:
     def ask_to_leave(self, name: str) -> dict[str, Any]:
         """Have *name* asked to leave, by its run's launcher or at its next heartbeat.
 
-        It has not left yet: `status` says when it has. Raises Unknown or Gone.
+        `status` shows when it has left. Raise Unknown or Gone.
         """
         with self._lock:
             worker = self._alive().workers.get(name)
@@ -80,17 +80,17 @@ class Desk:
             self._leaving.add(name)
             return {"left": False, "leaving": True, **self._terms()}
 
-    # a launcher
+    # called by launchers
 
     def begin(self, run: RunInfo) -> dict[str, Any]:
-        """A run begins to gather its nodes: their ranks are those of its list until it ends."""
+        """Start a run that gathers its nodes, ranked by its list until it ends."""
         with self._lock:
             ranks = self._alive().begin(self._now(), run.nodes)
             self._board, self._told_s = Board(run), self._now()
             return {"ranks": ranks, **self._terms()}
 
     def telemetry(self, telemetry: Telemetry) -> dict[str, Any]:
-        """How far the run is. Its launcher hears of its nodes, so no other caller has to. Returns who is to leave."""
+        """Take the run's progress, which counts as its nodes' heartbeats; return the nodes to ask to leave."""
         with self._lock:
             membership, now_s = self._alive(), self._now()
             self._told_s = now_s
@@ -115,17 +115,17 @@ class Desk:
             return {"leave": leaving, **self._terms()}
 
     def end(self, error: str = "") -> dict[str, Any]:
-        """The run is over."""
+        """End the run."""
         with self._lock:
             self._alive().end()
             if self._board is not None:
                 self._board.end(error)
             return self._terms()
 
-    # whoever asks
+    # queries
 
     def ready(self, min_workers: int) -> dict[str, Any]:
-        """Who is there, by rank, whether they are enough, and the run that gathers or goes on, if one does."""
+        """Return the present workers by rank, whether they are enough, and the current run if there is one."""
         with self._lock:
             membership, board = self._alive(), self._board
             alive = membership.alive()
@@ -144,7 +144,7 @@ class Desk:
             return status(self._alive(), self._board, self._now())
 
     def history(self, after_s: float) -> list[dict[str, Any]]:
-        """The moments of the run that are kept, later than *after_s* by its clock."""
+        """Return the kept moments of the run that are later than *after_s* by its clock."""
         with self._lock:
             kept = self._board.history if self._board is not None else []
             found: list[dict[str, Any]] = plain([moment for moment in kept if moment["elapsed_s"] > after_s])
@@ -154,7 +154,7 @@ class Desk:
         return prometheus(self.status())
 
     def _alive(self) -> Membership:
-        """The membership, without those of whom nothing was heard for too long; a run without a launcher has ended."""
+        """Return the membership after expiring silent workers; a run with a silent launcher has ended."""
         now_s, board = self._now(), self._board
         self._membership.expire(now_s)
         if board is not None and board.goes_on and now_s - self._told_s > self._membership.dead_s:

@@ -1,6 +1,6 @@
-"""What every request must pass before anything looks at it: a known host, the token, a small body.
+"""Checks before any other handling of a request: a known host, the token, a small body.
 
-No answer lets another origin read it: there is no CORS here.
+There is no CORS, so no other origin can read an answer.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_DIGITS = 100
-"""Of a whole number: seeds are long, but a float of one must be finite."""
+"""Limit of an integer's digits: seeds are long, but must convert to a finite float."""
 
 BODY_LIMIT_BYTES = 4 * 1024**2
 
 
 class Guard:
-    """Lets through to *app* what names one of *hosts* in its Host header and has *token* as its bearer.
+    """Passes requests to *app* that name one of *hosts* in the Host header and carry *token* as bearer token.
 
-    What is *open_* may be read without a token, by its name.
+    Paths in *open_* may be read without a token.
     """
 
     def __init__(self, app: App, token: str, hosts: Collection[str], open_: Collection[str] = ()) -> None:
@@ -58,7 +58,7 @@ class Guard:
         await self._app(scope, once, send)
 
     def _is_open(self, scope: Scope) -> bool:
-        """Whether everybody may have it. Nobody then waits for a body, which may never come."""
+        """Return whether no token is needed. No body is awaited then: it might never come."""
         return scope["path"] in self._open and scope["method"] in ("GET", "HEAD")
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
@@ -80,7 +80,7 @@ class Guard:
 
 
 def host_of(header: str) -> str:
-    """The host of a Host header, without its port."""
+    """Return the host of a Host header, without its port."""
     host = header.strip().lower()
     if host.startswith("["):
         return host.partition("]")[0] + "]"
@@ -88,7 +88,7 @@ def host_of(header: str) -> str:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """The whole body; None if it is too long."""
+    """Return the whole body; None if it is too long."""
     body = bytearray()
     while True:
         message = await receive()
@@ -102,7 +102,7 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 class _NotFinite(ValueError):
-    """A number that is none, or that no computation can use."""
+    """A number that is not finite, or too long."""
 
 
 def _finite(text: str) -> float:
@@ -123,9 +123,9 @@ def _never(text: str) -> float:
 
 
 def _not_a_number(body: bytes) -> str:
-    """Return what stands in place of a number that *body* has, or nothing. What else is wrong is found when it is read.
+    """Return a description of a non-finite number in *body*, or "". Other errors are found when it is parsed.
 
-    Python takes NaN and Infinity for JSON, and 1e999 for an infinite number.
+    Python accepts NaN and Infinity as JSON, and reads 1e999 as infinity.
     """
     try:
         json.loads(body, parse_float=_finite, parse_int=_whole, parse_constant=_never)

@@ -1,8 +1,8 @@
-"""Who takes part and with which rank, as a state machine to which time is handed in.
+"""The workers and their ranks, as a state machine driven by the caller's clock.
 
-Ranks are given in the order in which workers register, or in that of the run's own list. While an epoch runs, nobody's
-rank changes: who is lost keeps it, and has it again on coming back; who is new waits for the next epoch. Between epochs
-ranks stay, too, until `begin` closes the gaps of those who are gone.
+Ranks follow the order of registration, or the run's own list. While an epoch runs, no rank changes: a lost worker keeps
+its rank and gets it again on return; a new one waits for the next epoch. Ranks also survive between epochs, until
+`begin` closes the gaps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What is known of a worker. EXPECTED: of the epoch, but never there; WAITING: there, but not of the epoch."""
+    """A worker's state. EXPECTED: in the epoch, but never there; WAITING: there, but not in the epoch."""
 
     EXPECTED = "expected"
     ALIVE = "alive"
@@ -27,7 +27,7 @@ PRESENT = (State.ALIVE, State.WAITING)
 
 @dataclass(frozen=True)
 class Worker:
-    """*rank* is None as long as it has none, *heard_s* when it was last heard of, *address* where it can be reached."""
+    """*rank* is None while it has none; *heard_s* is the time of its last sign of life; *address* is for its peers."""
 
     name: str
     rank: int | None
@@ -38,7 +38,7 @@ class Worker:
 
 @dataclass
 class Membership:
-    """A worker that is not heard of for more than *dead_s* is lost. *epoch* counts the worlds that there have been."""
+    """A worker that is silent for more than *dead_s* is lost. *epoch* counts the worlds so far."""
 
     dead_s: float
     epoch: int = 0
@@ -46,7 +46,7 @@ class Membership:
     workers: dict[str, Worker] = field(default_factory=dict)
 
     def register(self, name: str, now_s: float, address: str = "") -> Worker:
-        """*name* is there. One that was there before has the rank that it had."""
+        """Register *name* as present. A worker that returns keeps its rank."""
         known = self.workers.get(name)
         rank = known.rank if known is not None else None
         if rank is None and not self.running:
@@ -57,7 +57,7 @@ class Membership:
         return worker
 
     def heartbeat(self, name: str, now_s: float) -> bool:
-        """Whether *name* is still counted in; if not, it has to register (again)."""
+        """Return whether *name* is present; if not, it must register (again)."""
         worker = self.workers.get(name)
         if worker is None or worker.state not in PRESENT:
             return False
@@ -65,29 +65,29 @@ class Membership:
         return True
 
     def leave(self, name: str) -> bool:
-        """*name* goes of its own will; whether it was not gone before."""
+        """Mark *name* as having left; return whether it was present."""
         return self._gone(name, State.LEFT)
 
     def takes_part(self, name: str) -> bool:
-        """Whether *name* is there and has a rank in the epoch that runs."""
+        """Return whether *name* is present with a rank in the running epoch."""
         worker = self.workers.get(name)
         return self.running and worker is not None and worker.state is State.ALIVE
 
     def lose(self, name: str) -> bool:
-        """Somebody who knows says that *name* is lost; whether it was not gone before."""
+        """Mark *name* as lost; return whether it was present."""
         return self._gone(name, State.LOST)
 
     def expire(self, now_s: float) -> list[str]:
-        """Those of whom nothing was heard for too long, from now on lost."""
+        """Mark workers that were silent for too long as lost; return their names."""
         late = [w.name for w in self.workers.values() if w.state in PRESENT and now_s - w.heard_s > self.dead_s]
         for name in late:
             self.lose(name)
         return late
 
     def begin(self, now_s: float, names: Sequence[str] | None = None) -> dict[str, int]:
-        """A new epoch of *names*, which are the ranks in order, or else of all who are there; returns ranks by name.
+        """Begin an epoch of *names* in rank order, or else of all workers present; return ranks by name.
 
-        Those of *names* who are not there yet are expected, with their rank, until they register.
+        Absent *names* are expected, with their rank, until they register.
         """
         if names is None:
             there = [w for w in self.workers.values() if w.state in PRESENT]
@@ -109,23 +109,23 @@ class Membership:
         return ranks
 
     def end(self) -> None:
-        """The epoch is over: who waited gets a rank behind the others; the gone are forgotten by the next `begin`."""
+        """End the epoch: waiting workers get ranks after the others; the next `begin` forgets those that are gone."""
         self.running = False
         for worker in list(self.workers.values()):
             if worker.state is State.WAITING:
                 self.workers[worker.name] = replace(worker, state=State.ALIVE, rank=self._free_rank())
 
     def alive(self) -> list[Worker]:
-        """Those who are there and have a rank, by rank."""
+        """Return the present workers that have a rank, by rank."""
         found = [worker for worker in self.workers.values() if worker.state is State.ALIVE]
         return sorted(found, key=lambda worker: worker.rank if worker.rank is not None else -1)
 
     def ready(self, min_workers: int) -> bool:
-        """Whether so many are there."""
+        """Return whether at least *min_workers* are present."""
         return len(self.alive()) >= min_workers
 
     def _free_rank(self) -> int:
-        """Behind all that anybody has: a gap is closed by `begin`, not filled by somebody else."""
+        """Return the rank after all others: `begin` closes gaps; no other worker fills them."""
         return max((worker.rank for worker in self.workers.values() if worker.rank is not None), default=-1) + 1
 
     def _gone(self, name: str, state: State) -> bool:

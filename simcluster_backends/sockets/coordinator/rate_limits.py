@@ -1,6 +1,6 @@
-"""How long the service listens to somebody who does not come to the point, and how many of them at once.
+"""Limits on slow clients: how long the service waits for a request, and for how many clients at once.
 
-Uvicorn itself waits for ever for a request that is begun, and for a body that nobody wants any more.
+Uvicorn waits forever for an unfinished request, and for a body that is no longer wanted.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from simcluster_backends.sockets.net.addresses import show_endpoint
 from simcluster_backends.sockets.net.tls import in_words
 
 ASK_S = 5.0
-"""Until the head of a request is whole: since it connected, or since the last answer."""
+"""Until the head of a request is complete: since the connection, or since the last answer."""
 
 ANSWER_S = 30.0
-"""Until a request is answered, its body and the way back included: those of who has the token may be long."""
+"""Until a request is answered, including its body and sending the answer: with a token both may be long."""
 
 ASKING_LIMIT = 64
-"""Connections that have not asked anything yet. When one more comes the oldest is dropped: whoever means well has asked
-long before, so strangers in whatever number keep nobody out.
+"""Connections without a complete request. One more drops the oldest: honest clients have long asked by then, so
+strangers keep none of them out, however many they are.
 """
 
 LOGGED = 5
 
 
 class Few(logging.Filter):
-    """Of what strangers do only the first times are logged, and then powers of ten."""
+    """Logs the first few actions of strangers, and then every power of ten."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Few(logging.Filter):
 
 
 class Patient(H11Protocol):
-    """A connection that is dropped when its time is up. Made into a service's own class by `patient_protocol`."""
+    """A connection that is dropped when its time is up. `patient_protocol` derives a service's class from it."""
 
     asking: dict[Patient, None]
     few: logging.Logger
@@ -76,11 +76,11 @@ class Patient(H11Protocol):
 
     @property
     def _is_answered(self) -> bool:
-        """Whether there is a request whose answer is not complete."""
+        """Whether a request is still being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _wait(self) -> None:
-        """From now on for what comes next: a request, or its answer."""
+        """Restart the deadline, for a request or its answer."""
         if self._deadline is not None:
             self._deadline.cancel()
         self.asking.pop(self, None)
@@ -88,36 +88,36 @@ class Patient(H11Protocol):
             self.asking[self] = None
             if len(self.asking) > ASKING_LIMIT:
                 oldest = next(iter(self.asking))
-                del self.asking[oldest]  # its end is told later, and the next one may come before that
+                del self.asking[oldest]  # its loss is reported later, and the next one may come before that
                 oldest.drop()
         self._deadline = self.loop.call_later(ANSWER_S if self._is_answered else ASK_S, self.drop)
 
     def drop(self) -> None:
-        """End the connection at once, whatever the other end does."""
+        """End the connection immediately, whatever the other end does."""
         self.transport.abort()
 
 
 class Secured(Patient):
-    """The same over TLS, whose handshake is a part of coming to the point.
+    """The same over TLS, including its handshake in the limits.
 
-    A server that is given a context would begin that handshake with any number of strangers, and wait for a minute.
+    A server with a context would begin any number of handshakes with strangers, and wait a minute for each.
     """
 
     secure: ssl.SSLContext
-    _early = b""  # what came with the end of the handshake
+    _early = b""  # received with the end of the handshake
     _is_secure = False
     _securing: asyncio.Task[None] | None = None
     _tcp: asyncio.Transport | None = None
 
     def drop(self) -> None:
-        """End TLS and, below it, TCP: TLS that has been ended once does not pass an end on."""
+        """Abort TLS and the TCP connection below it: a TLS transport already closing does not pass an abort on."""
         super().drop()
         if self._tcp is not None:
             self._tcp.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = self._tcp = transport
-        transport.pause_reading()  # what comes is for TLS, which begins in the loop's next turn
+        transport.pause_reading()  # incoming bytes are for TLS, which begins in the loop's next turn
         self._wait()
         self._securing = self.loop.create_task(self._secure(transport))
 
@@ -151,7 +151,7 @@ class Secured(Patient):
 
 
 def patient_protocol(secure: ssl.SSLContext | None = None) -> type[asyncio.Protocol]:
-    """The class of the connections of one service, which speaks TLS by *secure* if there is one."""
+    """Return the class of one service's connections, over TLS by *secure* if given."""
     few = logging.Logger("uvicorn.error", logging.WARNING)
     few.parent = logging.getLogger("uvicorn.error")
     few.addFilter(Few())

@@ -1,4 +1,4 @@
-"""Runs the coordinator: in the foreground as a command, or in a thread beside a run."""
+"""Run the coordinator: in the foreground as a command, or in a thread alongside a run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ log = logging.getLogger("simcluster.sockets")
 
 
 class Service:
-    """Answers at *endpoint* ("host:port", port 0 for any) for *desk* to who has *token*; *hosts* are its other names.
+    """Serves *desk* at *endpoint* ("host:port", port 0 for any) to holders of *token*; *hosts* are its other names.
 
-    Over TLS if it is given what to show. Raises UsageError if that cannot be listened at.
+    Over TLS if *secure* is given. Raises UsageError if it cannot listen at *endpoint*.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Service:
         config = uvicorn.Config(
             make_api(desk, token, names),
             log_level="warning",
-            access_log=False,  # a path tells what the log of the run tells, and a header has the token
+            access_log=False,  # a path says no more than the run's log, and a header holds the token
             server_header=False,
-            loop="asyncio",  # TLS that begins on an open connection loses its first bytes with uvloop
+            loop="asyncio",  # with uvloop, TLS that starts on an open connection loses its first bytes
             http=patient_protocol(secure),
             ws="none",
             lifespan="off",
@@ -57,7 +57,7 @@ class Service:
         self.url = f"{'http' if secure is None else 'https'}://{self.endpoint}"
 
     def start(self) -> None:
-        """Answers from now on, in a thread of its own. Raises RunError."""
+        """Serve in a thread from now on. Raise RunError."""
         self._thread.start()
         end_s = time.monotonic() + START_S
         while not self._server.started:
@@ -66,11 +66,11 @@ class Service:
             time.sleep(0.01)
 
     def run(self) -> None:
-        """Answers until it is interrupted."""
+        """Serve until interrupted."""
         self._run()
 
     def close(self) -> None:
-        """Answers no longer."""
+        """Stop serving."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(START_S)

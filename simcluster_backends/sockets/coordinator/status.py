@@ -1,4 +1,4 @@
-"""The state of service and run as JSON and as Prometheus's text."""
+"""The state of service and run as JSON and in Prometheus's text format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simcluster_backends.sockets.coordinator.membership import Membership
 
 
 def status(membership: Membership, board: Board | None, now_s: float) -> dict[str, Any]:
-    """All that is known, in plain values that JSON can hold: what is not finite is None."""
+    """Return everything known, in plain JSON values: what is not finite becomes None."""
     return {
         "version": __version__,
         "epoch": membership.epoch,
@@ -64,7 +64,7 @@ _OF_LINK = {
 
 
 class _Collector(Collector):
-    """Status as Prometheus's families."""
+    """Status as Prometheus metric families."""
 
     def __init__(self, found: dict[str, Any]) -> None:
         self._found = found
@@ -112,7 +112,7 @@ def _family(
 
 
 def prometheus(found: dict[str, Any]) -> bytes:
-    """What `status` returned, as Prometheus's text."""
+    """Return the result of `status` in Prometheus's text format."""
     registry = CollectorRegistry()
     registry.register(_Collector(found))
     return generate_latest(registry)
