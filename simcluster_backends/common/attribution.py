@@ -1,6 +1,6 @@
-"""Which nodes that could not go on are only lost, and which of them fail the run: one rule for every backend.
+"""Which nodes that could not continue are merely lost, and which fail the run: one rule for every backend.
 
-The order in which errors come does not matter.
+The order of the errors does not matter.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from simcluster.fault_plans.kinds import too_late
 class Report(NamedTuple):
     """The algorithm of *rank* raised *lost*, or another error if that is None.
 
-    *is_cut*: the plan had cut the node off from the peer that it misses. *absence* is why the node was not there
-    before, None if it was there from the beginning. *others_ended*: each node that ends well had done so before.
+    *is_cut*: the plan had cut the node off from the lost peer. *absence* is why the node was absent before, None if it
+    was there from the beginning. *others_ended*: all nodes that ended well had done so before.
     """
 
     rank: int
@@ -29,8 +29,8 @@ class Report(NamedTuple):
 def excuse(report: Report) -> str | None:
     """Return why the node of *report* is lost, or None if its error fails the run.
 
-    A node that came late, or again, is lost with any peer that it misses; so is one that the plan has cut off from
-    that peer. A bug fails the run, wherever it is.
+    A node that joined late or rejoined is lost with any peer that it needs; so is one that the plan has cut off from
+    that peer. A bug in any node fails the run.
     """
     if report.lost is None:
         return None
@@ -42,7 +42,7 @@ def excuse(report: Report) -> str | None:
 def excuses(reports: Iterable[Report], *, anybody_well: bool) -> dict[int, str]:
     """Return why each node of *reports* that has an `excuse` is lost, by rank.
 
-    If no node has ended well, the run has failed: then a late one's error may be the cause.
+    If no node has ended well, the run has failed, possibly because of a late node's error.
     """
     given = {report.rank: excuse(report) for report in reports if anybody_well or report.is_cut}
     return {rank: why for rank, why in given.items() if why is not None}

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Piece:
-    """*work*, whose outcome goes into *done*; *waiting* is its entry in the queue of the device's thread."""
+    """*work*; its outcome goes into *done*. *waiting* is its entry in the queue of the device's thread."""
 
     waiting: Future[None]
 
@@ -66,7 +66,7 @@ class Device:
         return await asyncio.wrap_future(self._thread.submit(work))
 
     def close(self, patience_s: float) -> bool:
-        """Drop queued work and wait for running work; return False if it is left behind after *patience_s*."""
+        """Drop queued work and wait for running work; return False if it has not ended after *patience_s*."""
         return self._thread.close(patience_s)
 
     # inside

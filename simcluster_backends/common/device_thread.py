@@ -56,7 +56,7 @@ class DeviceThread:
         return True
 
     def close(self, patience_s: float) -> bool:
-        """Drop queued work and wait for running work; after *patience_s* leave it behind and return False."""
+        """Drop queued work and wait for running work; after *patience_s* abandon it and return False."""
         with suppress(queue.Empty):
             while True:
                 piece = self._queue.get_nowait()

@@ -39,7 +39,7 @@ class Mailbox(Generic[R]):
         return self.restore(message)
 
     def restore(self, message: Message) -> R | None:
-        """Undo a match whose receiver was cancelled: return the next receiver or requeue *message* in its old place."""
+        """Undo a match with a cancelled receiver: return the next receiver or requeue *message* in its old place."""
         for index, waiting in enumerate(self._waiting):
             if waiting.accepts(message):
                 del self._waiting[index]

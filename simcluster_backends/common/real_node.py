@@ -47,7 +47,7 @@ class Activity:
 
 
 class RealNode(Node[S, Piece]):
-    """A node whose backend supplies `_post` and numbers its messages by *activity*."""
+    """A node in real time. A backend supplies `_post` and numbers messages with *activity*."""
 
     def __init__(self, rank: int, names: Sequence[str], seed: int, activity: Activity) -> None:
         super().__init__(rank, names, seed, activity.recorder, activity.inbox)

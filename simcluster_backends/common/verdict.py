@@ -149,7 +149,7 @@ class Verdict:
         return PeerLost(dead.rank, dead.name, self._deaths[dead.rank]) if dead is not None else losses[0]
 
     def _excused(self) -> dict[int, str]:
-        """Return why the nodes whose reports are not failures are lost, by rank."""
+        """Return why nodes are lost without having failed, by rank."""
         reports = [
             cause.report._replace(others_ended=cause.ended_well == self._ended_well)
             for cause in self._causes

@@ -66,7 +66,7 @@ class Gate:
         self.in_flight.remove(self._find(message))
 
     def break_for(self, fault: Fault | None) -> list[Message]:
-        """Break it because of *fault*. Return the messages to drop at once: those whose latency has passed."""
+        """Break it because of *fault*. Return the messages to drop at once, after their latency."""
         self.broken = self.broken or fault
         here = [*self.held, *(flying.message for flying in self.in_flight if flying.landed)]
         self.held.clear()

@@ -41,7 +41,7 @@ class Rendezvous:
         self._admitted: list[Message] = []
 
     def offer(self, outgoing: Outgoing, answer: Callable[[Outgoing], object]) -> None:
-        """Note *outgoing*, whose announcement has arrived; call *answer* when a receiver asks for it."""
+        """Note that *outgoing* has been announced; call *answer* when a receiver asks for it."""
         self._offers.append(_Offer(outgoing, answer))
         self._match()
 

@@ -40,7 +40,7 @@ class Streams:
         self._streams: dict[tuple[int, int], Stream] = {}
         self._former: dict[int, list[End]] = {}  # earlier incarnations, by rank
         self._retired: list[Stream] = []  # from and to them
-        self._unaccepted: dict[tuple[int, int], Stream] = {}  # from new ones whose peers still use old ones
+        self._unaccepted: dict[tuple[int, int], Stream] = {}  # from new ones, to peers that still use old ones
 
     def of(self, source: int, to: int) -> Stream:
         """Return the stream between the current incarnations of two ranks."""
@@ -69,7 +69,7 @@ class Streams:
         return self._streams.values()
 
     def retire(self, rank: int) -> None:
-        """Set aside the streams of *rank*, whose current incarnation has ended, to make way for the next."""
+        """Set aside the streams of *rank*'s current incarnation, which has ended, before the next one."""
         self._former.setdefault(rank, []).append(self._ends[rank])
         for key in [key for key in self._streams if rank in key]:
             self._retired.append(self._streams.pop(key))

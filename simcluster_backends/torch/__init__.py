@@ -23,7 +23,8 @@ _runs = itertools.count()
 
 def run_cluster(job: ClusterJob) -> RunRecord:
     """Run *job*: this process's rank of it if torchrun or the like has set RANK, WORLD_SIZE and MASTER_ADDR; else all
-    of it, in processes on this machine, none of which survives this call.
+    of it, in processes on this machine that have all ended when this returns or raises.
+
 
     Rank 0 returns the record; its `error` is set if the run failed. Other ranks raise WrittenElsewhere if their part
     went well, else its RunError. Raise UsageError before anything starts, LaunchFailed if the ranks do not come

@@ -69,8 +69,8 @@ class Pulse:
     """A thread that posts *status*() at every heartbeat, and reports what it reads.
 
     It beats while the node's event loop is busy, until the loop has not turned for `loop_s`: *turned_s* returns when it
-    last did, by the monotonic clock. *heard* gets the status of all ranks, *silent* the rank of a peer whose beat has
-    stopped, *cut_off* the reason why the store does not answer. All are called in this thread.
+    last did, by the monotonic clock. *heard* gets the status of all ranks, *silent* the rank of a peer that has stopped
+    beating, *cut_off* the reason why the store does not answer. All are called in this thread.
     """
 
     def __init__(

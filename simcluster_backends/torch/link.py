@@ -113,7 +113,7 @@ class Link:
             self._group.send(self.rank, news, CONTROL_TAG)
 
     def join(self, until_s: float) -> None:
-        """Wait for the threads until the monotonic clock reads *until_s*; leave those that are stuck in gloo behind."""
+        """Wait for the threads until the monotonic clock reads *until_s*; abandon those that are stuck in gloo."""
         for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
             if thread.is_alive():

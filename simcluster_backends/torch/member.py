@@ -45,7 +45,7 @@ class Member:
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
         self.device = Device(self.name, recorder)
         self.activity = Activity(self.inbox, self.device, recorder)
-        self._over: set[int] = set()  # peers whose stream has ended
+        self._over: set[int] = set()  # peers with an ended stream
         self._all_over = asyncio.Event()
         self._links = {peer: Link(group, peer, self, self._loop) for peer in range(len(names)) if peer != rank}
         if not self._links:

@@ -49,7 +49,7 @@ class Clock(simpy.Environment):
         return float(queue[0][0]) if queue else math.inf
 
     def advance(self) -> bool:
-        """Run the next event, whose time becomes now. Return False if none is left.
+        """Advance to the next event and run it. Return False if none is left.
 
         Alarms run here, without the error handling of SimPy's `step`; cancelled ones do not advance the clock.
         """

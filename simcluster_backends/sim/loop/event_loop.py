@@ -1,4 +1,4 @@
-"""An asyncio event loop whose clock and queue are a `simpy.Environment`.
+"""An asyncio event loop with a `simpy.Environment` as its clock and queue.
 
 Timers go into SimPy's queue. A separate heap would livelock once a delay is below the clock's resolution
 (now + delay == now), and two queues would need an order between them.

@@ -86,7 +86,7 @@ class Workers:
     def close(self, within_s: float | None = None) -> None:
         """End the threads when all work is done, or within *within_s*, dropping queued work.
 
-        A thread that has not ended by then is left behind. Later work runs in the calling thread.
+        A thread that has not ended by then is abandoned. Later work runs in the calling thread.
         """
         self.under_way.clear()
         self._count, self._hurries = 0, within_s is not None

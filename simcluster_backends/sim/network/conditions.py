@@ -1,4 +1,4 @@
-"""Links whose bandwidth changes, and background traffic that comes and goes.
+"""Links with changing bandwidth, and background traffic that comes and goes.
 
 Changes never end, but only flows notice them. Without flows nothing is scheduled: a deadlock is still detected, and a
 sleep of a year is not stepped through change by change.

@@ -94,7 +94,7 @@ class FairShare:
         self._felt_from = 0.0
 
     def settle(self) -> list[tuple[Demand, float]]:
-        """Update all rates; return the demands whose rate changed, each with its previous rate."""
+        """Update all rates; return the demands with a changed rate, each with its previous rate."""
         self._note_joined()
         from_level, touched = self._felt_from, self._touched
         self._felt_from, self._touched = inf, {}

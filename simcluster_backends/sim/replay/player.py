@@ -92,7 +92,7 @@ def _circle(script: Script, scripts: Sequence[Script]) -> list[Script]:
 
 
 def _culprit(circle: Sequence[Script]) -> Script:
-    """Return the node of *circle* whose record is most likely wrong.
+    """Return the node of *circle* with the record that is most likely wrong.
 
     A node that follows its record has sent everything that others received from it before the event that it waits for.
     So the culprit waits for the latest event, by one clock. The fastest messages in both directions give the offset

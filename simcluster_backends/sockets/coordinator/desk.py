@@ -1,4 +1,4 @@
-"""The desk behind all calls: the membership, the board of the run, and one lock around both."""
+"""The desk that serves all calls: the membership, the board of the run, and one lock around both."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def tls_of_coordinator(folder: Path) -> ssl.SSLContext:
 
 
 def trust(folder: Path) -> ssl.SSLContext:
-    """Return the context of a coordinator's clients, without a certificate of their own. Raise UsageError."""
+    """Return the context of a coordinator's clients, which show no certificate. Raise UsageError."""
     authority = certificate_file(folder, AUTHORITY)
     context = _bare(ssl.PROTOCOL_TLS_CLIENT)
     try:

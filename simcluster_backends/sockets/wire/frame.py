@@ -10,7 +10,7 @@ trusted, and nothing allocated, before it has been verified. `seq` rises by one 
 exposes repeated, missing and reordered frames. Tensors travel raw and are received straight into the memory
 that the algorithm gets.
 
-A message whose tensors exceed the frame limit travels in parts: its DATA frame has the flag MORE, and PART
+A message with tensors beyond the frame limit travels in parts: its DATA frame has the flag MORE, and PART
 frames follow with nothing in between, all but the last with MORE. The body's checksum covers the message's body so
 far.
 """
