@@ -17,7 +17,7 @@ def wrong_peer(peer: object, rank: int, names: Sequence[str]) -> TypeError | Val
         return TypeError(f"a node is addressed by its rank, not by its name: {known}")
     if not isinstance(peer, int):
         return TypeError(f"a rank is a whole number, not {_shown(peer)}")
-    others = f"0 to {len(names) - 1} without {rank}" if len(names) > 1 else "none: this node is alone"
+    others = f"0 to {len(names) - 1} except {rank}" if len(names) > 1 else "none: this node is alone"
     return ValueError(f"rank {peer} is no peer of rank {rank}: expected {others}")
 
 
@@ -33,7 +33,7 @@ def check_work(work: object, cost: object) -> None:
         raise TypeError(f"compute takes a function and its arguments, compute(f, x, cost=...), not {_shown(work)}")
     if inspect.iscoroutinefunction(work):
         name = getattr(work, "__name__", "this one")
-        raise TypeError(f"a device runs plain functions, and {name} is an async one: await it instead")
+        raise TypeError(f"a device runs plain functions, but {name} is async: await it instead")
     if not isinstance(cost, Cost):
         raise TypeError(f"compute takes cost=Cost(flops, memory_bytes) or FREE, not {_shown(cost)}")
 

@@ -104,7 +104,7 @@ class Cluster:
         return rank not in self.membership.departed
 
     def living(self) -> list[Member]:
-        """Return the nodes that live, by rank."""
+        """Return the live nodes, by rank."""
         return [member for member in self.members if self.lives(member.rank)]
 
     def crash(self, rank: int, reason: str, fault: Fault | None = None, *, returns: bool = False) -> None:
@@ -180,7 +180,7 @@ class Cluster:
             what = f"deadlock at {self.loop.time():g} s: nothing can happen any more"
             raise Deadlock(what, waits_of(self.members, self.tasks)) from None
         except Endless:
-            what = f"no work done and nothing recorded for long at {self.loop.time():g} s"
+            what = f"no work done and nothing recorded for a long time at {self.loop.time():g} s"
             raise NeverFinished(what, waits_of(self.members, self.tasks)) from None
         except KeyboardInterrupt:
             ctrl_c.heard()

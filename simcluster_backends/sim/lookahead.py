@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Wires:
-    """Each rank's link to its right neighbour, by rank."""
+    """Each rank's path to its right neighbour, by rank."""
 
     rates_Bps: NDArray[np.float64]
     latencies_s: NDArray[np.float64]
@@ -73,7 +73,7 @@ class Ring:
         waiting = [(rank, entry, future) for rank, entry, future in entered if not future.done()]
         rounds = 0
         starts_s: Starts = np.empty(0)
-        # Not if a node enters a second ring at the same instant: the two would share links.
+        # Not if a node enters a second ring at the same instant: the two would share paths.
         everybody = sorted(rank for rank, _, _ in waiting) == list(range(len(self._members)))
         if everybody and len(waiting) > 1 and self._all_silent():
             entries = [entry for _, entry, _ in waiting]
@@ -95,7 +95,7 @@ class Ring:
         return silent and not self._membership.has_news and all(node.inbox.mailbox.is_idle for node in self._members)
 
     def _wires(self) -> Wires | None:
-        """Return the links to the right, or None if two share a channel or one carries other traffic."""
+        """Return the paths to the right, or None if two share a channel or one carries other traffic."""
         size = len(self._members)
         streams = [self._streams.of(rank, (rank + 1) % size) for rank in range(size)]
         crossed: set[int] = set()

@@ -103,7 +103,7 @@ class Group:
             else:  # this constructor respects GLOO_SOCKET_IFNAME
                 self._gloo = dist.ProcessGroupGloo(store, place.rank, place.size, timeout)
         except RuntimeError as error:
-            raise LaunchFailed(f"rank {place.rank} has no group with the others", [first_line(error)]) from None
+            raise LaunchFailed(f"rank {place.rank} cannot form a group with the others", [first_line(error)]) from None
 
     def send(self, to: int, tensor: Tensor, tag: int = DATA_TAG) -> None:
         """Return when *tensor* has left: gloo waits for room at the receiver. Raise RuntimeError if *to* is gone."""

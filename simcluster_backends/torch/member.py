@@ -129,7 +129,7 @@ class Member:
             try:
                 self.gone(rank, content.decode() or ENDED)
             except UnicodeDecodeError:
-                raise ProtocolError("an end that is no text") from None
+                raise ProtocolError("an end that is not text") from None
         return True
 
     def gone(self, rank: int, reason: str) -> None:
@@ -151,4 +151,4 @@ class Member:
             async with asyncio.timeout(timeout_s):
                 await left
         except (ConnectionError, TimeoutError):
-            self.gone(to, "it takes no last words")
+            self.gone(to, "it does not accept a goodbye")

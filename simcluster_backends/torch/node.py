@@ -71,7 +71,7 @@ def _check_same(job: ClusterJob, place: Place, digests: list[str]) -> None:
     others = [rank for rank, digest in enumerate(digests) if digest != digests[place.rank]]
     if others:
         words = [f"rank {rank} ({job.names[rank]}) has another" for rank in others]
-        raise LaunchFailed(f"rank {place.rank} has an experiment that is not everybody's", words)
+        raise LaunchFailed(f"rank {place.rank} has a different experiment from others", words)
 
 
 def _prepared(job: ClusterJob) -> tuple[Program | None, str]:
@@ -161,7 +161,7 @@ class _Node:
             if not isinstance(record, NodeRecord):
                 if self._part.done():
                     raise TypeError(f"{self._job.program} returned {type(record).__name__}, not a NodeRecord")
-                raise asyncio.CancelledError("it did not stop when it was told to")
+                raise asyncio.CancelledError("it did not stop when asked to")
             return record, None
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
@@ -231,7 +231,7 @@ class _Node:
     def _give_up_all(self) -> None:
         """Give up the peers that have not stopped when asked to."""
         for rank in self._member.inbox.peers:
-            self._member.give_up(rank, "it did not stop when it was told to")
+            self._member.give_up(rank, "it did not stop when asked to")
 
     def _turn(self) -> None:
         self._turned_s = time.monotonic()

@@ -73,15 +73,15 @@ def read_options(job: ClusterJob, place: Place | None) -> Options:
 
 def _not_done_here(job: ClusterJob) -> list[Problem]:
     wishes = {
-        "faults": (bool(job.faults), "none: torch.distributed offers nothing to hold up or cut; use sim or sockets"),
+        "faults": (bool(job.faults), "none: torch.distributed cannot delay or cut connections; use sim or sockets"),
         "checkpoint": (
             job.keeping is not None and job.keeping.keeps,
             "none: the torch backend keeps no checkpoints of steps; use sim or sockets",
         ),
         "resume": (
             job.keeping is not None and job.keeping.restored is not None,
-            "a run on sim or sockets, which a checkpoint goes on in",
+            "a run on sim or sockets, which can resume from a checkpoint",
         ),
-        "watch": (job.watcher is not None, "no --watch: the torch backend shows a run when it is over"),
+        "watch": (job.watcher is not None, "no --watch: the torch backend shows a run only when it is over"),
     }
     return [Problem(key, "asked for", expected) for key, (wanted, expected) in wishes.items() if wanted]

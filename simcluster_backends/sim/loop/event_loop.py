@@ -193,7 +193,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self._closed:
             raise RuntimeError("the simulated loop is closed")
         if self._running:
-            raise RuntimeError("the simulated loop is running already")
+            raise RuntimeError("the simulated loop is already running")
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize_generator)
         # A notebook's loop may be running in this thread; it is restored afterwards.

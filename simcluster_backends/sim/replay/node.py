@@ -130,7 +130,7 @@ class ReplayedNode(Node[Leaving, Piece]):
         self._work_until(number)
         piece = self._over.pop(number, None)
         if piece is None or piece.done.done():
-            raise self._script.parted(f"the record has the end of its piece of work {number}, which nobody waits for")
+            raise self._script.parted(f"the record has the end of its piece of work {number}, but no task waits for it")
         piece.done.set_result(piece.outcome)
 
     # inside

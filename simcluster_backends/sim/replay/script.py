@@ -61,7 +61,7 @@ class Script(Owner):
         if self._reads == len(reads) and not self._order.whole:
             return reads[-1] if reads else self.now_s
         if self._reads == len(reads):
-            self._broken = self.parted(f"it asks for the time once more than the {len(reads)} times recorded")
+            self._broken = self.parted(f"it reads the clock more often than the {len(reads)} times recorded")
             raise self._broken
         self._reads += 1
         return reads[self._reads - 1]
@@ -74,7 +74,7 @@ class Script(Owner):
             due = counts[self._position] if self._position < len(counts) else None
             if due is not None and due <= self.executed:
                 if due < self.executed:
-                    raise self.parted(f"the record has {self.awaited} after {due} callbacks, and {self.executed} ran")
+                    raise self.parted(f"the record has {self.awaited} after {due} callbacks, but {self.executed} ran")
                 if not self._apply():
                     break
             elif self.ready:
@@ -87,7 +87,7 @@ class Script(Owner):
                 guessed = True
             else:
                 recorded = f"has {self.awaited} only after {due}" if due is not None else "ends"
-                raise self.parted(f"nothing is left to do after {self.executed} callbacks, and the record {recorded}")
+                raise self.parted(f"nothing is left to do after {self.executed} callbacks, but the record {recorded}")
         if self.root.done() and self._order.whole:
             self._check_end()
         return guessed or (self.executed, self._position) != begun
@@ -134,17 +134,17 @@ class Script(Owner):
             return
         recorded = self._order.callbacks
         if recorded is not None and self.executed >= recorded:
-            raise self.parted(f"it goes on after the {recorded} callbacks with which it ended")
+            raise self.parted(f"it continues after the {recorded} callbacks recorded")
         if recorded is None and self.executed >= MOST_GUESSED:
-            raise self.parted(f"it was lost, and without its record it goes on and on: {MOST_GUESSED} callbacks")
+            raise self.parted(f"it was lost, and without its record it does not end: {MOST_GUESSED} callbacks")
         self.executed += 1
         self._play(self.ready.popleft())
 
     def _check_end(self) -> None:
         if self._position < len(self._order.events.kinds):
-            raise self.parted(f"it has ended, and the record goes on with {self.awaited}")
+            raise self.parted(f"it has ended, but the record continues with {self.awaited}")
         if self.executed != self._order.callbacks:
-            raise self.parted(f"it has ended after {self.executed} callbacks, and the record {self._order.callbacks}")
+            raise self.parted(f"it ended after {self.executed} callbacks, the record after {self._order.callbacks}")
 
     def _apply(self) -> bool:
         """Apply the next event; return False if what it needs from another node is not here yet."""
@@ -214,12 +214,12 @@ class Script(Owner):
         future = futures.pop(number, None)
         if future is None or future.done():
             self._position -= 1
-            raise self.parted(f"the record has {self.awaited}, and the node waits for no such thing")
+            raise self.parted(f"the record has {self.awaited}, but the node does not wait for it")
         return future
 
     def _fire(self, number: int) -> None:
         timer = self.timers.pop(number, None)
         if timer is None or timer.cancelled():
             self._position -= 1
-            raise self.parted(f"the record has {self.awaited}, and the node has set none")
+            raise self.parted(f"the record has {self.awaited}, but the node has set none")
         self._play(timer)

@@ -70,7 +70,7 @@ def _add_calls_of_workers(api: FastAPI, desk: Desk) -> None:
         try:
             return desk.register(arrival.name, arrival.address)
         except Full:
-            raise HTTPException(409, "there are as many workers as there may be") from None
+            raise HTTPException(409, "the limit of workers is reached") from None
 
     @api.post("/workers/{name}/heartbeat")
     def heartbeat(name: Name) -> dict[str, Any]:

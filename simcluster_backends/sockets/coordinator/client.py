@@ -15,7 +15,7 @@ from simcluster_backends.sockets.net.tls import COORDINATOR, in_words, names_in,
 
 CALL_S = 5.0
 ANSWER_LIMIT_BYTES = 16 * 1024**2
-IN_CLEAR = "https:// and --tls FOLDER, a tunnel to loopback, or --plain-http: anybody on the path could read the token"
+IN_CLEAR = "https:// and --tls FOLDER, a tunnel to loopback, or --plain-http: anyone on the path could read the token"
 
 
 class NoAnswer(RunError):
@@ -32,7 +32,7 @@ class NotAllowed(RunError):
 
 REFUSALS = {
     401: ("which does not take this token", "the token that it was started with"),
-    421: ("which has another name", "a name of its own, or --allow-host with this one where it is started"),
+    421: ("which has another name", "one of its names, or --allow-host with this one when starting it"),
 }
 
 
@@ -50,7 +50,7 @@ class Client:
         if parts.scheme == "http" and not plain_http and not is_loopback(parts.hostname):
             raise UsageError(Problem("coordinator", url, IN_CLEAR))
         if parts.scheme == "https" and tls is None:
-            raise UsageError(Problem("coordinator", url, "--tls FOLDER, too, whose ca.pem says who it has to be"))
+            raise UsageError(Problem("coordinator", url, "--tls FOLDER, too: its ca.pem says what to trust"))
         self.url, self._host, self._port = url, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
         self._trust = trust(Path(tls)) if parts.scheme == "https" and tls is not None else None
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -101,5 +101,5 @@ class Client:
         if isinstance(connection.sock, ssl.SSLSocket) and COORDINATOR not in (
             names := names_in(connection.sock.getpeercert())
         ):
-            found = f"which shows the certificate of {', '.join(sorted(names)) or 'nobody'}"
+            found = f"which shows the certificate of {', '.join(sorted(names)) or 'no node'}"
             raise NotAllowed(self.url, found, "that of a coordinator")

@@ -12,9 +12,9 @@ from simcluster_backends.sockets.coordinator.status import prometheus, status
 
 MOST_WORKERS = 4096
 _NOT_THERE = {
-    State.EXPECTED: "is expected, and has not come yet",
+    State.EXPECTED: "is expected, but has not come yet",
     State.LOST: "is lost",
-    State.LEFT: "has left already, or ended",
+    State.LEFT: "has already left or ended",
 }
 
 

@@ -130,7 +130,7 @@ def _not_a_number(body: bytes) -> str:
     try:
         json.loads(body, parse_float=_finite, parse_int=_whole, parse_constant=_never)
     except _NotFinite as error:
-        return f"finite numbers, none like {str(error)[:40]}"
+        return f"finite numbers, not {str(error)[:40]}"
     except (ValueError, RecursionError):
         return ""
     return ""

@@ -34,8 +34,8 @@ class Service:
     ) -> None:
         host, port = parse_endpoint(endpoint, "coordinator")
         if is_wildcard(host) and not list(hosts):
-            found = f"{endpoint}, which has no name of its own"
-            raise UsageError(Problem("coordinator", found, "--allow-host NAME, by which it is called"))
+            found = f"{endpoint}, which is not a name"
+            raise UsageError(Problem("coordinator", found, "--allow-host NAME, the name that clients use"))
         self._socket = open_socket(host, port, "coordinator")
         bound = self._socket.getsockname()
         self.endpoint = show_endpoint(str(bound[0]), int(bound[1]))

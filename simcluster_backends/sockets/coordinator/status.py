@@ -40,18 +40,18 @@ def status(membership: Membership, board: Board | None, now_s: float) -> dict[st
 _OF_RUN = {
     "elapsed_s": ("elapsed_seconds", "The run's clock."),
     "step": ("step", "Steps that the last of the workers has made."),
-    "steps": ("steps_planned", "Steps that each worker is to make."),
+    "steps": ("steps_planned", "Planned steps of each worker."),
     "loss": ("loss", "Mean of the nodes' last training losses."),
     "steps_per_s": ("steps_per_second", "Rate of the last of the workers."),
-    "remaining_s": ("predicted_remaining_seconds", "Until all steps are made, at the present rate."),
+    "remaining_s": ("predicted_remaining_seconds", "Time until all steps are done, at the current rate."),
 }
 _OF_NODE = {
     "step": ("node_step", "The node's last step."),
     "loss": ("node_loss", "The node's last training loss."),
     "staleness": ("node_staleness", "The node's last recorded staleness."),
-    "steps_per_s": ("node_steps_per_second", "The node's own rate."),
-    "compute_s_per_step": ("node_compute_seconds_per_step", "How long the node computed for each of its last steps."),
-    "silent_s": ("node_silent_seconds", "How long nothing was heard of the node."),
+    "steps_per_s": ("node_steps_per_second", "The node's rate."),
+    "compute_s_per_step": ("node_compute_seconds_per_step", "Compute time per step over the node's last steps."),
+    "silent_s": ("node_silent_seconds", "Time since the node was last heard from."),
     "bytes_sent": ("node_sent_bytes", "Bytes of messages that the node has sent."),
     "bytes_received": ("node_received_bytes", "Bytes of messages that the node has received."),
 }
@@ -59,7 +59,7 @@ _OF_LINK = {
     "bytes": ("link_bytes", "Bytes that the link has carried, both ways."),
     "forward_Bps": ("link_forward_bytes_per_second", "Rate from the link's first end to its second."),
     "backward_Bps": ("link_backward_bytes_per_second", "Rate from the link's second end to its first."),
-    "busy_fraction": ("link_busy_ratio", "Rate of the busier direction, of the link's bandwidth."),
+    "busy_fraction": ("link_busy_ratio", "Rate of the busier direction as a share of the link's bandwidth."),
 }
 
 
@@ -71,7 +71,7 @@ class _Collector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         found, run = self._found, self._found["run"]
-        yield _family("epoch", "Worlds that there have been.", [({}, found["epoch"])])
+        yield _family("epoch", "Epochs so far.", [({}, found["epoch"])])
         states = [worker["state"] for worker in found["workers"]]
         counts = [({"state": state}, states.count(state)) for state in sorted(set(states))]
         yield _family("workers", "Workers by state.", counts, ["state"])

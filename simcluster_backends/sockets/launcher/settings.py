@@ -23,7 +23,7 @@ from simcluster_backends.sockets.wire.keys import OPEN_KEY, generate_key, key_of
 
 CONFIG_LIMIT_BYTES = 16 * 1024**2
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
-IN_CLEAR = "--tls FOLDER, an address on loopback, or --plain-http: anybody on the path could read the token"
+IN_CLEAR = "--tls FOLDER, an address on loopback, or --plain-http: anyone on the path could read the token"
 
 MOST_DEAD_S = 90.0
 """Most that dead_s may be: peers wait for a silent node."""

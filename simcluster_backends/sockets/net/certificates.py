@@ -42,9 +42,9 @@ def make_certificates(folder: Path, names: Sequence[str], days: int, hosts: Sequ
                 called = (*LOCAL, *hosts) if name == COORDINATOR else ()
                 _issue(folder, name, called, authority, key, days, made)
     except OSError as error:
-        raise UsageError(Problem("folder", f"{folder} ({error.strerror})", "one that can be written into")) from None
+        raise UsageError(Problem("folder", f"{folder} ({error.strerror})", "a folder that can be written to")) from None
     except ValueError as error:
-        raise UsageError(Problem("folder", f"{folder} ({error})", "one with an authority of ours, or none")) from None
+        raise UsageError(Problem("folder", f"{folder} ({error})", "one with our authority, or none")) from None
     return made
 
 
@@ -59,12 +59,12 @@ def _problems(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str
         problems.append(Problem("--days", str(days), "1 to 3650"))
     for name in (LAUNCHER, COORDINATOR):
         if name in names:
-            problems.append(Problem("topology", f"a node called {name}", f"another name: the {name} is called so"))
+            problems.append(Problem("topology", f"a node called {name}", f"another name: this one is the {name}'s"))
     for host in hosts:
         if not HOST.fullmatch(host) and not _is_address(host):
             problems.append(Problem("--host", repr(host), "a name or an address, without a port"))
     if hosts and (there := certificate_file(folder, COORDINATOR)).exists():
-        problems.append(Problem("--host", f"{there} already", "none, or that file removed and made again"))
+        problems.append(Problem("--host", f"{there} already", "none, or that file to be removed and made again"))
     return problems
 
 

@@ -264,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
             self._on_fail(self, error)
 
     def _read_or_not(self) -> None:
-        """Read, or let unread data fill the kernel's buffers until the sender waits."""
+        """Pause or resume reading: unread data fills the kernel's buffers, and then the sender waits."""
         reads = not self._reading_paused and not self._reading_held
         if reads == self._reads or self._transport is None or self._transport.is_closing():
             return

@@ -77,7 +77,7 @@ class Listener:
                 self._server.close()
             self._server = self._accepting = None
             if self.dropped_count > LOGGED:
-                log.warning("%d connections dropped in all before they joined", self.dropped_count)
+                log.warning("%d connections dropped in total before they joined", self.dropped_count)
         for connection in list(self._pending):
             connection.abort("the listener was closed")
         for task in tasks:

@@ -47,7 +47,7 @@ async def meeting_host(remotes: Sequence[Remote], ssh: Ssh) -> str:
         host = remote.address or await _resolved(remote.ssh, ssh)
         address = facing(host) if host is not None else None
         if address is None:
-            raise UsageError(Problem("rendezvous", f"no way from here to {host or remote.ssh}", EXPECTED))
+            raise UsageError(Problem("rendezvous", f"no route from here to {host or remote.ssh}", EXPECTED))
         places.setdefault(address, host or remote.ssh)
     if len(places) > 1:
         ways = ", ".join(f"{address} towards {host}" for address, host in places.items())

@@ -17,14 +17,14 @@ from simcluster.errors import Problem, UsageError
 
 AUTHORITY, LAUNCHER, COORDINATOR = "ca", "launcher", "coordinator"
 URI = "simcluster://node/"
-MADE_ANEW = "one that `simcluster keys init` makes when this one is removed"
+MADE_ANEW = "a new one: remove this one and run `simcluster keys init`"
 UNTOLD = (
     "before the handshake was done; the peer's log says why: likely only one side has --tls, or our certificate is of "
     "another authority, expired or missing"
 )
 """An event loop closes a connection before OpenSSL's alert is sent, so the refused side can only guess."""
 
-MADE_BY = "a file of `simcluster keys init`, which makes what a folder lacks"
+MADE_BY = "a file made by `simcluster keys init`, which adds whatever the folder lacks"
 
 
 def certificate_file(folder: Path, name: str) -> Path:
@@ -130,7 +130,7 @@ def _own_fault(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str
         except ssl.SSLError as error:
             return in_words(error)
     names = names_in(connector.getpeercert())
-    return "" if name in names else f"it is that of {', '.join(sorted(names)) or 'nobody'}, not of {name}"
+    return "" if name in names else f"it is that of {', '.join(sorted(names)) or 'no node'}, not of {name}"
 
 
 def _context(kind: int, folder: Path, name: str) -> ssl.SSLContext:
@@ -152,13 +152,13 @@ def _bare(kind: int) -> ssl.SSLContext:
 
 
 _MEANT = {
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not good",
-    "UNKNOWN_CA": "our certificate is of an authority that the peer does not know",
-    "BAD_CERTIFICATE": "the peer does not take our certificate",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is invalid",
+    "UNKNOWN_CA": "the peer does not know our certificate's authority",
+    "BAD_CERTIFICATE": "the peer rejects our certificate",
     "CERTIFICATE_EXPIRED": "our certificate has expired",
     "CERTIFICATE_REQUIRED": "the peer requires a certificate",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer shows no certificate",
-    "WRONG_VERSION_NUMBER": "the peer does not speak TLS: is it started with --tls, too?",
+    "WRONG_VERSION_NUMBER": "the peer does not speak TLS: was it started with --tls?",
     "HTTP_REQUEST": "the peer does not speak TLS, but HTTP",
     "UNSUPPORTED_PROTOCOL": "the peer speaks another version of TLS than 1.3",
     "ALERT_PROTOCOL_VERSION": "the peer speaks another version of TLS than this side",
@@ -174,5 +174,5 @@ def in_words(error: OSError) -> str:
     reason = str(error.reason or "")
     meant = next((words for part, words in _MEANT.items() if part in reason), "")
     if isinstance(error, ssl.SSLCertVerificationError):
-        meant = f"its certificate is not good: {error.verify_message}"
+        meant = f"its certificate is invalid: {error.verify_message}"
     return f"TLS: {meant or error}"

@@ -46,7 +46,7 @@ class Body:
         self.rest = rest_after(self.rest, preamble)
 
     def move(self) -> None:
-        """Continue in new memory, copying what has arrived of the only tensor."""
+        """Continue in new memory, with a copy of what has arrived of the only tensor."""
         tensor = torch.empty_like(self.frame.tensors[0])
         parts = [octets(tensor)]
         if self.part < len(self.parts):

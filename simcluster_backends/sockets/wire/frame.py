@@ -5,14 +5,12 @@ A frame is a preamble of 40 bytes, a header and a body:
     magic 4s | version u8 | kind u8 | flags u16 | header_len u32 | body_len u64 | seq u64
     | header crc32c u32 | body crc32c u32 | reserved u32
 
-all little-endian. The header's checksum also covers the preamble (except its own field), so no length is
-trusted, and nothing allocated, before it has been verified. `seq` rises by one per frame and direction, from 0, which
-exposes repeated, missing and reordered frames. Tensors travel raw and are received straight into the memory
-that the algorithm gets.
+all little-endian. The header's checksum also covers the preamble (except its own field), so no length is trusted, and
+nothing allocated, before it has been verified. `seq` rises by one per frame and direction, from 0, which exposes
+repeated, missing and reordered frames. Tensors travel raw and are received straight into the algorithm's memory.
 
-A message with tensors beyond the frame limit travels in parts: its DATA frame has the flag MORE, and PART
-frames follow with nothing in between, all but the last with MORE. The body's checksum covers the message's body so
-far.
+A message with tensors beyond the frame limit travels in parts: its DATA frame has the flag MORE, and PART frames follow
+with nothing in between, all but the last with MORE. The body's checksum covers the message's body so far.
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@
 
 A proof is HMAC-SHA256 under the shared key over the prover's role and both hellos in full: nonces, lane, run,
 versions, names, incarnations and the configuration's hash. So none of them can be altered in transit, and no proof
-can be replayed or reflected. A peer that cannot prove the key learns only that: other problems are reported only to
-proven peers, except different versions. The frames that follow are numbered and checksummed but not
-signed: the key controls who may join, it does not encrypt or authenticate the traffic. On a network that others can
-write to, use a tunnel.
+can be replayed or reflected. A peer that cannot prove the key learns only that: other problems, except different
+versions, are reported only to proven peers. The frames that follow are numbered and checksummed but not signed: the key
+controls who may join, it does not encrypt or authenticate the traffic. On a network that others can write to, use a
+tunnel.
+
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ RUN_IS_OVER = "the run is over"
 class Identity:
     """A speaker, on a *lane* ("control" or "data") of a *run*; the launcher's rank is -1.
 
-    *run* and *config* are b"" on a node's way to the launcher, where it cannot know them yet. *incarnation* counts the
-    node's restarts within the run.
+    *run* and *config* are b"" on a node's way to the launcher, where it cannot know them yet. *incarnation* numbers
+    the node's lives within the run.
     """
 
     lane: str
@@ -125,7 +126,7 @@ class Handshake:
         if isinstance(message, Refused):
             raise HandshakeRefused(f"refused by the peer: {message.reason[:REASON_LIMIT_BYTES]!r}")
         if not isinstance(message, self._expects):
-            raise ProtocolError(f"a {type(message).__name__} where {self._expects.__name__} was to come")
+            raise ProtocolError(f"a {type(message).__name__} where {self._expects.__name__} was expected")
         if isinstance(message, Hello):
             self._receive_hello(message, header)
         elif isinstance(message, Proof):
@@ -176,7 +177,7 @@ class Handshake:
     def _uncertified(self, them: Identity) -> str | None:
         if self.certified is None or them.name in self.certified:
             return None
-        return f"the certificate is that of {', '.join(sorted(self.certified)) or 'nobody'}, not of {them.name!r}"
+        return f"the certificate is that of {', '.join(sorted(self.certified)) or 'no node'}, not of {them.name!r}"
 
     def _disagreement(self, them: Identity) -> str | None:
         me = self.me

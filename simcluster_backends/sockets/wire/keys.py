@@ -30,7 +30,7 @@ def write_key(path: Path, key: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         expected = (
-            "a new file: no key is written over" if path.exists() else f"a file that can be made ({error.strerror})"
+            "a new file: no key is overwritten" if path.exists() else f"a file that can be created ({error.strerror})"
         )
         raise UsageError(Problem("key_file", str(path), expected)) from None
     try:

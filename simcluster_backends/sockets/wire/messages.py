@@ -109,7 +109,7 @@ class PeerGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):
 
 
 class Leave(msgspec.Struct, array_like=True, frozen=True, tag="leave"):
-    """Launcher to node: leave at the end of the step; unless *notice_s* is 0, exit within it in any case."""
+    """Launcher to node: leave after the current step, and in any case within *notice_s*, unless that is 0."""
 
     notice_s: float = 0.0
 

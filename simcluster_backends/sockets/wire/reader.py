@@ -145,7 +145,7 @@ class FrameReader:
                 return None
             self._in_frame = False
             if body.crc != body.crc_expected:
-                raise ProtocolError(f"a {body.frame.kind.name} frame whose body has another checksum than it says")
+                raise ProtocolError(f"a {body.frame.kind.name} frame with a wrong body checksum")
             self._seq += 1
         self._body = None
         if body.frame.kind is Kind.CONTROL:
@@ -175,12 +175,12 @@ class FrameReader:
             return False
         header = bytes(self._ahead[first : first + preamble.header_len])
         if header_crc(raw, header) != preamble.header_crc:
-            raise ProtocolError("a frame whose header has another checksum than it says")
+            raise ProtocolError("a frame with a wrong header checksum")
         may_have_more = preamble.kind in (Kind.DATA, Kind.PART)
         if preamble.flags not in ((0, MORE) if may_have_more else (0,)) or preamble.reserved:
             raise ProtocolError(f"flags {preamble.flags} and reserved {preamble.reserved}, expected 0 and 0")
         if (preamble.kind == Kind.PART) != (self._body is not None):
-            between = "a part of no message" if self._body is None else "another frame between the parts of a message"
+            between = "a part without message" if self._body is None else "another frame between the parts of a message"
             raise ProtocolError(between)
         if preamble.seq != self._seq:
             raise ProtocolError(f"frame number {preamble.seq}, expected {self._seq}")

@@ -133,8 +133,8 @@ def test_nobody_else_is_told_the_token_whatever_it_shows(
     make_certificates(tmp_path / "other", [], 1)
     old = expired(folder, tmp_path / "old", monkeypatch)
     for where, name, words in (
-        (tmp_path / "other", "coordinator", "its certificate is not good: "),
-        (old, "coordinator", "its certificate is not good: certificate has expired"),
+        (tmp_path / "other", "coordinator", "its certificate is invalid: "),
+        (old, "coordinator", "its certificate is invalid: certificate has expired"),
         (folder, "a", "which shows the certificate of a, expected that of a coordinator"),
     ):
         server = Overheard(where, name)
@@ -142,9 +142,7 @@ def test_nobody_else_is_told_the_token_whatever_it_shows(
             Client(server.url, TOKEN, tls=str(folder)).get("/status")
         server.thread.join(20)
         assert server.told == b""
-    with pytest.raises(
-        UsageError, match=r"coordinator\.pem: TLS: its certificate is not good: certificate has expired"
-    ):
+    with pytest.raises(UsageError, match=r"coordinator\.pem: TLS: its certificate is invalid: certificate has expired"):
         tls_of_coordinator(old)
 
 
@@ -197,7 +195,7 @@ def test_a_stranger_has_no_longer_for_tls_than_for_a_request(folder: Path, monke
 @pytest.mark.parametrize("ask", [lambda url: Client(url, TOKEN), lambda url: check_coordinator(url, None, False)])
 @pytest.mark.parametrize("url", ["http://10.1.2.3:1", "http://shelf.local:1"])
 def test_a_token_crosses_no_network_in_clear_unless_that_is_asked_for(ask: Callable[[str], Any], url: str) -> None:
-    with pytest.raises(UsageError, match="--plain-http: anybody on the path could read the token"):
+    with pytest.raises(UsageError, match="--plain-http: anyone on the path could read the token"):
         ask(url)
     Client(url, TOKEN, plain_http=True)
     for loopback in ("http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"):
@@ -211,7 +209,7 @@ def test_a_service_off_loopback_needs_tls_or_to_be_told_that_it_may_be_plain(fol
         check_coordinator("10.1.2.3:1", None, False)
     check_coordinator("10.1.2.3:1", str(folder), False)
     check_coordinator("10.1.2.3:1", None, True)
-    with pytest.raises(UsageError, match="--tls FOLDER, too, whose"):
+    with pytest.raises(UsageError, match="--tls FOLDER, too: its"):
         check_coordinator("https://10.1.2.3:1", None, False)
 
 
@@ -256,7 +254,7 @@ def test_a_run_whose_coordinator_refuses_it_ends_before_it_starts(
     with pytest.raises(UsageError, match="which does not take this token"):
         run_cluster(job("ring", "ab", options=options))
     make_certificates(tmp_path / "other", ["a", "b"], 1)
-    with pytest.raises(UsageError, match="its certificate is not good"):
+    with pytest.raises(UsageError, match="its certificate is invalid"):
         run_cluster(job("ring", "ab", options=options | {"tls": str(tmp_path / "other")}))
 
 
@@ -264,7 +262,7 @@ def test_a_node_whose_coordinator_shows_another_authority_gives_up_at_once(
     service: Service, token_file: Path, tmp_path: Path
 ) -> None:
     make_certificates(tmp_path / "other", ["b"], 1)
-    with pytest.raises(NotAllowed, match="its certificate is not good"):
+    with pytest.raises(NotAllowed, match="its certificate is invalid"):
         attend_with_files("b", service.url, token_file, None, None, str(tmp_path / "other"), 3600.0, join)
 
 
@@ -294,4 +292,4 @@ def test_whoever_is_refused_is_told_of_in_the_log_with_its_reason(service: Servi
         wait_for(lambda: told)
     finally:
         uvicorn.removeHandler(handler)
-    assert "our certificate is of an authority that the peer does not know" in told[0]
+    assert "the peer does not know our certificate's authority" in told[0]

@@ -34,5 +34,5 @@ def test_one_address_that_faces_all_is_taken_and_several_are_asked_about(monkeyp
     assert meet("10.10.0.2", "10.10.0.3") == "10.10.0.1"
     with pytest.raises(UsageError, match=r"10\.10\.0\.1 towards 10\.10\.0\.2, 192\.168\.50\.1 towards 192\.168\.50\.2"):
         meet("10.10.0.2", "192.168.50.2")
-    with pytest.raises(UsageError, match=r"no way from here to 10\.9\.9\.9.*--rendezvous"):
+    with pytest.raises(UsageError, match=r"no route from here to 10\.9\.9\.9.*--rendezvous"):
         meet("10.9.9.9")

@@ -102,7 +102,7 @@ def test_somebody_who_knocks_for_ever_is_counted_and_does_not_fill_the_log(caplo
     assert all("garb" in message for message in caplog.messages[:6])
     assert caplog.messages[4].endswith("; more are only counted")
     assert caplog.messages[5].startswith("10 connections dropped so far; the last one: ")
-    assert caplog.messages[6] == "23 connections dropped in all before they joined"
+    assert caplog.messages[6] == "23 connections dropped in total before they joined"
     assert words[0] == "dropped 13 connections before these"
     assert len(words) == 1 + 10
 

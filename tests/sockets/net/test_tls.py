@@ -106,18 +106,18 @@ def test_certificates_of_another_authority_are_refused_by_whoever_is_shown_them(
     make_certificates(tmp_path / "other", ["a", "b"], 1)
     theirs, ours = read_tls(tmp_path / "other", "b"), read_tls(folder, "a")
     with pytest.raises(
-        HandshakeRefused, match="its certificate is not good: self-signed certificate in certificate chain"
+        HandshakeRefused, match="its certificate is invalid: self-signed certificate in certificate chain"
     ):
         meet(ours, theirs, uvloop=uvloop)
     # A connector that believes the acceptor's authority, but shows one of its own, finds that out itself.
     mixed = tmp_path / "mixed"
     shutil.copytree(tmp_path / "other", mixed)
     shutil.copy(folder / "ca.pem", mixed / "ca.pem")
-    with pytest.raises(UsageError, match=r"b\.pem: TLS: its certificate is not good: unable to get local issuer"):
+    with pytest.raises(UsageError, match=r"b\.pem: TLS: its certificate is invalid: unable to get local issuer"):
         read_tls(mixed, "b")
     with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
         meet(ours, Tls(theirs.server, _trusting(theirs.client, folder)), uvloop=uvloop, timeout_s=0.3)
-    assert "its certificate is not good: self-signed certificate" in "".join(error.value.__notes__)
+    assert "its certificate is invalid: self-signed certificate" in "".join(error.value.__notes__)
 
 
 def _trusting(context: ssl.SSLContext, folder: Path) -> ssl.SSLContext:
@@ -136,15 +136,15 @@ def test_an_expired_certificate_is_refused_and_logged_where_it_was_seen(
     # Valid from three days before it is made until one day after that: it has expired two days ago.
     monkeypatch.setattr(certificates, "VALID_FROM", -datetime.timedelta(days=3))
     make_certificates(old, ["b"], 1)
-    with pytest.raises(UsageError, match=r"b\.pem: TLS: its certificate is not good: certificate has expired"):
+    with pytest.raises(UsageError, match=r"b\.pem: TLS: its certificate is invalid: certificate has expired"):
         read_tls(old, "b")
     monkeypatch.setattr(tls, "_own_fault", lambda *_: "")  # a node whose clock is wrong
-    with pytest.raises(HandshakeRefused, match="its certificate is not good: certificate has expired") as error:
+    with pytest.raises(HandshakeRefused, match="its certificate is invalid: certificate has expired") as error:
         meet(read_tls(old, "b"), read_tls(folder, "b"), uvloop=uvloop)
     assert UNTOLD in "".join(error.value.__notes__)
     with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
         meet(read_tls(folder, "a"), read_tls(old, "b"), uvloop=uvloop, timeout_s=0.3)
-    assert "its certificate is not good: certificate has expired" in "".join(error.value.__notes__)
+    assert "its certificate is invalid: certificate has expired" in "".join(error.value.__notes__)
 
 
 @pytest.mark.parametrize("uvloop", [False, True])
@@ -170,7 +170,7 @@ def test_a_certificate_in_anothers_place_is_found_before_anything_is_connected(f
 def test_tls_on_one_side_only_is_refused_and_logged(folder: Path, uvloop: bool) -> None:
     with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
         meet(read_tls(folder, "a"), None, uvloop=uvloop, timeout_s=0.3)
-    assert "the peer does not speak TLS: is it started with --tls, too?" in "".join(error.value.__notes__)
+    assert "the peer does not speak TLS: was it started with --tls?" in "".join(error.value.__notes__)
     with pytest.raises(HandshakeRefused, match="the peer does not speak TLS: is it started") as error:
         meet(None, read_tls(folder, "b"), uvloop=uvloop)
     assert "the peer speaks TLS and this side does not" in "".join(error.value.__notes__)
@@ -258,7 +258,7 @@ def test_a_full_disk_leaves_no_half_of_a_pair_and_what_is_whole_is_gone_on_with(
         return open_file(descriptor, mode)
 
     monkeypatch.setattr(certificates.os, "fdopen", full)
-    with pytest.raises(UsageError, match=r"No space left on device.*, expected one that can be written into"):
+    with pytest.raises(UsageError, match=r"No space left on device.*, expected a folder that can be written to"):
         make_certificates(tmp_path, ["a"], 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ca.key", "ca.pem"]
     assert len(make_certificates(tmp_path, ["a"], 1)) == 6
@@ -293,7 +293,7 @@ def test_a_run_is_refused_one_of_whose_nodes_has_a_certificate_that_the_others_w
     with pytest.raises(UsageError) as error:
         read_options(ClusterJob(["a", "b"], "{}", options={"tls": str(mixed)}))
     (problem,) = error.value.problems
-    assert problem.found.startswith(f"{mixed / 'b.pem'}: TLS: its certificate is not good: ")
+    assert problem.found.startswith(f"{mixed / 'b.pem'}: TLS: its certificate is invalid: ")
     by_hand = ClusterJob(["a", "b"], "{}", addresses=[None, ("127.0.0.1", 7000)], options={"tls": str(mixed)})
     read_options(by_hand)  # whoever starts b has b's files
 

@@ -124,7 +124,7 @@ def with_flags(stream: bytes, flags: int) -> bytes:
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
-        (sent(Outgoing(Kind.PART)), "a part of no message"),
+        (sent(Outgoing(Kind.PART)), "a part without message"),
         (with_flags(sent(data_frame("t", pack(value=1))), MORE), "tensors of 0 bytes in a body of 0"),
         (with_flags(sent(data_frame("t", pack(value=1))), 2), "flags 2"),
         (with_flags(sent(Outgoing(Kind.GOODBYE)), MORE), "flags 1"),
