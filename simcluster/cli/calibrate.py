@@ -36,7 +36,7 @@ def calibrate(
     key_file: KeyFile = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the links and devices of a cluster and write its topology.
+    """Measure a cluster's links and devices and write its topology.
 
     The new file is TOPOLOGY with the measured numbers.
     """

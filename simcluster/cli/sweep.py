@@ -65,7 +65,7 @@ def sweep(
     track: Track = None,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment with many values, in parallel; write one table.
+    """Run an experiment for many values in parallel; write one table.
 
     Runs that the folder already holds are not repeated.
     """

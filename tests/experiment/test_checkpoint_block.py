@@ -48,7 +48,7 @@ def test_what_is_no_mapping_is_told(block: Any) -> None:
 
 
 def test_nothing_is_kept_where_nothing_is_computed() -> None:
-    assert "numerics none" in problems({"every": 2}, numerics="none")["checkpoint"]
+    assert "numerics: none" in problems({"every": 2}, numerics="none")["checkpoint"]
 
 
 @pytest.mark.parametrize(("algorithm", "settings"), [("zero", {"stage": 3}), ("tensor_parallel", {})])

@@ -97,7 +97,7 @@ def test_presets_give_both_powers_or_none_and_say_where_they_are_from() -> None:
 
 
 def test_list_shows_what_a_device_is() -> None:
-    assert " an operator, 4 W to 39.6 W" in catalogue("devices")["mac-mini-m4"]
+    assert " per operator, 4 W to 39.6 W" in catalogue("devices")["mac-mini-m4"]
 
 
 @pytest.mark.parametrize("suffix", ["json", "graphml"])

@@ -100,7 +100,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 
 def test_a_spare_switch_has_no_route() -> None:
     topology = loads("nodes: {a: {device: x86-laptop}, s: {kind: switch}}")
-    with pytest.raises(ValueError, match="no way from a to s"):
+    with pytest.raises(ValueError, match="no path from a to s"):
         topology.route("a", "s")
 
 
@@ -156,7 +156,7 @@ def test_every_route_is_the_first_of_the_shortest_simple_paths(topology: Topolog
     for a, b in itertools.combinations(order, 2):
         paths = simple_paths(topology, a, b)
         if not paths:
-            with pytest.raises(ValueError, match="no way"):
+            with pytest.raises(ValueError, match="no path"):
                 topology.route(a, b)
             continue
         best = min(paths, key=lambda path: (packet_s(topology, path), len(path), [order.index(n) for n in path]))

@@ -78,7 +78,7 @@ def test_straggler_kinds_are_read(written: str, straggler: Straggler, mean_facto
         ("{kind: markov, factor: 2, slow: 1 s, fast: 0 s}", "straggler.fast: found '0 s', which is zero"),
         (
             "{kind: markov, factor: 2, slow: 1 us, fast: 1 s}",
-            "slow: found '1 us', expected a time with its unit, 10 us",
+            "slow: found '1 us', expected a time with its unit, at least 10 us",
         ),
         ("{kind: markov, factor: 2, slow: 1, fast: 1 s}", "straggler.slow: found 1 without a unit"),
         ("{kind: thermal, factor: 2, heating: 1 s}", "straggler.cooling: found nothing, expected a time with its unit"),

@@ -266,7 +266,7 @@ def _check_reach(
         problems.append(
             document.problem(
                 ("nodes", name),
-                found=f"no way from {name} to all of {_some(others)}",
+                found=f"no path from {name} to all of {_some(others)}",
                 expected="links, by way of switches and gateways, between all workers",
                 at_key=True,
             )
