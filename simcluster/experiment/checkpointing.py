@@ -17,10 +17,9 @@ from simcluster.checkpoints.store import Checkpoint, Store, latest
 from simcluster.errors import CheckpointError, Problem, UsageError
 from simcluster.experiment.read import Experiment
 from simcluster.runs.folder import CHECKPOINTS, SUMMARY
-from simcluster.runs.judged import keep_those_that_stand
 from simcluster.runs.record import RunRecord
-from simcluster.runs.samples import Samples, samples_of
-from simcluster.runs.unheard import is_known
+from simcluster.runs.samples import Samples, is_known, samples_of
+from simcluster.runs.summary import keep_those_that_stand
 
 
 def keeping_of(plan: Experiment, folder: Path, begins_with: Restored | None) -> tuple[Keeping, Store]:

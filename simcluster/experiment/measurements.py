@@ -10,8 +10,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from simcluster.runs.copy import Copy
-from simcluster.runs.record import OBSERVED, Recorder
+from simcluster.runs.record import OBSERVED, Copy, Recorder
 from simcluster.runs.summary import ACCURACY, LOSS
 from simcluster.transport import Cost, Transport
 from simcluster.workloads import Replica

@@ -11,8 +11,7 @@ import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
 from simcluster.reports.figure_style import LINES, log_axis, styled
-from simcluster.reports.node_lines import node_lines
-from simcluster.reports.x_axis import XAxis, XScale, check_axis
+from simcluster.reports.x_axis import XAxis, XScale, check_axis, node_lines
 from simcluster.runs import words
 from simcluster.runs.copies import CONSENSUS
 

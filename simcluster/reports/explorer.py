@@ -15,7 +15,7 @@ import pandas as pd
 
 from simcluster.reports.html_page import page_of
 from simcluster.reports.sweep_plots import MEASURES
-from simcluster.reports.swept_scale import swept_scale
+from simcluster.reports.swept_lines import swept_scale
 from simcluster.runs.flat_config import flat
 
 SCRIPTS = ("explorer_data.js", "explorer_plot.js", "explorer_point.js", "explorer.js")

@@ -19,8 +19,7 @@ from simcluster.reports import timeline as timelines
 from simcluster.reports.consensus import consensus
 from simcluster.reports.figure_style import LINES, SEND, styled
 from simcluster.reports.link_map import Use, link_map
-from simcluster.reports.node_lines import node_lines, thinned
-from simcluster.reports.x_axis import XAxis, XScale, check_axis
+from simcluster.reports.x_axis import XAxis, XScale, check_axis, node_lines, thinned
 from simcluster.runs import words
 from simcluster.runs.faults import bands
 from simcluster.runs.summary import ACCURACY, LOSS, STALENESS

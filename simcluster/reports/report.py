@@ -15,15 +15,18 @@ import yaml
 from simcluster.reports.consensus import RECORDED
 from simcluster.reports.html_page import choice, page, section
 from simcluster.reports.plots import RunPlots
-from simcluster.reports.report_tables import faults_table, links_table, nodes_table, regroups_table
-from simcluster.reports.report_words import (
+from simcluster.reports.report_tables import (
     about_devices,
     carried,
     clock_name,
     compute_share,
     dominated,
+    faults_table,
     headline,
+    links_table,
     losses,
+    nodes_table,
+    regroups_table,
 )
 from simcluster.reports.x_axis import axes_of
 from simcluster.runs import words

@@ -15,11 +15,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError
-from simcluster.reports.figure_style import measure_axis, styled
-from simcluster.reports.figure_words import named, titled
+from simcluster.reports.figure_style import measure_axis, named, styled, titled
 from simcluster.reports.swept_figures import MARK, draw_band, known, swept_line
-from simcluster.reports.swept_lines import SweptLine, first_of, groups, others_than, scale_of
-from simcluster.reports.swept_scale import SweptScale
+from simcluster.reports.swept_lines import SweptLine, SweptScale, first_of, groups, others_than, scale_of
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder

@@ -11,12 +11,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.reports.crossings import Crossing
-from simcluster.reports.figure_style import styled
-from simcluster.reports.figure_words import named, titled
+from simcluster.reports.figure_style import named, styled, titled
 from simcluster.reports.speedup import By, counts_nodes, draw_efficiency, draw_speedup, speed_ups
 from simcluster.reports.swept_figures import draw_band, meetings, soonest_lines, swept_line, time_to_target
-from simcluster.reports.swept_lines import first_of, groups, said, scale_of, short, swept_lines
+from simcluster.reports.swept_lines import Crossing, first_of, groups, said, scale_of, short, swept_lines
 from simcluster.reports.winner import draw_winners, winners
 from simcluster.reports.x_axis import XAxis, XScale, axes_of, check_axis
 from simcluster.runs import words

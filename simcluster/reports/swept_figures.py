@@ -11,11 +11,18 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from simcluster.reports.crossings import Crossing, Line, crossings
-from simcluster.reports.figure_style import LINES, TimeScale, is_wide, measure_axis, rgba, styled, time_scale
-from simcluster.reports.figure_words import named, titled
-from simcluster.reports.swept_lines import SweptLine, soonest_of, swept_lines
-from simcluster.reports.swept_scale import SweptScale
+from simcluster.reports.figure_style import (
+    LINES,
+    TimeScale,
+    is_wide,
+    measure_axis,
+    named,
+    rgba,
+    styled,
+    time_scale,
+    titled,
+)
+from simcluster.reports.swept_lines import Crossing, Line, SweptLine, SweptScale, crossings, soonest_of, swept_lines
 from simcluster.runs import words
 
 MAX_SENTENCES = 4

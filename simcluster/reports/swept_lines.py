@@ -3,20 +3,78 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import combinations, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from simcluster.reports.swept_scale import SweptScale, swept_scale
+from simcluster import units
+from simcluster.reports.figure_style import is_wide
+
+MAX_TICKS = 8
+"""Up to so many values have a tick each; of more, an axis has the usual ones."""
+
+
+@dataclass(frozen=True)
+class SweptScale:
+    """*places* are where each value stands on an axis called *title*, in *unit*; numbers unless *is_category*."""
+
+    title: str
+    places: list[Any]
+    is_category: bool
+    is_logarithmic: bool
+    unit: str = ""
+
+    def say(self, place: Any) -> str:
+        """'137 Mbps': a place, which may lie between values, for people."""
+        return str(place) if self.is_category else f"{float(f'{place:.3g}'):g} {self.unit}".rstrip()
+
+    @property
+    def axis(self) -> dict[str, Any]:
+        """The layout of a plotly axis."""
+        kind = "category" if self.is_category else "log" if self.is_logarithmic else "linear"
+        ticks = {} if self.is_category or len(self.places) > MAX_TICKS else {"tickvals": self.places}
+        return {"title": {"text": self.title}, "type": kind, **ticks}
+
+
+_UNITS: tuple[tuple[Callable[[object], float], float, str], ...] = (
+    (units.parse_bandwidth, 1e6 / 8, "Mbps"),
+    (units.parse_latency, 1e-3, "ms"),
+    (units.parse_size, 1e6, "MB"),
+    (units.parse_rate, 1e9, "GFLOP/s"),
+    (units.parse_power, 1.0, "W"),
+    (units.parse_price, 1.0, "USD/h"),
+)
+
+
+def swept_scale(key: str, values: Sequence[Any]) -> SweptScale:
+    """The scale of the *values* of the setting *key*, in their order."""
+    numbers, unit = _numbers(values)
+    if numbers is None:
+        return SweptScale(key, [str(value) for value in values], True, False)
+    return SweptScale(f"{key} ({unit})" if unit else key, numbers, False, is_wide(numbers), unit)
+
+
+def _numbers(values: Sequence[Any]) -> tuple[list[float] | None, str]:
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        return [float(value) for value in values], ""
+    for parse, scale, unit in _UNITS:
+        try:
+            return [parse(value) / scale for value in values], unit
+        except units.UnitError:
+            continue
+    return None, ""
+
 
 MAX_LINES = 10
 """So many are drawn in colours of their own."""
 
-Line = TypeVar("Line")
+Drawn = TypeVar("Drawn")
 PLAIN_KEYS = ("algorithm", "topology", "workload", "name")
 """Keys, by their last part, whose values say by themselves what they are."""
 
@@ -72,7 +130,7 @@ def groups(table: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, pd.DataF
     return [(escape(combination(keys, values)), rows) for values, rows in table.groupby(list(keys), sort=False)]
 
 
-def first_of(all_lines: Sequence[Line]) -> tuple[list[Line], list[str]]:
+def first_of(all_lines: Sequence[Drawn]) -> tuple[list[Drawn], list[str]]:
     """(as many of them as can be told apart, what is to be said of that)."""
     if len(all_lines) <= MAX_LINES:
         return list(all_lines), []
@@ -131,3 +189,76 @@ def _spread(values: pd.Series, every_seed: bool) -> tuple[float, float, float]:
     if known.empty or (every_seed and len(known) < len(values)):
         return np.nan, np.nan, np.nan
     return float(known.mean()), float(known.min()), float(known.max())
+
+
+@dataclass(frozen=True)
+class Line:
+    """*label* has *heights* at the same places as all others; None where it has none, and then it has a gap."""
+
+    label: str
+    heights: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """At *place* the lines *before* and *after* have the same *height*; *before* is lower to the left, *after* to the
+    right. *is_lowest*: no other line is lower there, so who is lowest of all changes.
+    """
+
+    place: float
+    height: float
+    before: str
+    after: str
+    is_lowest: bool
+
+
+def crossings(places: Sequence[float], lines: Sequence[Line], x_is_log: bool, y_is_log: bool) -> list[Crossing]:
+    """All of them, from left to right; *places* rise. Lines that touch and do not change sides do not cross."""
+    x = [math.log(place) if x_is_log else place for place in places]
+    heights = {line.label: [_on_axis(height, y_is_log) for height in line.heights] for line in lines}
+    found = []
+    for a, b in combinations(heights, 2):
+        for at, height, a_is_before in _of_two(x, heights[a], heights[b]):
+            others = (_height_at(at, x, own) for label, own in heights.items() if label not in (a, b))
+            lowest = all(other is None or height <= other for other in others)
+            before, after = (a, b) if a_is_before else (b, a)
+            place, tall = math.exp(at) if x_is_log else at, math.exp(height) if y_is_log else height
+            found.append(Crossing(place, tall, before, after, lowest))
+    return sorted(found, key=lambda crossing: crossing.place)
+
+
+def _on_axis(height: float | None, is_log: bool) -> float | None:
+    return math.log(height) if is_log and height is not None else height
+
+
+def _of_two(
+    x: Sequence[float], a: Sequence[float | None], b: Sequence[float | None]
+) -> Iterator[tuple[float, float, bool]]:
+    """(where, how high, whether *a* is the lower one before) of each crossing of two lines."""
+    last: tuple[int, float] | None = None  # the last point at which they differ, and by how much a is higher
+    for i, (mine, other) in enumerate(zip(a, b, strict=True)):
+        if mine is None or other is None:
+            last = None
+            continue
+        apart = mine - other
+        if apart == 0.0:
+            continue
+        if last is not None and (apart > 0) != (last[1] > 0):
+            before, was = last
+            if before == i - 1:
+                share = was / (was - apart)
+                start = a[before]
+                assert start is not None, "a gap would have begun anew"
+                yield x[before] + share * (x[i] - x[before]), start + share * (mine - start), was < 0
+            else:  # they have been one in between
+                height = a[before + 1]
+                assert height is not None, "a gap would have begun anew"
+                yield x[before + 1], height, was < 0
+        last = (i, apart)
+
+
+def _height_at(at: float, x: Sequence[float], heights: Sequence[float | None]) -> float | None:
+    for (x0, y0), (x1, y1) in pairwise(zip(x, heights, strict=True)):
+        if x0 <= at <= x1 and y0 is not None and y1 is not None:
+            return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
+    return None

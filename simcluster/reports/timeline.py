@@ -19,7 +19,7 @@ from simcluster.reports.figure_style import COMPUTE, FAULT, KIND_COLOURS, KIND_W
 from simcluster.runs import words
 from simcluster.runs.faults import Band
 from simcluster.runs.record import Span
-from simcluster.runs.rest import Rest
+from simcluster.runs.spans import Rest
 from simcluster.runs.trace import KINDS, nanoseconds
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simcluster.runs.copy import Copy
-from simcluster.runs.record import Metric, NodeRecord, RunRecord
+from simcluster.runs.record import Copy, Metric, NodeRecord, RunRecord
 
 CONSENSUS = "eval_consensus"
 """The metric that comes of copies: |x_i - mean|^2 of node i."""

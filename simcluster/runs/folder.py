@@ -17,8 +17,8 @@ import msgspec
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import PARTIAL, links, read
 from simcluster.runs.record import Span
-from simcluster.runs.rest import Rest
 from simcluster.runs.schema import summary_of, trace_of
+from simcluster.runs.spans import Rest
 from simcluster.runs.trace import rests_of, spans_of
 
 if TYPE_CHECKING:

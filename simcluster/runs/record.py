@@ -8,16 +8,31 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from simcluster.runs.copy import Copy
-from simcluster.runs.rest import Adder, Rest
-from simcluster.runs.span import Span, SpanKind
+from simcluster.runs.spans import Adder, Rest, Span, SpanKind
 from simcluster.transport import OWN_TAGS
 from simcluster.unknown_number import UnknownNumber
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.keeper import Channel
     from simcluster.checkpoints.shard import Shard
+
+
+class Copy(NamedTuple):
+    """A node's weights when it had made *step*, at *time_s*: *values* of *size_bytes*, of the numpy type *kind*."""
+
+    time_s: float
+    step: int
+    kind: str
+    size_bytes: int
+    values: bytes
+
+    @property
+    def vector(self) -> npt.NDArray[np.float64]:
+        return np.frombuffer(self.values, dtype=self.kind).astype(np.float64)
+
 
 __all__ = [
     "Metric",

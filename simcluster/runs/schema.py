@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from simcluster.runs.rest import PARTS
+from simcluster.runs.spans import PARTS
 from simcluster.runs.trace import KINDS
 
 MOST_NODES = 100_000
@@ -158,7 +158,7 @@ Parts = Meta(min_length=PARTS, max_length=PARTS)
 
 
 class RestRow(Struct, forbid_unknown_fields=True):
-    """Parts of a trace outside its spans: see `simcluster.runs.rest.Rest`."""
+    """Parts of a trace outside its spans: see `simcluster.runs.spans.Rest`."""
 
     spans: Count
     compute_s: Seconds

@@ -18,7 +18,7 @@ from typing import Any, Final
 from simcluster.runs.faults import trace_events
 from simcluster.runs.record import NodeRecord, RunRecord, Span, SpanKind, regroups
 from simcluster.runs.regroups import trace_events as groups_events
-from simcluster.runs.rest import PARTS, Rest
+from simcluster.runs.spans import PARTS, Rest
 
 KINDS: Final[tuple[SpanKind, ...]] = ("compute", "send", "recv")
 

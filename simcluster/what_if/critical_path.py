@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from simcluster.runs.span import Span
+from simcluster.runs.spans import Span
 from simcluster.topology import Topology
 from simcluster.what_if.carried import Carried, Sent
 

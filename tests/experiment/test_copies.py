@@ -14,8 +14,7 @@ import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.read import read_experiment
 from simcluster.runs.copies import CONSENSUS, consensus_metrics, hand_in, put_back, told
-from simcluster.runs.copy import Copy
-from simcluster.runs.record import NodeRecord, RunRecord
+from simcluster.runs.record import Copy, NodeRecord, RunRecord
 
 GOSSIP: dict[str, Any] = {
     "topology": "thunderbolt-mesh-4",

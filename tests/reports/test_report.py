@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from simcluster.reports.report import render
-from simcluster.reports.report_words import dominated, headline
+from simcluster.reports.report_tables import dominated, headline
 from simcluster.results import Run
 from simcluster.runs.record import NodeRecord, RunRecord, Span
 from simcluster.runs.write import write_run

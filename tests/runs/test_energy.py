@@ -9,9 +9,8 @@ import pytest
 import simcluster
 from simcluster.reports.report import render
 from simcluster.results import compare, load_run
-from simcluster.runs.energy import Bill, bill, bills, total
 from simcluster.runs.record import NodeRecord, RunRecord, Span
-from simcluster.runs.summary import summarize
+from simcluster.runs.summary import Bill, bill, bills, summarize, total
 from simcluster.runs.write import write_run
 from simcluster.topology import Device, load
 from tests.support.made_up_runs import made_up_config, made_up_run, topology_document

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.reports.prediction_words import MAX_LINKS, MAX_NODES, describe_links, describe_phases
+from simcluster.reports.compare_words import MAX_LINKS, MAX_NODES, describe_links, describe_phases
 from simcluster.results import Run, compare
 from simcluster.runs.prediction import Predicted, lateness, length, merged, transits
 from simcluster.runs.record import Recorder, Span

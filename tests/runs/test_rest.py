@@ -15,7 +15,7 @@ from simcluster.reports.x_axis import bytes_sent_by
 from simcluster.results import Run
 from simcluster.runs import record as records
 from simcluster.runs.record import NodeRecord, Recorder, RunRecord, kept_spans
-from simcluster.runs.rest import AT_ONCE, PARTS, Rest
+from simcluster.runs.spans import AT_ONCE, PARTS, Rest
 from simcluster.runs.trace import chrome_trace, rests_of
 from simcluster.runs.write import write_run
 from simcluster.topology import loads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simcluster.runs.record import NodeRecord
-from simcluster.runs.unheard import is_known, notes_of
+from simcluster.runs.samples import is_known, notes_of
 from simcluster.workloads.ledger import Fate, Ledger
 
 IN_HAND = int(Fate.IN_HAND)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from simcluster.runs.span import Span
+from simcluster.runs.spans import Span
 from simcluster.topology import Topology
 from simcluster.transport import Cost, Transport
 from simcluster.what_if.carried import Carried, Sent

@@ -1,15 +1,27 @@
-"""What a node did once its record was full: no longer span by span, but summed up in equal parts of time.
-
-Memory does not grow with what is added.
-"""
+"""A span: one thing that a node did for a while."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import msgspec
+
+SpanKind = Literal["compute", "send", "recv"]
+
+
+class Span(NamedTuple):
+    """What a node did from *start_s* to *end_s*: computed, or waited in send or recv. *peer* is a rank, -1 if none."""
+
+    kind: SpanKind
+    start_s: float
+    end_s: float
+    peer: int
+    tag: str
+    size_bytes: int
+
 
 PARTS = 256
 AT_ONCE = 256
