@@ -11,15 +11,15 @@ import json
 import logging
 import queue
 import threading
-import time
 import urllib.parse
 from collections.abc import Callable
+from logging.handlers import QueueHandler, QueueListener
 from typing import Any
 
 from simcluster.errors import Problem, UsageError
 
 PATH = "/loki/api/v1/push"
-QUEUE, BATCH, LINGER_S = 10_000, 500, 1.0
+QUEUE, BATCH = 10_000, 500
 TRIES, FIRST_WAIT_S, MOST_WAIT_S = 5, 0.5, 8.0
 CALL_S, CLOSE_S = 5.0, 3.0
 LABELS = ("job", "component", "host", "level", "rank")
@@ -46,85 +46,88 @@ def parse_url(url: str) -> tuple[type[http.client.HTTPConnection], str, int, str
     return kind, parts.hostname, port or (443 if secure else 80), prefix if prefix.endswith(PATH) else prefix + PATH
 
 
-class Loki(logging.Handler):
-    """Lines of *formatter*, whose keys are labels, to the Loki at *url*. *dropped* counts what did not get there."""
+class Loki(QueueHandler):
+    """Send lines of *formatter*, whose keys are labels, to the Loki at *url*. *dropped* counts those not delivered."""
 
     def __init__(self, url: str, formatter: logging.Formatter, sleep: Callable[[float], object] | None = None) -> None:
-        super().__init__()
-        self._kind, self._host, self._port, self._path = parse_url(url)
+        lines: queue.Queue[Any] = queue.Queue(QUEUE)
+        super().__init__(lines)
         self.setFormatter(formatter)
-        self.dropped = self._in_hand = 0
-        self._queue: queue.Queue[Entry] = queue.Queue(QUEUE)
-        self._closing, self._over = threading.Event(), threading.Event()
-        self._sleep = sleep if sleep is not None else self._over.wait
-        self._thread = threading.Thread(target=self._work, name="loki", daemon=True)
-        self._thread.start()
+        self.dropped = self._emitted = 0
+        self._pusher = Pusher(url, lines, sleep)
+        self._pusher.start()
+        self._closed = False
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Takes *record* without waiting for anything."""
+    def prepare(self, record: logging.LogRecord) -> Entry:
+        line = self.format(record)
+        found = json.loads(line)
+        labels = {key: str(found[key]) for key in LABELS if found.get(key) not in (None, "")}
+        return labels, str(int(record.created * 1e9)), line
+
+    def enqueue(self, record: Any) -> None:
+        self._emitted += 1
         try:
-            line = self.format(record)
-            found = json.loads(line)
-            labels = {key: str(found[key]) for key in LABELS if found.get(key) not in (None, "")}
-            self._queue.put_nowait((labels, str(int(record.created * 1e9)), line))
+            self.queue.put_nowait(record)
         except queue.Full:
             self.dropped += 1
-        except Exception:
-            self.handleError(record)
 
     def close(self) -> None:
-        """Pushes what is left, but not for long."""
-        if not self._closing.is_set():
-            self._closing.set()
-            self._thread.join(CLOSE_S)
-            self._over.set()
-            if self._thread.is_alive():
-                self.dropped += self._in_hand + self._queue.qsize()
+        """Push the remaining lines, for CLOSE_S at most."""
+        if not self._closed:
+            self._closed = True
+            stopping = threading.Thread(target=self._pusher.stop, daemon=True)
+            stopping.start()
+            stopping.join(CLOSE_S)
+            self._pusher.is_over.set()
+            self.dropped = self._emitted - self._pusher.pushed
             if self.dropped:
-                log.warning("to Loki at %s:%d did not get: %d lines", self._host, self._port, self.dropped)
+                log.warning("to Loki at %s did not get: %d lines", self._pusher.where, self.dropped)
         super().close()
 
-    def _work(self) -> None:
-        while not self._over.is_set():
-            batch = self._batch()
-            if batch:
-                self._in_hand = len(batch)
-                self._push(batch)
-                self._in_hand = 0
-            elif self._closing.is_set():
-                return
 
-    def _batch(self) -> list[Entry]:
-        """What has come, after a while."""
-        batch: list[Entry] = []
-        end_s = time.monotonic() + LINGER_S
-        while len(batch) < BATCH:
-            left_s = 0.0 if self._closing.is_set() else end_s - time.monotonic()
-            try:
-                batch.append(self._queue.get(timeout=max(0.01, min(0.1, left_s))))
-            except queue.Empty:
-                if left_s <= 0:
-                    break
-        return batch
+class Pusher(QueueListener):
+    """Push batches in a thread: as many lines as have come while the last push was in flight."""
 
-    def _push(self, batch: list[Entry]) -> None:
+    def __init__(self, url: str, lines: queue.Queue[Any], sleep: Callable[[float], object] | None) -> None:
+        super().__init__(lines)
+        self._lines = lines
+        self._kind, self._host, self._port, self._path = parse_url(url)
+        self.where = f"{self._host}:{self._port}"
+        self.is_over = threading.Event()
+        self.pushed = 0
+        self._batch: list[Entry] = []
+        self._sleep = sleep if sleep is not None else self.is_over.wait
+
+    def handle(self, record: Any) -> None:
+        self._batch.append(record)
+        if len(self._batch) == BATCH or self._lines.empty():
+            self._push()
+
+    def enqueue_sentinel(self) -> None:
+        self._lines.put(self._sentinel)  # type: ignore[attr-defined] # waits where the queue is full
+
+    def stop(self) -> None:
+        super().stop()
+        self._push()  # lines that came just before the sentinel
+
+    def _push(self) -> None:
+        batch, self._batch = self._batch, []
         body, wait_s = json.dumps(streams(batch)), FIRST_WAIT_S
-        for attempt in range(TRIES):
+        for attempt in range(TRIES if batch else 0):
+            if self.is_over.is_set():
+                return
             status = self._post(body)
             if status is not None and status < 300:
+                self.pushed += len(batch)
                 return
             if status is not None and status < 500 and status != 429:
-                break  # Loki will not have it: too old, or not what it takes
+                return  # Loki will not have it: too old, or not what it takes
             if attempt < TRIES - 1:
                 self._sleep(wait_s)
                 wait_s = min(2 * wait_s, MOST_WAIT_S)
-            if self._over.is_set():
-                return  # counted by whoever closed this
-        if not self._over.is_set():
-            self.dropped += len(batch)
 
     def _post(self, body: str) -> int | None:
-        """The status of the answer; None if there is none."""
+        """Return the status of the answer; None if there is none."""
         connection = self._kind(self._host, self._port, timeout=CALL_S)
         try:
             connection.request("POST", self._path, body.encode(), {"Content-Type": "application/json"})
