@@ -40,7 +40,8 @@ from simcluster.calibrate.witness import Witness
 from simcluster.experiment.node import prepare as prepare_experiment
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.payload import pack
-from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 from simcluster.transport import ANY, Cost, Transport
 
 SIZES = (0, 1024, 4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 1024**2, 4 * 1024**2)

@@ -15,7 +15,8 @@ import torch
 
 from simcluster.calibrate.samples import step_name, swap_name
 from simcluster.collectives.exchange import exchange
-from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 from simcluster.transport import Cost, Transport
 
 RING, STAR = "ring", "star"

@@ -10,7 +10,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from simcluster.runs.record import OBSERVED, Copy, Recorder
+from simcluster.runs.record import OBSERVED, Copy
+from simcluster.runs.recorder import Recorder
 from simcluster.runs.summary import ACCURACY, LOSS
 from simcluster.transport import Cost, Transport
 from simcluster.workloads import Replica

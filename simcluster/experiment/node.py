@@ -13,7 +13,8 @@ from simcluster.experiment.part import OBSERVED_RANK, Part
 from simcluster.experiment.read import Experiment, read_experiment
 from simcluster.experiment.values import missing_values
 from simcluster.process.kernels import numerics
-from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 from simcluster.runs.weights import to_safetensors
 from simcluster.transport import Transport
 

@@ -16,7 +16,7 @@ from simcluster.fault_plans.kinds import Fault, NodeFault, may_lose
 from simcluster.overlays.hearing import heard
 from simcluster.regroup.memory import Capture, Memory, put_back
 from simcluster.regroup.supervisor import Regrouped, Supervisor
-from simcluster.runs.record import Recorder
+from simcluster.runs.recorder import Recorder
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 

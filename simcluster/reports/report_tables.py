@@ -6,11 +6,11 @@ A column in which nothing is known of anybody is left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from simcluster.runs import regroups, words
+from simcluster.runs import words
 from simcluster.runs.faults import cells
 from simcluster.runs.summary import label
 
@@ -200,9 +200,15 @@ def faults_table(run: RunFolder) -> str:
 
 def regroups_table(run: RunFolder) -> str:
     """Which groups of ranks were formed anew, in order; nothing if none was."""
-    rows = [[escape(cell) for cell in regroups.cells(row)] for row in run.summary.get("regroups", ())]
+    rows = [[escape(cell) for cell in group_cells(row)] for row in run.summary.get("regroups", ())]
     heads = ["at", "from step", "lost", "joined", "who goes on"]
     return _table(heads, rows, text_columns={2, 3, 4}) if rows else ""
+
+
+def group_cells(row: Mapping[str, Any]) -> list[str]:
+    """One row of the report's table, as text: when, from which step, lost, joined, who goes on."""
+    names = [", ".join(row[kind]) or words.ABSENT for kind in ("lost", "joined", "members")]
+    return [words.seconds(row["time_s"]), str(row["step"]), *names]
 
 
 def _bar(fraction: float) -> str:

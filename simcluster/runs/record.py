@@ -1,23 +1,29 @@
-"""The record of one node while it runs, and of a whole run. Every backend fills these in."""
+"""The records of a node and of a whole run, which every backend fills in."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from simcluster.runs.spans import Adder, Rest, Span, SpanKind
-from simcluster.transport import OWN_TAGS
-from simcluster.unknown_number import UnknownNumber
+from simcluster.runs.spans import Rest, Span, SpanKind
 
-if TYPE_CHECKING:
-    from simcluster.checkpoints.keeper import Channel
-    from simcluster.checkpoints.shard import Shard
+__all__ = [
+    "Metric",
+    "NodeRecord",
+    "Rest",
+    "RunRecord",
+    "Span",
+    "SpanKind",
+    "kept_spans",
+    "regroups",
+    "standing",
+]
 
 
 class Copy(NamedTuple):
@@ -32,20 +38,6 @@ class Copy(NamedTuple):
     @property
     def vector(self) -> npt.NDArray[np.float64]:
         return np.frombuffer(self.values, dtype=self.kind).astype(np.float64)
-
-
-__all__ = [
-    "Metric",
-    "NodeRecord",
-    "Recorder",
-    "Rest",
-    "RunRecord",
-    "Span",
-    "SpanKind",
-    "kept_spans",
-    "regroups",
-    "standing",
-]
 
 
 class Metric(NamedTuple):
@@ -148,108 +140,6 @@ class NodeRecord:
     def wait_s(self) -> float:
         """Time the device stood idle before this node was done."""
         return max(0.0, (self.finished_s or 0.0) - self.began_s - self.compute_s)
-
-
-class Recorder:
-    """Fills a NodeRecord while a node runs. The transport calls it; *now* is the run's clock, 0 at its start.
-
-    The first *keep* spans are kept one by one: see `kept_spans`. *on_metrics*, if given, is called after each `metrics`
-    with (step, {name: value}), off the clock. *ledger*, if set, tells what became of this node's batches until now.
-    *channel* and *restored* are a backend's: who takes checkpoints, and what this node goes on from. *incarnation* is 0
-    in a first life that began with the run, and higher by one each time that the node comes late or comes back.
-    *told_to_leave*: its algorithm is to end where its step does. *is_interrupted*: the run ends unjudged.
-    *losses_are_planned*: no node is lost but by the plan, unlike on real nodes and in their replay. *settle* is a
-    backend's whose work outlives the wait for it: it returns when the work in hand has ended, or False after the given
-    seconds.
-    """
-
-    def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
-        self._record = NodeRecord(rank, name)
-        self._keep = keep
-        self._adder: Adder | None = None
-        self.now = now
-        self.on_metrics: Callable[[int, dict[str, float]], None] | None = None
-        self.ledger: Callable[[], dict[str, Any]] | None = None
-        self.channel: Channel | None = None
-        self.restored: Shard | None = None
-        self.told_to_leave = False
-        self.is_interrupted = False
-        self.losses_are_planned = True
-        self.settle: Callable[[float], bool] = lambda patience_s: True
-
-    @property
-    def incarnation(self) -> int:
-        return self._record.incarnation
-
-    @incarnation.setter
-    def incarnation(self, number: int) -> None:
-        self._record.incarnation = number
-
-    @property
-    def record(self) -> NodeRecord:
-        """Everything noted until now."""
-        if self._adder is not None:
-            self._record.rest = self._adder.total
-        return self._record
-
-    def span(self, kind: SpanKind, start_s: float, end_s: float, peer: int, tag: str, size_bytes: int) -> None:
-        if kind == "recv" and tag.startswith(OWN_TAGS):
-            start_s = end_s  # the library listened beside the algorithm: nobody waited
-        if self._adder is not None:
-            self._adder.add((kind, start_s, end_s, peer, tag, size_bytes))
-            return
-        self._record.spans.append(Span(kind, start_s, end_s, peer, tag, size_bytes))
-        if len(self._record.spans) >= self._keep:
-            self._adder = Adder()
-
-    def sent(self, to: int, size_bytes: int, messages: int = 1) -> None:
-        count = self._record.sent_to.get(to)
-        if count is None:
-            count = self._record.sent_to[to] = [0, 0]
-        count[0] += messages
-        count[1] += size_bytes
-
-    def received(self, size_bytes: int) -> None:
-        self._record.bytes_received += size_bytes
-
-    def metrics(self, step: int, values: dict[str, float]) -> None:
-        """Notes *values* now; raises TypeError for what is not a number."""
-        time_s = self.now()
-        for name, value in values.items():
-            self.metric_at(time_s, step, name, value)
-        self._record.steps = max(self._record.steps, step)
-        self._record.trained = True
-        self._record.first_step = self._record.first_step or (step, time_s)
-        self._record.last_step = (step, time_s)
-        if self.on_metrics is not None:
-            self.on_metrics(step, values)
-
-    def metric_at(self, time_s: float, step: int, name: str, value: float) -> None:
-        """Notes one number for a moment that may have passed: an evaluation made off the clock.
-
-        A number that is not known is no number to note.
-        """
-        if not isinstance(value, UnknownNumber):
-            self._record.metrics.append(Metric(time_s, step, self._record.name, name, _number(name, value)))
-
-    def end_algorithm(self) -> float:
-        """Notes, and returns, that the algorithm ended now: what follows, as evaluating, is off the clock."""
-        self.record.finished_s = self.now()
-        return self.record.finished_s
-
-    def finish(self, weights_sha256: str | None, finished_s: float | None = None) -> NodeRecord:
-        """Closes the record at *finished_s*, or this moment."""
-        record = self.record
-        record.finished_s = self.now() if finished_s is None else finished_s
-        record.weights_sha256 = weights_sha256
-        return record
-
-
-def _number(name: str, value: object) -> float:
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"a metric is one number, and {name!r} is {type(value).__name__} {value!r}") from None
 
 
 @dataclass

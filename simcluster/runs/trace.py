@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from simcluster.runs import words
 from simcluster.runs.faults import trace_events
 from simcluster.runs.record import NodeRecord, RunRecord, Span, SpanKind, regroups
-from simcluster.runs.regroups import trace_events as groups_events
 from simcluster.runs.spans import PARTS, Rest
 
 KINDS: Final[tuple[SpanKind, ...]] = ("compute", "send", "recv")
@@ -38,7 +38,7 @@ def events(record: RunRecord) -> Iterator[dict[str, Any]]:
         if node.rest is not None:
             yield from _summed_up(node.rank, node.rest)
     yield from trace_events(record.extra.get("faults", ()), record.elapsed_s, len(record.nodes))
-    yield from groups_events(regroups(record.nodes), len(record.nodes) + 1)
+    yield from group_events(regroups(record.nodes), len(record.nodes) + 1)
 
 
 def description(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,6 +98,24 @@ def _summed_up(rank: int, rest: Rest) -> Iterator[dict[str, Any]]:
             ("sent (bytes)", rest.sent_bytes[part]),
         ):
             yield {"ph": "C", "name": name, "ts": time_us, "pid": rank, "tid": 0, "args": {name: value}}
+
+
+def group_events(rows: Sequence[Mapping[str, Any]], pid: int) -> Iterator[dict[str, Any]]:
+    """The process *pid*, called groups, of a Chrome trace: an instant for each."""
+    if not rows:
+        return
+    yield {"ph": "M", "name": "process_name", "ts": 0, "pid": pid, "tid": 0, "args": {"name": "groups"}}
+    for row in rows:
+        yield {
+            "ph": "i",
+            "s": "g",
+            "cat": "regroup",
+            "name": f"{words.plural(len(row['members']), 'rank')} from step {row['step']}",
+            "ts": round(row["time_s"] * 1e9) / 1e3,
+            "pid": pid,
+            "tid": 1,
+            "args": {key: row[key] for key in ("lost", "joined", "members")},
+        }
 
 
 def assign_lanes(spans: list[Span]) -> list[int]:

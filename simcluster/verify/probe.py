@@ -8,7 +8,8 @@ from typing import Final
 from simcluster.experiment.node import prepare, run_node
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
-from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 from simcluster.transport import ANY, Any_, Transport
 
 __all__ = ["PROGRAM", "TAKEN", "TENSOR_BYTES", "prepare", "run_counted"]

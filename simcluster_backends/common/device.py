@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from simcluster.replays.notes import Notes
-    from simcluster.runs.record import Recorder
+    from simcluster.runs.recorder import Recorder
 
 T = TypeVar("T")
 

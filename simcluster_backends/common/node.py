@@ -18,7 +18,7 @@ from simcluster.transport import ANY, Any_, Cost
 from simcluster_backends.common.arguments import check_work
 
 if TYPE_CHECKING:
-    from simcluster.runs.record import Recorder
+    from simcluster.runs.recorder import Recorder
     from simcluster_backends.common.inbox import Inbox
 
 T = TypeVar("T")

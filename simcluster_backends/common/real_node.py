@@ -10,7 +10,7 @@ from simcluster_backends.common.node import Node, Sending
 from simcluster_backends.common.watchdog import Progress
 
 if TYPE_CHECKING:
-    from simcluster.runs.record import Recorder
+    from simcluster.runs.recorder import Recorder
     from simcluster_backends.common.inbox import Inbox
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from simcluster.errors import ABSENT, ENDED, Deadlock, Left, NeverFinished
 from simcluster.fault_plans.kinds import Fault
 from simcluster.process.interrupts import PATIENCE_S, CtrlC
-from simcluster.runs.record import Recorder, kept_spans
+from simcluster.runs.record import kept_spans
+from simcluster.runs.recorder import Recorder
 from simcluster_backends.sim.deadlock import waits_of
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.lookahead import Ring

@@ -15,7 +15,7 @@ from simcluster_backends.sim.send_buffer import SendBuffer
 
 if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
-    from simcluster.runs.record import Recorder
+    from simcluster.runs.recorder import Recorder
     from simcluster_backends.sim.devices import DeviceModel
     from simcluster_backends.sim.loop.event_loop import SimLoop
     from simcluster_backends.sim.membership import Item, Membership

@@ -25,7 +25,7 @@ from simcluster_backends.sim.transit import Receiver, Transit
 
 if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
-    from simcluster.runs.record import Recorder
+    from simcluster.runs.recorder import Recorder
     from simcluster_backends.sim.gate import Gate
     from simcluster_backends.sim.loop.clock import Clock
     from simcluster_backends.sim.network.flows import Network

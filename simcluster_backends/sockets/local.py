@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from simcluster.runs.record import Recorder
+from simcluster.runs.recorder import Recorder
 from simcluster.testing import ComesBack, Crash
 from simcluster.testing.owners import Owners
 from simcluster_backends.common.event_loop import run_to_its_end

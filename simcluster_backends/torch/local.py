@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
-from simcluster.runs.record import Recorder
+from simcluster.runs.recorder import Recorder
 from simcluster.testing import Crash
 from simcluster.testing.owners import Owners
 from simcluster_backends.common.event_loop import run_to_its_end

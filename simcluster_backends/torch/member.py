@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from simcluster.errors import ENDED, ProtocolError
-from simcluster.runs.record import Recorder
+from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.device import Device
 from simcluster_backends.common.inbox import INBOX_BYTES, Inbox
 from simcluster_backends.common.real_node import Activity

@@ -13,7 +13,8 @@ from simcluster.errors import LaunchFailed, RunError, SimclusterError
 from simcluster.experiment.job import ClusterJob
 from simcluster.process.intra_op import one_thread
 from simcluster.process.kernels import heed_portable
-from simcluster.runs.record import NodeRecord, Recorder, RunRecord, kept_spans
+from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
+from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import Failure, failure_of
 from simcluster_backends.common.watchdog import Progress, Watchdog

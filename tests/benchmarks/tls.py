@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from simcluster.experiment.job import ClusterJob
-from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.net.certificates import make_certificates

@@ -22,7 +22,7 @@ from simcluster.calibrate.samples import (
     work_name,
 )
 from simcluster.calibrate.samples import work_of as work_samples_of
-from simcluster.runs.record import Recorder
+from simcluster.runs.recorder import Recorder
 
 
 def samples(

@@ -15,7 +15,7 @@ from simcluster.experiment import read_experiment
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.node import LAST_STEP_S, prepare
 from simcluster.results import Run
-from simcluster.runs.record import Recorder
+from simcluster.runs.recorder import Recorder
 from simcluster.topology import load
 from simcluster.workloads import mnist_mlp
 from simcluster_backends.sim import run_cluster

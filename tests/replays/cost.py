@@ -15,7 +15,8 @@ import torch
 
 from simcluster.experiment.job import ClusterJob
 from simcluster.replays.order import unpack
-from simcluster.runs.record import NodeRecord, Recorder, RunRecord
+from simcluster.runs.record import NodeRecord, RunRecord
+from simcluster.runs.recorder import Recorder
 from simcluster_backends.sockets import run_cluster
 
 

@@ -16,7 +16,8 @@ from simcluster.reports.figure_style import size_scale, time_scale
 from simcluster.reports.plots import convergence
 from simcluster.reports.x_axis import bytes_sent_by
 from simcluster.results import Run
-from simcluster.runs.record import NodeRecord, Recorder, RunRecord, Span
+from simcluster.runs.record import NodeRecord, RunRecord, Span
+from simcluster.runs.recorder import Recorder
 from simcluster.runs.write import write_run
 from simcluster.topology import Topology, load
 from tests.support.made_up_runs import (

@@ -17,7 +17,8 @@ from simcluster.errors import NodeFailed, UsageError
 from simcluster.reports.report import write_report
 from simcluster.results import load_run
 from simcluster.runs.folder import check_folder, default_folder
-from simcluster.runs.record import Recorder, RunRecord
+from simcluster.runs.record import RunRecord
+from simcluster.runs.recorder import Recorder
 from simcluster.runs.write import FolderError, write_run
 from simcluster.topology import load
 from tests.support.made_up_runs import made_up_config, made_up_run, record_of, topology_document, two_nodes

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from simcluster.reports.compare_words import MAX_LINKS, MAX_NODES, describe_links, describe_phases
 from simcluster.results import Run, compare
 from simcluster.runs.prediction import Predicted, lateness, length, merged, transits
-from simcluster.runs.record import Recorder, Span
+from simcluster.runs.record import Span
+from simcluster.runs.recorder import Recorder
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from tests.support.made_up_runs import made_up_config, record_of, two_nodes

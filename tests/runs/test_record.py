@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import simcluster
-from simcluster.runs.record import Recorder, RunRecord
+from simcluster.runs.record import RunRecord
+from simcluster.runs.recorder import Recorder
 from simcluster.transport import OWN_TAGS
 
 OWN = """

@@ -6,8 +6,9 @@ from simcluster.errors import PeerLost
 from simcluster.experiment.job import ClusterJob
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import UNTRAINED
+from simcluster.reports.report_tables import group_cells
 from simcluster.runs.record import NodeRecord, RunRecord, regroups, standing
-from simcluster.runs.regroups import cells, trace_events
+from simcluster.runs.trace import group_events
 
 
 def row(group: int, **keys: object) -> dict[str, object]:
@@ -16,16 +17,16 @@ def row(group: int, **keys: object) -> dict[str, object]:
 
 
 def test_an_instant_of_the_trace_says_who_goes_on_from_where() -> None:
-    name, instant = trace_events([row(1)], pid=4)
+    name, instant = group_events([row(1)], pid=4)
     assert name["args"] == {"name": "groups"}
     assert (instant["ph"], instant["ts"], instant["pid"]) == ("i", 500_000.0, 4)
     assert instant["name"] == "2 ranks from step 7"
     assert instant["args"] == {"lost": ["b"], "joined": [], "members": ["a", "c"]}
-    assert list(trace_events([], pid=4)) == [], "a run that lost nobody has no such process"
+    assert list(group_events([], pid=4)) == [], "a run that lost nobody has no such process"
 
 
 def test_a_row_of_the_report_has_a_cell_for_each_question() -> None:
-    assert cells(row(1)) == ["500 ms", "7", "b", "-", "a, c"]
+    assert group_cells(row(1)) == ["500 ms", "7", "b", "-", "a, c"]
 
 
 def test_groups_are_told_once_in_order_though_nobody_was_in_all_of_them() -> None:

@@ -14,7 +14,8 @@ from simcluster.reports.timeline import rest_shares
 from simcluster.reports.x_axis import bytes_sent_by
 from simcluster.results import Run
 from simcluster.runs import record as records
-from simcluster.runs.record import NodeRecord, Recorder, RunRecord, kept_spans
+from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
+from simcluster.runs.recorder import Recorder
 from simcluster.runs.spans import AT_ONCE, PARTS, Rest
 from simcluster.runs.trace import chrome_trace, rests_of
 from simcluster.runs.write import write_run

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.runs.record import NodeRecord, Recorder, RunRecord
+from simcluster.runs.record import NodeRecord, RunRecord
+from simcluster.runs.recorder import Recorder
 from simcluster.runs.summary import label, link_use, summarize
 from simcluster.topology import load
 from tests.support.made_up_runs import (

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.runs.record import Recorder, RunRecord, Span
+from simcluster.runs.record import RunRecord, Span
+from simcluster.runs.recorder import Recorder
 from simcluster.runs.trace import assign_lanes, chrome_trace, spans_of
 from tests.support.made_up_runs import made_up_run, record_of
 

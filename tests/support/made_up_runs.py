@@ -11,7 +11,8 @@ import math
 from typing import Any
 
 from simcluster.errors import PeerLost
-from simcluster.runs.record import Recorder, RunRecord
+from simcluster.runs.record import RunRecord
+from simcluster.runs.recorder import Recorder
 
 NAMES = ["mini1", "mini2", "mini3", "pi5", "pi4"]
 WEIGHTS_BYTES, GRADIENT_BYTES = 200_100, 200_060

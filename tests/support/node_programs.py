@@ -18,7 +18,8 @@ import torch
 
 from simcluster.errors import Left, PeerLost
 from simcluster.payload import pack
-from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 from simcluster.transport import ANY, Cost
 
 

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from simcluster.errors import UsageError
-from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 
 prepared: list[str] = []
 

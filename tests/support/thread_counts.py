@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from simcluster import Replica, Transport, Workload
-from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 from simcluster.transport import Cost
 from simcluster.workloads import sgd
 

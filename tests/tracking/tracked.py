@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simcluster.errors import PeerLost
 from simcluster.results import Run
-from simcluster.runs.record import Recorder
+from simcluster.runs.recorder import Recorder
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from tests.support.made_up_runs import made_up_config, record_of, two_nodes

@@ -19,7 +19,8 @@ from simcluster.collectives import ring_all_reduce
 from simcluster.collectives.ring import ring_barrier
 from simcluster.errors import RunError
 from simcluster.payload import lend
-from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 from simcluster.transport import FREE, Transport
 
 OURS, GLOO = "ours", "gloo"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simcluster.checkpoints.shard import Shard
     from simcluster.errors import ReplayDiverged
     from simcluster.replays.order import Answers
-    from simcluster.runs.record import Recorder
+    from simcluster.runs.recorder import Recorder
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from simcluster_backends.sockets.wire.frame import Frame, Kind, Outgoing
 
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes
-    from simcluster.runs.record import Recorder
+    from simcluster.runs.recorder import Recorder
     from simcluster_backends.sockets.net.connection import Connection
 
 log = logging.getLogger("simcluster.sockets")

@@ -21,7 +21,8 @@ from simcluster.process.intra_op import one_thread
 from simcluster.process.kernels import heed_portable
 from simcluster.replays.notes import Notes
 from simcluster.replays.order import Kind
-from simcluster.runs.record import NodeRecord, Recorder, kept_spans
+from simcluster.runs.record import NodeRecord, kept_spans
+from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
 from simcluster_backends.common.failure import LEFT, Failure
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint

@@ -7,7 +7,8 @@ import importlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from simcluster.runs.record import NodeRecord, Recorder
+from simcluster.runs.record import NodeRecord
+from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.failure import Failure, failure_of, first_of
 from simcluster_backends.sockets.node.transport import SocketTransport
 

@@ -15,7 +15,7 @@ from simcluster.replays.order import Kind
 
 if TYPE_CHECKING:
     from simcluster.replays.notes import Notes
-    from simcluster.runs.record import Recorder
+    from simcluster.runs.recorder import Recorder
     from simcluster_backends.sockets.net.connection import Connection
 
 SEEN_OFF_S = 10.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import ABSENT, ENDED, HandshakeRefused, PeerLost
-from simcluster.runs.record import Recorder
+from simcluster.runs.recorder import Recorder
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.net.connection import Connection
