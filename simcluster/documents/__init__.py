@@ -1,1 +1,1 @@
-"""Reads the documents that users write: YAML with line numbers, settings, their own code."""
+"""Read user-written documents: YAML with line numbers, settings, user code."""

@@ -1,4 +1,4 @@
-"""Reads one mapping of a document, key by key, where what one key means depends on others."""
+"""Reads one mapping of a document, key by key, where the meaning of a key depends on others."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from simcluster.units import UnitError
 
 
 class Fields:
-    """The mapping at *path*, in which only the keys *known* may stand.
+    """The mapping at *path*, with only the keys *known* allowed.
 
-    Every getter returns None for what is absent or wrong; only the wrong is a problem.
+    Every getter returns None for a value that is absent or wrong; only a wrong one is a problem.
     """
 
     def __init__(self, document: Document, path: KeyPath, known: Sequence[str], problems: list[Problem]) -> None:
@@ -36,7 +36,7 @@ class Fields:
         self.problem(key, found="unknown key", expected=nearest(key, known), at_key=True)
 
     def get(self, key: str) -> Any:
-        """The value, MISSING also for null: a key without a value counts as absent."""
+        """Return the value, or MISSING; a key without a value counts as absent."""
         value = self.data.get(key)
         return MISSING if value is None else value
 
@@ -44,7 +44,7 @@ class Fields:
         return self.get(key) is not MISSING
 
     def value(self, key: str, check: Callable[[object], Any]) -> Any:
-        """What *check* makes of the value."""
+        """Return the value as converted by *check*."""
         if not self.has(key):
             return None
         try:
@@ -54,11 +54,11 @@ class Fields:
             return None
 
     def quantity(self, key: str, parse: Callable[[object], float]) -> float | None:
-        """A number with a unit."""
+        """Return a number with a unit."""
         quantity: float | None = self.value(key, values.quantity(parse))
         return quantity
 
     def number(self, key: str, fits: Callable[[float], bool], expected: str) -> float | None:
-        """A finite number without a unit."""
+        """Return a finite number without a unit."""
         number: float | None = self.value(key, values.number(fits, expected))
         return number

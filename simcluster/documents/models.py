@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Wrong(ValueError):
-    """A value, or with *at_key* its key, that is not the *expected* one; *found* is the value itself unless given."""
+    """A value, or with *at_key* its key, that is not as *expected*; *found* defaults to the value."""
 
     def __init__(self, expected: str, found: str | None = None, *, at_key: bool = False) -> None:
         self.expected, self.found, self.at_key = expected, found, at_key
@@ -25,19 +25,19 @@ class Wrong(ValueError):
 
 
 def fault(*place: str | int, expected: str, found: str | None = None, at_key: bool = False) -> InitErrorDetails:
-    """Return what is `Wrong` at *place*, as a detail of pydantic's errors."""
+    """Return a `Wrong` at *place* as a detail of pydantic's errors."""
     wrong = Wrong(expected, found, at_key=at_key)
     return InitErrorDetails(type="value_error", loc=place, input=None, ctx={"error": wrong})
 
 
 def refuse(faults: Sequence[Any]) -> None:
-    """Raise all *faults* at once, if there are any; a validator that does so names places below its own."""
+    """Raise all *faults* at once, if any; a validator thereby reports places below its own."""
     if faults:
         raise pydantic.ValidationError.from_exception_data("document", list(faults))
 
 
 def tried(faults: list[Any], step: Callable[[], T], *place: str | int, at_key: bool = False) -> T | None:
-    """Return what *step* does, or None, having noted in *faults* what is wrong at *place*."""
+    """Return the result of *step*, or None after adding its errors, below *place*, to *faults*."""
     try:
         return step()
     except pydantic.ValidationError as error:
@@ -48,14 +48,14 @@ def tried(faults: list[Any], step: Callable[[], T], *place: str | int, at_key: b
 
 
 class Keys:
-    """The *names* of the keys of a mapping, and those of them that are *required*."""
+    """The keys of a mapping: all *names*, and those *required*."""
 
     def __init__(self, names: Iterable[str], required: Iterable[str] = (), mapping: str = "") -> None:
         self.names, self._absent, self.mapping = tuple(names), dict.fromkeys(required), mapping
         self._set = frozenset(self.names)
 
     def unknown(self, key: str) -> InitErrorDetails:
-        """Return what is wrong with a *key* that is not known."""
+        """Return the fault of an unknown *key*."""
         return fault(key, found="unknown key", expected=nearest(key, self.names), at_key=True)
 
     def check(
@@ -65,9 +65,9 @@ class Keys:
         faults: Callable[[Mapping[str, Any]], Iterable[Any]],
         unknown: Callable[[str], InitErrorDetails],
     ) -> T:
-        """Return what *make* makes of *data*. A key without a value counts as absent; all that is wrong is raised.
+        """Return *make*'s result for *data*, or raise all faults. A key without a value counts as absent.
 
-        *faults* yields what is wrong with keys that do not go together, *unknown* tells what is with one not known.
+        *faults* yields those of keys that contradict each other, *unknown* returns that of an unknown key.
         """
         if not isinstance(data, dict):
             raise Wrong(self.mapping or f"a mapping with {', '.join(self.names)}")
@@ -75,7 +75,7 @@ class Keys:
         given = {key: value for key, value in data.items() if value is not None}
         made: Any = None
         try:
-            # The validator of what is required, and absent, is shown None: it knows what it expects.
+            # A required key that is absent is validated as None: its validator knows the expectation.
             made = make(self._absent | given if self._absent else given)
         except pydantic.ValidationError as error:
             found += error.errors(include_url=False)  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ class Block(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True)
     known: ClassVar[Keys]
     mapping: ClassVar[str] = ""
-    """Words for what is expected where there is no mapping."""
+    """Describes the expected mapping, for errors where there is none."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -100,23 +100,23 @@ class Block(pydantic.BaseModel):
 
     @classmethod
     def unknown(cls, key: str) -> InitErrorDetails:
-        """Return what is wrong with a *key* that is not known."""
+        """Return the fault of an unknown *key*."""
         return cls.known.unknown(key)
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
-        """Yield what is wrong with keys that do not go together. *given* are those with a value, as they stand."""
+        """Yield the faults of keys that contradict each other. *given* are the keys with a value, not converted."""
         return ()
 
     @classmethod
     def read(cls, data: object) -> Self:
-        """Return the model of *data*. Raises pydantic's ValidationError, or Wrong, with everything that is wrong."""
+        """Return the model of *data*. Raise pydantic's ValidationError, or Wrong, with all faults."""
         make: Callable[[Any], Self] = cls.__pydantic_validator__.validate_python
         return cls.known.check(data, make, cls.faults, cls.unknown)
 
 
 def block_of(made: type) -> type[Block]:
-    """Return the block whose keys are the fields of the dataclass *made*, which are annotated for it."""
+    """Return the block for the dataclass *made*: its keys are the annotated fields."""
     hints = get_type_hints(made, include_extras=True)
     fields: dict[str, Any] = {
         field.name: (hints[field.name], ... if field.default is dataclasses.MISSING else field.default)
@@ -126,7 +126,7 @@ def block_of(made: type) -> type[Block]:
 
 
 def read(parse: Callable[[Any], T], document: Document, path: KeyPath, problems: list[Problem]) -> T | None:
-    """Return what *parse* makes of the value at *path*, or None, having noted in *problems* what is wrong."""
+    """Return *parse*'s result for the value at *path*, or None after adding its faults to *problems*."""
     found: list[Any] = []
     made = tried(found, lambda: parse(document.get(path)), *path)
     for detail in found:

@@ -1,4 +1,4 @@
-"""Collects what is wrong with a document while its parts are read, so that all of it is told at once."""
+"""Collects the problems of a document while its parts are read, to report them all at once."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from simcluster.errors import Problem, UsageError
 
 
 class Reading:
-    """One *document*, the *folder* that its relative paths start from, and the *problems* found so far."""
+    """One *document*, the *folder* of its relative paths, and the *problems* found so far."""
 
     def __init__(self, document: Document, folder: Path) -> None:
         self.document, self.folder = document, folder
         self.problems: list[Problem] = []
 
     def bad(self, path: tuple[Any, ...], expected: str, found: str | None = None, *, at_key: bool = False) -> None:
-        """Notes that the value (or the key) at *path* is wrong: see `Document.problem`."""
+        """Add the problem of the value (or the key) at *path*: see `Document.problem`."""
         self.problems.append(self.document.problem(path, expected=expected, found=found, at_key=at_key))
 
     def collect(self, step: Callable[[], Any]) -> Any:
-        """What *step* returns, or None, having noted what is wrong."""
+        """Return the result of *step*, or None after collecting its problems."""
         try:
             return step()
         except UsageError as error:

@@ -1,4 +1,4 @@
-"""Settings of an algorithm or a workload: the keyword arguments of a function, validated from its signature."""
+"""Settings of an algorithm or a workload: a function's keyword arguments, validated by its signature."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from simcluster.errors import UsageError, nearest
 
 @dataclass(frozen=True)
 class SettingProblem:
-    """One wrong setting: *name*, what was *found*, what was *expected*. *unknown* tells that the name is wrong.
+    """One wrong setting: *name*, *found* and *expected*; *unknown* if the name itself is wrong.
 
-    Of a setting that is a mapping or a list, *inside* is the way to what is wrong in it, whose last name is then meant.
+    In a setting that is a mapping or a list, *inside* is the path to the wrong part; *unknown* refers to its last name.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Setting:
 
 
 def settings_of(function: Callable[..., Any]) -> list[Setting]:
-    """The keyword-only arguments of *function*, in order."""
+    """Return the keyword-only arguments of *function*, in order."""
     hints = _hints(function)
     return [
         Setting(
@@ -56,9 +56,9 @@ def settings_of(function: Callable[..., Any]) -> list[Setting]:
 def validate(
     function: Callable[..., Any], given: Mapping[str, Any], context: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[SettingProblem]]:
-    """(*given* completed by defaults and converted to the annotated types, everything that is wrong with it).
+    """Return (*given* with defaults, converted to the annotated types; all problems).
 
-    *context* is told to types that check a value against the world it is for, as pydantic's validation context.
+    *context* is pydantic's validation context, for types that check a value against its surroundings.
     """
     keywords, hints = _keywords(function), _hints(function)
     values: dict[str, Any] = {}
@@ -67,7 +67,7 @@ def validate(
         if name in given:
             try:
                 adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(hints.get(name, Any))
-                # As JSON and strict: a list may become a tuple and text a Path, but text is no number.
+                # As strict JSON: a list may become a tuple and text a Path, but text is no number.
                 values[name] = adapter.validate_json(json.dumps(given[name]), strict=True, context=context)
             except pydantic.ValidationError as error:
                 problems += _problems(name, given[name], error)
@@ -83,7 +83,7 @@ def validate(
 
 
 def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[SettingProblem]:
-    """What is wrong with the value *given*, or with parts of it."""
+    """Return the problems of the value *given*, or of parts of it."""
     reasons: dict[tuple[tuple[str | int, ...], bool], dict[str, None]] = {}
     for detail in error.errors():
         inside = _part_of(given, detail["loc"])
@@ -96,7 +96,7 @@ def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[Se
 
 
 def _part_of(given: Any, place: Sequence[str | int]) -> tuple[str | int, ...]:
-    """As much of *place* as there is in *given*: pydantic also names members of unions, and keys that are missing."""
+    """Return the start of *place* that exists in *given*: pydantic also names union members and missing keys."""
     inside: list[str | int] = []
     for part in place:
         there = part in given if isinstance(given, dict) else isinstance(given, list) and isinstance(part, int)

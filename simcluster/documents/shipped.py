@@ -1,4 +1,4 @@
-"""Finds the topology and experiment files that come with simcluster, by name, from any folder."""
+"""Find the topology and experiment files shipped with simcluster, by name, from any directory."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Kind: TypeAlias = Literal["topologies", "experiments"]
 _PACKAGE = Path(__file__).resolve().parent.parent
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 PARTS = "parts"
-"""The file beside the topologies that is none: what links and devices cost."""
+"""The file among the topologies that is not one: the prices of links and devices."""
 
 
 def shipped_names(kind: Kind) -> list[str]:
-    """Names of what is shipped, sorted: `smolcluster` for `smolcluster.yaml`."""
+    """Return the sorted names of shipped files: `smolcluster` for `smolcluster.yaml`."""
     folder = _folder(kind)
     return sorted(path.stem for path in folder.glob("*.yaml") if path.stem != PARTS) if folder else []
 
 
 def parts_path() -> Path:
-    """The list of parts with their prices."""
+    """Return the path of the parts list with its prices."""
     return (_folder("topologies") or _PACKAGE) / f"{PARTS}.yaml"
 
 
 def shipped_path(kind: Kind, name: str) -> Path | None:
-    """The file called *name*, or None. A name has no folders in it, so it leads nowhere else."""
+    """Return the file called *name*, or None. A name contains no directories, so it leads nowhere else."""
     folder = _folder(kind)
     if folder is None or not _NAME.fullmatch(name) or name == PARTS:
         return None
@@ -38,10 +38,10 @@ def shipped_path(kind: Kind, name: str) -> Path | None:
 
 
 def find(kind: Kind, source: str | Path) -> Path:
-    """The file that *source* means: a path, or else the name of a shipped file. Raises UsageError."""
+    """Return the file that *source* means: a path, or else the name of a shipped file. Raise UsageError."""
     path = Path(source)
     what = {"topologies": "topology", "experiments": "experiment"}[kind]
-    if os.path.isfile(path):  # a name too long is none: Path.is_file raises
+    if os.path.isfile(path):  # Path.is_file raises if the name is too long
         return path
     shipped = shipped_path(kind, str(source))
     if shipped is not None:

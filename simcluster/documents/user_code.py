@@ -1,6 +1,6 @@
-"""People's own algorithms, models and data, named by path: `my_algo.py:my_algorithm`.
+"""User algorithms, models and data, named by path: `my_algo.py:my_algorithm`.
 
-The file is run as Python, as any script that its owner starts would be; nothing is fetched and nothing is guessed.
+The file runs as Python, like any script that its owner starts; nothing is fetched and nothing is guessed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INSTEAD = {
     "socket": "node.send(...) and node.recv(...)",
     "simpy": "asyncio.sleep and asyncio.timeout: the simulator's clock is asyncio's",
 }
-"""What an algorithm must not import, and what to write instead."""
+"""Modules that an algorithm must not import, and what to write instead."""
 
 
 MOST_PATH = 4096
@@ -38,12 +38,12 @@ _loading: list[Path] = []
 
 
 def refuse_while_loading() -> None:
-    """Raises UsageError inside a file that is being read: a run that starts there would read it again, for ever."""
+    """Raise UsageError inside a file being loaded: a run started there would load it again, forever."""
     if _loading:
         raise UsageError(
             Problem(
                 "own code",
-                "a run that starts whenever this file is read, as every node does",
+                "a run that starts whenever this file is loaded, as by every node",
                 "the call below `if __name__ == '__main__':`",
                 str(_loading[-1]),
             )
@@ -51,9 +51,9 @@ def refuse_while_loading() -> None:
 
 
 def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[..., Any], str]:
-    """The function that *reference*, "file.py:name" relative to *folder*, names; and its absolute reference.
+    """Return the function named by *reference*, "file.py:name" relative to *folder*; and its absolute reference.
 
-    Raises UsageError if the file or the function is not there, or the file does not run.
+    Raise UsageError if the file or the function does not exist, or the file does not run.
     """
     file, separator, name = reference.rpartition(":")
     if not separator or not file or not name.isidentifier():
@@ -76,7 +76,7 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
 
 
 def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str) -> Any:
-    """What *step*, which runs *function* or what it has made, returns. Raises UsageError with whatever that raises."""
+    """Return the result of *step*, which runs *function* or its result. Raise UsageError with any error of it."""
     try:
         return step()
     except UsageError:
@@ -97,7 +97,7 @@ def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str
 
 
 def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
-    """One problem for each argument that takes anything: it could not be validated, listed, or changed by name."""
+    """Return one problem per catch-all argument: it could not be validated, listed, or changed by name."""
     return [
         Problem(
             what,
@@ -111,7 +111,7 @@ def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
 
 
 def check_algorithm(function: Callable[..., Any], what: str) -> None:
-    """Raises UsageError, with every line that is wrong, unless *function* can be an algorithm on every backend."""
+    """Raise UsageError, with every wrong line, unless *function* can be an algorithm on every backend."""
     problems = []
     file = inspect.getsourcefile(function)
     if not inspect.iscoroutinefunction(function):
@@ -153,14 +153,14 @@ def _banned_imports(path: Path) -> list[Problem]:
 
 @cache
 def _module(path: Path, digest: str) -> ModuleType:
-    """The module at *path*; its *digest* keys the cache, so that an edited file is read again."""
+    """Return the module at *path*; its *digest* keys the cache, so that an edited file is loaded again."""
     spec = importlib.util.spec_from_file_location(f"simcluster_own_{path.stem}_{digest[:12]}", path)
     assert spec is not None, f"{path} has a loader"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pydantic look their module up
+    sys.modules[spec.name] = module  # dataclasses and pydantic look up their module
     folder = str(path.parent)
-    sys.path.insert(0, folder)  # its neighbours can be imported, as from a script
+    sys.path.insert(0, folder)  # for imports from its directory, as in a script
     _loading.append(path)
     try:
         spec.loader.exec_module(module)

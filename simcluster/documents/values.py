@@ -1,4 +1,4 @@
-"""Types of the values in a document, with their units and limits, for the fields of a `Block`."""
+"""Types of a document's values, with units and limits, for the fields of a `Block`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from simcluster.units import (
 )
 
 LEAST, MOST = 1e-18, 1e30
-"""Quantities that are computed with: a number multiplied or divided by one of them stays a number."""
+"""Range of quantities used in computations: multiplying or dividing by them stays finite."""
 
 
 class Value(PlainValidator):
-    """A validator that can be called as a function, too."""
+    """A validator that can also be called as a function."""
 
     def __call__(self, value: object) -> Any:
         check: Any = self.func
@@ -34,14 +34,14 @@ class Value(PlainValidator):
 
 
 def extreme(value: object) -> str:
-    """Return the quantity that *value* should have been if it is too small or large to compute with, else nothing."""
+    """Return what to expect instead of *value* if it is too small or large to compute with, else ""."""
     if not isinstance(value, (int, float)) or not value or LEAST <= abs(value) <= MOST:
         return ""
     return f"a quantity from {LEAST:g} to {MOST:g} in its base unit, or zero"
 
 
 def positive_time(text: object) -> float:
-    """Seconds, above zero. Raises UnitError."""
+    """Return seconds, above zero. Raise UnitError."""
     time_s = parse_latency(text)
     if not time_s:
         raise UnitError(f"{text!r}, which is zero", "a time above zero")
@@ -49,7 +49,7 @@ def positive_time(text: object) -> float:
 
 
 def quantity(parse: Callable[[object], Any], missing: str = "") -> Value:
-    """A number with a unit; *missing* says what is expected where there is none."""
+    """Validate a number with a unit; *missing* describes what is expected if there is none."""
 
     def checked(value: object) -> Any:
         if value is None and missing:
@@ -63,7 +63,7 @@ def quantity(parse: Callable[[object], Any], missing: str = "") -> Value:
 
 
 def number(fits: Callable[[float], bool], expected: str) -> Value:
-    """A finite number without a unit that *fits*."""
+    """Validate a finite number without a unit that *fits*."""
 
     def checked(value: object) -> float:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -76,7 +76,7 @@ def number(fits: Callable[[float], bool], expected: str) -> Value:
 
 
 def whole(least: int, most: int, expected: str = "") -> Value:
-    """A whole number."""
+    """Validate a whole number."""
 
     def checked(value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
@@ -87,7 +87,7 @@ def whole(least: int, most: int, expected: str = "") -> Value:
 
 
 def text(pattern: str | re.Pattern[str], expected: str) -> Value:
-    """Text that matches *pattern* as a whole."""
+    """Validate text that fully matches *pattern*."""
 
     def checked(value: object) -> str:
         if isinstance(value, str) and re.fullmatch(pattern, value):
@@ -98,7 +98,7 @@ def text(pattern: str | re.Pattern[str], expected: str) -> Value:
 
 
 def one_of(options: Collection[str]) -> Value:
-    """One of some names."""
+    """Validate one of the names *options*."""
 
     def checked(value: object) -> str:
         if isinstance(value, str) and value in options:
@@ -109,7 +109,7 @@ def one_of(options: Collection[str]) -> Value:
 
 
 def only(fits: Callable[[Any], bool], expected: str, *, at_key: bool = False) -> Value:
-    """A value that *fits*, as it is."""
+    """Validate a value that *fits*, unchanged."""
 
     def checked(value: object) -> object:
         if not fits(value):
@@ -120,7 +120,7 @@ def only(fits: Callable[[Any], bool], expected: str, *, at_key: bool = False) ->
 
 
 def list_of(read: Callable[[Any], Any], expected: str) -> Value:
-    """A list of what *read* makes."""
+    """Validate a list, each item by *read*."""
 
     def checked(value: object) -> list[Any]:
         if not isinstance(value, list):
@@ -134,7 +134,7 @@ def list_of(read: Callable[[Any], Any], expected: str) -> Value:
 
 
 def as_float(value: int | float) -> float:
-    """The number as a float, infinite if it is too large for one."""
+    """Return *value* as a float, infinite if too large for one."""
     try:
         return float(value)
     except OverflowError:

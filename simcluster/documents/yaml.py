@@ -1,4 +1,4 @@
-"""Reads YAML so that everything in it can be pointed at: `document.problem(path, ...)` has file and line."""
+"""Read YAML with positions: `document.problem(path, ...)` knows the file and line of every value."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""What `Document.get` returns for what is not there; None would be a value."""
+"""Returned by `Document.get` for an absent path; None would be a value."""
 
 
 @dataclass
 class Document:
-    """*data* (dicts with text keys, lists, scalars) and where each part of it stands in *file*.
+    """*data* (dicts with text keys, lists, scalars) and the position of each part in *file*.
 
-    A mapping's keys are the text that was written, also for `1:` and `null:`. *keys* and *values* are marks
-    by path, both empty for data that came from no file. *overrides* says of each path set later who set it.
-    *folder* is where relative paths in data without a file start, by default where the program runs.
+    A mapping's keys are the text as written, also for `1:` and `null:`. *keys* and *values* map paths to marks; both
+    are empty for data without a file. *overrides* maps each path set later to its origin.
+    *folder* is the base of relative paths in data without a file, by default the working directory.
     """
 
     data: Any
@@ -55,9 +55,9 @@ class Document:
     folder: Path | None = None
 
     def problem(self, path: KeyPath, *, expected: str, found: str | None = None, at_key: bool = False) -> Problem:
-        """The Problem of the value at *path*, or of its key; of a missing one, at the nearest part above it.
+        """Return the Problem of the value at *path*, or of its key; a missing value is placed at its nearest parent.
 
-        *found* is what stands there unless given; "" leaves it out of the message.
+        *found* defaults to the value; "" leaves it out of the message.
         """
         if found is None:
             found = describe(self.get(path))
@@ -68,17 +68,17 @@ class Document:
         return Problem(dotted(path) or "document", found, expected, self.file, line, column)
 
     def mark(self, path: KeyPath, *, at_key: bool = False) -> Mark | None:
-        """Where *path* stands, or the nearest part above it that is there; None if nothing is known."""
+        """Return the position of *path*, or of its nearest existing parent; None if unknown."""
         if path in self.values:
             return self.keys.get(path, self.values[path]) if at_key else self.values[path]
         for length in range(len(path) - 1, 0, -1):
             if path[:length] in self.values:
-                # The key of a block mapping says more than its first line, which is another key's.
+                # The key of a block mapping: its value begins at the line of another key.
                 return self.keys.get(path[:length], self.values[path[:length]])
         return self.values.get(())
 
     def get(self, path: KeyPath) -> Any:
-        """The value at *path*, or MISSING."""
+        """Return the value at *path*, or MISSING."""
         value = self.data
         for part in path:
             if isinstance(value, dict):
@@ -90,15 +90,15 @@ class Document:
         return value
 
     def folder_of(self, path: KeyPath) -> Path:
-        """Where a relative path that stands at *path* starts: beside the file, or where a command was given."""
+        """Return the base of a relative path at *path*: the file's directory, or where a command was given."""
         if self._override_of(path) is not None:
             return Path.cwd()
         return Path(self.file).parent if self.file is not None else self.folder or Path.cwd()
 
     def override(self, path: KeyPath, value: Any, origin: str) -> None:
-        """Puts *value* at *path*, making mappings on the way. Problems there name *origin* instead of a line.
+        """Set *value* at *path*, creating mappings on the way. Problems there name *origin* instead of a line.
 
-        Raises UsageError where a part of *path* is neither a mapping nor an index of a list.
+        Raise UsageError where a part of *path* is neither a mapping nor an index of a list.
         """
         for length in range(1, len(path)):
             if self.get(path[:length]) in (MISSING, None):
@@ -107,12 +107,12 @@ class Document:
         self.overrides[path] = origin
 
     def duplicate_problems(self) -> list[Problem]:
-        """One Problem for every key that stands twice."""
+        """Return one Problem per duplicate key."""
         return [
             Problem(
                 dotted(duplicate.path),
-                "the key a second time",
-                f"it once (first on line {duplicate.first[0]})",
+                "a duplicate key",
+                f"one (first on line {duplicate.first[0]})",
                 self.file,
                 *duplicate.mark,
             )
@@ -135,15 +135,15 @@ class Document:
 
 
 def load(path: str | Path, *, keep_duplicates: bool = False) -> Document:
-    """Reads the YAML file at *path*. Raises UsageError for a file, a syntax or a key that is wrong.
+    """Read the YAML file at *path*. Raise UsageError for an invalid file, syntax or key.
 
-    With *keep_duplicates*, keys that stand twice are left in `Document.duplicates` for the caller to report.
+    With *keep_duplicates*, duplicate keys are left in `Document.duplicates` for the caller to report.
     """
     return loads(read_text(path), str(path), keep_duplicates=keep_duplicates)
 
 
 def loads(text: str, file: str | None = None, *, keep_duplicates: bool = False) -> Document:
-    """Reads YAML *text*, as `load` does; *file* is the name used in errors."""
+    """Read YAML *text*, like `load`; *file* is the name used in errors."""
     parsed = build(text, file)
     document = Document(parsed.data, file, parsed.keys, parsed.values, parsed.duplicates)
     if document.duplicates and not keep_duplicates:
@@ -152,12 +152,12 @@ def loads(text: str, file: str | None = None, *, keep_duplicates: bool = False) 
 
 
 def parse_value(text: str) -> Any:
-    """What *text* would mean as a value in a file: `4` is an int, `1e-3` a float, `[a, b]` a list."""
+    """Return the value of *text* as in a file: `4` is an int, `1e-3` a float, `[a, b]` a list."""
     return loads(text).data
 
 
 def read_text(path: str | Path) -> str:
-    """The UTF-8 text of a file of at most MAX_BYTES. Raises UsageError if it cannot be had."""
+    """Return the UTF-8 text of a file of at most MAX_BYTES. Raise UsageError if it cannot be read."""
     path = Path(path)
     try:
         with path.open("rb") as stream:
@@ -165,7 +165,7 @@ def read_text(path: str | Path) -> str:
     except OSError as error:
         raise UsageError(Problem("file", error.strerror or str(error), "one that can be read", str(path))) from None
     if len(content) > MAX_BYTES:
-        raise UsageError(Problem("file", "a larger one", f"at most {MAX_BYTES} bytes", str(path)))
+        raise UsageError(Problem("file", "a larger file", f"at most {MAX_BYTES} bytes", str(path)))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -174,7 +174,7 @@ def read_text(path: str | Path) -> str:
 
 
 def describe(value: Any) -> str:
-    """*value* in the few words of an error message."""
+    """Return *value* in the few words of an error message."""
     if value is MISSING or value is None:
         return "nothing"
     if isinstance(value, (dict, list)):
@@ -184,6 +184,6 @@ def describe(value: Any) -> str:
         return "true" if value else "false"
     try:
         text = repr(value)
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
+    except ValueError:  # Python prints no whole number of more than 4,300 digits
         return "a number of thousands of digits"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,7 +1,7 @@
-"""Turns YAML text into data and notes where every key and value stands. Scalars mean what YAML 1.2 says.
+"""Build data from YAML text and note the position of every key and value. Scalars follow YAML 1.2.
 
-PyYAML's own constructor is not used: it reads 1e12 as text and `on` as true, keeps the last of two equal keys in
-silence, and lets ten lines of aliases fill the memory. Here every event is checked, and nesting costs no stack.
+PyYAML's constructor is not used: it reads 1e12 as text and `on` as true, silently keeps the last of two equal keys, and
+lets ten lines of aliases fill the memory. Here every event is checked, and nesting uses no stack.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import yaml
 from simcluster.errors import Problem, UsageError
 
 KeyPath: TypeAlias = tuple[str | int, ...]
-"""Where a value stands: ("links", 3, "bandwidth")."""
+"""The path of a value: ("links", 3, "bandwidth")."""
 
 Mark: TypeAlias = tuple[int, int]
 """Line and column, both from 1."""
 
 MAX_DEPTH = 64
 MAX_VALUES = 1_000_000
-"""Values in a document, those that an alias repeats counted each time."""
+"""Limit of values in a document; an alias counts all values that it repeats."""
 
 _TAG = "tag:yaml.org,2002:"
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -38,7 +38,7 @@ _MAX_DIGITS = 1000
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A key that stands twice in one mapping: *mark* is the second's place, *first* that of the one kept."""
+    """A key that occurs twice in one mapping: *mark* is the second's position, *first* that of the one kept."""
 
     path: KeyPath
     mark: Mark
@@ -47,7 +47,7 @@ class Duplicate:
 
 @dataclass
 class Parsed:
-    """*data* with the marks of its keys and of its values, and the keys that stood twice."""
+    """*data* with the marks of its keys and values, and the duplicate keys."""
 
     data: Any = None
     keys: dict[KeyPath, Mark] = field(default_factory=dict)
@@ -56,12 +56,12 @@ class Parsed:
 
 
 def build(text: str, file: str | None) -> Parsed:
-    """Reads one document. Raises UsageError, with *file*, for what is not YAML or breaks a limit."""
+    """Build one document. Raise UsageError, with *file*, for text that is not YAML or breaks a limit."""
     return _Builder(file).build(text)
 
 
 def dotted(path: KeyPath) -> str:
-    """("links", 3, "bandwidth") as links[3].bandwidth."""
+    """Return ("links", 3, "bandwidth") as links[3].bandwidth."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -69,7 +69,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def resolve(text: str) -> Any:
-    """The value of a plain scalar under YAML 1.2's core schema. Raises ValueError if absurdly long."""
+    """Return the value of a plain scalar in YAML 1.2's core schema. Raise ValueError if absurdly long."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -87,9 +87,9 @@ def resolve(text: str) -> Any:
 
 @dataclass
 class _Open:
-    """A list or mapping whose end has not come yet. *key* is the key whose value comes next.
+    """An unfinished list or mapping; the next value belongs to *key*.
 
-    It *skips* if it is the value of a key that stood before: it is read, and then nobody keeps it.
+    It *skips* if it is the value of a duplicate key: it is read, but not kept.
     """
 
     value: Any
@@ -102,7 +102,7 @@ class _Open:
 
 
 def _in_words(error: yaml.MarkedYAMLError) -> tuple[str, str]:
-    """(what libyaml found, what it expected), of which it tells only the one or the other."""
+    """Return (what libyaml found, what it expected); it reports only one of them."""
     words = " ".join(part for part in (error.problem, error.context) if part)
     missing = words.removeprefix("did not find expected ")
     return ("", missing) if missing != words else (words.removeprefix("found "), "YAML")
@@ -113,7 +113,7 @@ class _Builder:
         self.file = file
         self.parsed = Parsed()
         self.stack: list[_Open] = []
-        # Of every anchor: its value, how many values that is, and how deep it nests.
+        # anchor -> (its value, the number of values in it, its nesting depth)
         self.anchors: dict[str, tuple[Any, int, int]] = {}
         self.values = 0
         self.documents = 0
@@ -161,18 +161,18 @@ class _Builder:
 
     def _alias(self, event: Any) -> None:
         if event.anchor not in self.anchors:
-            raise self._refuse(event, f"the alias *{event.anchor}", "an anchor that ends before it")
+            raise self._refuse(event, f"the alias *{event.anchor}", "an anchor defined before it")
         value, count, depth = self.anchors[event.anchor]
         self.values += count
         if self.values > MAX_VALUES:
             raise self._refuse(event, "aliases that repeat too much", f"at most {MAX_VALUES} values")
         if len(self.stack) + depth > MAX_DEPTH:
             raise self._refuse(event, "deeper nesting", f"at most {MAX_DEPTH} levels")
-        # A copy, so that a value changed later in one place stays as it was in the other.
+        # A copy, so that later changes in one place do not affect the other.
         self._add(event, copy.deepcopy(value))
 
     def _add(self, event: Any, value: Any) -> tuple[KeyPath, bool]:
-        """Puts *value* into what is open: its path, and whether nobody keeps it."""
+        """Add *value* to the innermost open collection; return its path and whether it is skipped."""
         mark = (event.start_mark.line + 1, event.start_mark.column + 1)
         self.values += 1
         if self.values > MAX_VALUES:
@@ -223,7 +223,7 @@ class _Builder:
 
 
 def _extent(value: Any) -> tuple[int, int]:
-    """How many values *value* consists of, and how deep it nests."""
+    """Return the number of values in *value* and its nesting depth."""
     if not isinstance(value, (dict, list)):
         return 1, 0
     parts = [_extent(item) for item in (value.values() if isinstance(value, dict) else value)]

@@ -1,7 +1,7 @@
-"""Overlays: who talks with whom in a decentralized algorithm, whatever the network below looks like.
+"""Overlays: the neighbours of each rank in a decentralized algorithm, independent of the network below.
 
 A name, a mapping, a file or a networkx graph (setting.py) becomes an `Overlay` of neighbours and weights, which every
-rank works out for itself.
+rank computes by itself.
 """
 
 from simcluster.overlays.gossip import Swapped, mix, swap

@@ -1,7 +1,7 @@
-"""One round with the neighbours: everything to all of them, everything from all of them, and the mean by weights.
+"""One gossip round: send to all neighbours, receive from all neighbours, take the weighted mean.
 
-With M bytes, latency a and bandwidth B, deg neighbours: a + deg M/B where a node has one link, a + M/B where it has one
-for each neighbour.
+With M bytes, latency a, bandwidth B and deg neighbours: a + deg M/B if a node has one link, a + M/B if it has one per
+neighbour.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from simcluster.transport import Transport
 
 @dataclass
 class Swapped:
-    """The result of a round: *messages*, and the *losses* of ranks that sent none, or were not reached (*unsent*)."""
+    """The result of a round: *messages*, and the *losses* of ranks that sent none or were not reached (*unsent*)."""
 
     messages: dict[int, Message] = field(default_factory=dict)
     losses: dict[int, PeerLost] = field(default_factory=dict)
     unsent: set[int] = field(default_factory=set)
 
     def by_rank(self, me: int, mine: Sequence[Tensor]) -> dict[int, Sequence[Tensor]]:
-        """Return the tensors of the messages and *mine*, of rank *me*, in the order of ranks."""
+        """Return the tensors of the messages and *mine*, of rank *me*, in rank order."""
         return dict(sorted({me: mine, **{rank: message.tensors for rank, message in self.messages.items()}}.items()))
 
 
 async def swap(node: Transport, to: Collection[int], sources: Collection[int], tag: str, content: Sendable) -> Swapped:
-    """Sends *content* to each of *to* and receives from each of *sources*, all at the same time, under *tag*.
+    """Send *content* to each of *to* and receive from each of *sources*, all concurrently, under *tag*.
 
-    A neighbour that is lost keeps nobody from the others. One that a send finds lost may be back at once, and in the
-    first round: it is not waited for.
+    Losses do not hold up the exchange with the other neighbours. A peer that a send finds lost is not waited for: it
+    may have rejoined at once, in its first round.
     """
     done = Swapped()
     receiving: dict[int, asyncio.Task[None]] = {}
@@ -63,7 +63,7 @@ async def swap(node: Transport, to: Collection[int], sources: Collection[int], t
 
 
 def mix(weights: Mapping[int, float], tensors: Mapping[int, Sequence[Tensor]]) -> list[Tensor]:
-    """sum_j w_j x_j, tensor by tensor, in the order of the ranks."""
+    """Return sum_j w_j x_j, tensor by tensor, added in rank order."""
     (first, weight), *rest = sorted(weights.items())
     total = [tensor * weight for tensor in tensors[first]]
     for rank, weight in rest:

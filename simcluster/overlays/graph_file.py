@@ -1,6 +1,6 @@
-"""An overlay from a file, or from a networkx graph, as the mapping that lists its edges.
+"""An overlay's setting from a file or a networkx graph: the mapping with its edges.
 
-Nodes of a graph are ranks or the names of workers.
+Nodes of a graph are ranks or names of workers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_BYTES = 64 * 2**20
 
 
 def from_file(path: Path) -> dict[str, Any]:
-    """The setting that says what the file at *path* does. Raises Misfit with what a file should have been."""
+    """Return the setting equivalent to the file at *path*. Raise Misfit with what the file should have been."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise Misfit(f"a file of at most {MOST_BYTES // 2**20} MiB at {path}")
@@ -34,18 +34,18 @@ def from_file(path: Path) -> dict[str, Any]:
 
 
 def from_graph(graph: Graph) -> dict[str, Any]:
-    """The setting that says what a networkx *graph* does: {kind: edges, ...}."""
+    """Return the setting equivalent to a networkx *graph*: {kind: edges, ...}."""
     pairs = [[_label(a), _label(b)] for a, b in graph.edges()]
     return {"kind": "edges", "edges": pairs, "directed": graph.is_directed()}
 
 
 def ranks_of(edges: Sequence[Any], names: Sequence[str]) -> list[list[int]]:
-    """*edges* between ranks and *names* of workers, as pairs of ranks. Raises Misfit for a name that nobody has."""
+    """Return *edges* between ranks and *names* of workers as pairs of ranks. Raise Misfit for an unknown name."""
     numbers = {name: rank for rank, name in enumerate(names)}
     pairs = []
     for edge in edges:
         if not isinstance(edge, (list, tuple)) or len(edge) != 2:
-            raise Misfit(f"edges of two ends, not {edge!r}")
+            raise Misfit(f"edges with two ends, not {edge!r}")
         pairs.append([_rank(end, numbers) for end in edge])
     return pairs
 
@@ -75,7 +75,7 @@ def _node_link(text: str, path: Path) -> Graph:
 
 
 def _graphml(text: str, path: Path) -> Graph:
-    if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entities are how a small file becomes a large one
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entities can expand a small file into a huge one
         raise Misfit(f"plain GraphML at {path}, without a DOCTYPE or an entity")
     try:
         graph: Graph = networkx.parse_graphml(text)

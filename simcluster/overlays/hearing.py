@@ -1,4 +1,4 @@
-"""A node's news so far: a message, or the loss of a peer, without a wait for either."""
+"""Poll a node for a message or a peer's loss, without waiting for either."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from simcluster.payload import Message
 from simcluster.transport import OWN_TAGS, Any_, Transport
 
 NEVER_SENT: Final = f"{OWN_TAGS}never sent"
-"""A tag for which only losses are heard."""
+"""A tag that is never sent, to receive only losses."""
 
 TURNS: Final = 4
-"""Of the loop, within which a recv returns what is here, or raises."""
+"""Turns of the loop within which a recv returns an available message, or raises."""
 
 
 async def arrival(node: Transport, source: int | Any_, tag: str) -> Message | PeerLost:
@@ -25,9 +25,9 @@ async def arrival(node: Transport, source: int | Any_, tag: str) -> Message | Pe
 
 
 async def heard(node: Transport, source: int | Any_, tag: str = NEVER_SENT) -> Message | PeerLost | None:
-    """The next message from *source* under *tag*, or the next loss, if it is here.
+    """Return the next message from *source* under *tag*, or the next loss, if it has arrived; else None.
 
-    A peer that is gone is let in again only when its loss has been raised here, even if no message of it is missed.
+    A lost peer can rejoin only after its loss has been raised here, even if no message from it is awaited.
     """
     receiving = asyncio.ensure_future(node.recv(source, tag))
     try:

@@ -1,7 +1,7 @@
-"""A rank's neighbours, round after round: which of them are gone, and the verbs of gossip.
+"""A rank's neighbours over all rounds: which of them are gone, and the gossip operations.
 
-Gossip has two models that must not be confused: a rank's own, which the run evaluates while it trains, and the mean of
-all, which the papers' theorems are about.
+Gossip has two models that must not be confused: each rank's, which the run evaluates during training, and the mean over
+all ranks, which the papers' theorems are about.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from simcluster.workloads import Replica
 
 
 class Neighbourhood:
-    """The neighbours of *node* on *graph*, and of them the *gone*: in rounds none is let in again, or late.
+    """The neighbours of *node* on *graph*. A neighbour that is *gone* or joins late stays out.
 
-    *bears_losses*: whether the others continue without a lost one, and without any neighbour alone. If not, a round
+    *bears_losses*: whether a rank continues without its lost neighbours, even with none left. If not, a round
     raises the PeerLost.
     """
 
@@ -35,15 +35,15 @@ class Neighbourhood:
 
     @classmethod
     async def meet(cls, node: Transport, graph: Overlay, *, bears_losses: bool = True) -> Neighbourhood:
-        """Return the neighbours, with those that are absent already. Raise PeerLost if this rank came after the end."""
+        """Return the neighbours, noting those absent. Raise PeerLost if this rank joined after the end."""
         found = cls(node, graph, bears_losses=bears_losses)
         await found._note_absent(graph.neighbours(node.rank))
         return found
 
     async def swap(self, step: int, tag: str, content: Sendable) -> Swapped:
-        """Send *content* to all that this rank sends to in the round of *step*, and receive from all that send to it.
+        """Send *content* to all receivers of this rank in the round of *step*, and receive from all its senders.
 
-        Raise PeerLost if losses cannot be borne, or leave a rank that could only send.
+        Raise PeerLost if losses are not tolerated, or if they leave a rank that could only send.
         """
         me, number = self.node.rank, step - 1
         to = [rank for rank in self.graph.receivers(me, number) if rank not in self.gone]
@@ -61,7 +61,7 @@ class Neighbourhood:
         return came
 
     def weights(self, step: int, came: Swapped) -> dict[int, float]:
-        """Return this rank's row of W for what *came* at *step*: the weight of an absent neighbour is its own."""
+        """Return this rank's row of W for what *came* at *step*; it keeps the weights of absent neighbours."""
         me, number = self.node.rank, step - 1
         absent = [rank for rank in self.graph.senders(me, number) if rank not in came.messages]
         return self.graph.weights(me, number, absent)
@@ -74,9 +74,9 @@ class Neighbourhood:
     async def consensus(
         self, step: int, every: int, replica: Replica, x: Sequence[Tensor] | None = None
     ) -> dict[str, float]:
-        """At each *every*-th step, never if 0, return how far *replica* is from the mean of all ranks' *x*, to record.
+        """Return the distance of *replica* from the mean of all ranks' *x*, to record; empty between *every* steps.
 
-        *x* is by default the weights of the replicas.
+        *every* 0 means never. *x* defaults to the weights of the replicas.
         """
         if not every or step % every:
             return {}
@@ -84,13 +84,13 @@ class Neighbourhood:
         return {"consensus": _squared_distance(replica.parameters, mean)}
 
     async def end_with_mean(self, replica: Replica, x: Sequence[Tensor] | None = None) -> None:
-        """Record how far *replica* is from the mean of all ranks' *x*, and load that."""
+        """Record the distance of *replica* from the mean of all ranks' *x*, and load the mean."""
         mean = await self._mean_of_all(replica.parameters if x is None else x, "output")
         self.node.record(step=replica.steps, consensus=_squared_distance(replica.parameters, mean))
         replica.load(mean)
 
     async def _mean_of_all(self, x: Sequence[Tensor], tag: str) -> list[Tensor]:
-        """Return the same bits on every rank. If any rank is gone, there is no such mean: raise the first loss."""
+        """Return the mean, bit-identical on every rank. Raise the first loss if any rank is gone: there is no mean."""
         for lost in self.gone.values():
             raise lost
         return unflatten(await ring_all_reduce(self.node, flatten(x), tag) / self.node.size, x)
@@ -105,9 +105,9 @@ class Neighbourhood:
         self._check_not_left_behind(ranks)
 
     def _check_not_left_behind(self, ranks: Collection[int]) -> None:
-        """Raise PeerLost if all *ranks* are gone and one of them ended its rounds without this rank's.
+        """Raise PeerLost if all *ranks* are gone and one of them ended its rounds without this rank.
 
-        Only a rank that came late, or again, is not waited for. One that lost all its neighbours trains alone.
+        That happens only to a rank that joined late or rejoined. A rank that lost all neighbours trains alone.
         """
         losses = [lost for rank, lost in self.gone.items() if rank in ranks]
         for lost in losses if len(losses) == len(ranks) else ():

@@ -1,7 +1,6 @@
-"""Who talks with whom in each round, and with which weights: what every rank works out for itself, alike.
+"""The edges and weights of each round, computed by every rank alike.
 
-The order of ranks in all that it returns is theirs, so whatever is summed over neighbours is summed in one order
-everywhere.
+Ranks are always returned in ascending order, so sums over neighbours have the same order everywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Matrix = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Round:
-    """The edges of one round: *receivers*[i] are sent something by rank i, *senders*[i] send something to it."""
+    """The edges of one round: rank i sends to *receivers*[i] and receives from *senders*[i]."""
 
     receivers: tuple[tuple[int, ...], ...]
     senders: tuple[tuple[int, ...], ...]
@@ -32,16 +31,16 @@ class Round:
 
     @property
     def balanced(self) -> bool:
-        """Whether weights can be doubly stochastic by what a rank knows of its neighbours."""
+        """Whether a rank can compute doubly stochastic weights from what it knows of its neighbours."""
         return self.symmetric or len({len(ranks) for ranks in (*self.receivers, *self.senders)}) == 1
 
 
 class Overlay:
-    """*size* ranks whose edges in round 0, 1, ... are those of *graph_of*(round).
+    """*size* ranks with the edges *graph_of*(round) in round 0, 1, ...
 
-    *window*: so many rounds together must connect everybody. *repeats*: whether the same rounds come again after these;
-    otherwise any two ranks may come to talk. *key_of*: rounds with equal keys have equal graphs. Raises Misfit unless
-    everybody can be reached from everybody.
+    *window*: number of rounds that together must be connected. *repeats*: whether the rounds then repeat; if not, any
+    two ranks may become neighbours. *key_of*: rounds with equal keys have equal graphs. Raise Misfit unless every rank
+    can reach every other.
     """
 
     def __init__(
@@ -65,33 +64,33 @@ class Overlay:
 
     @property
     def balanced(self) -> bool:
-        """Whether every round has doubly stochastic weights: goes both ways, or has one in- and out-degree."""
+        """Whether every round has doubly stochastic weights: it is symmetric, or has one in- and out-degree."""
         return all(each.balanced for each in self._first)
 
     @property
     def symmetric(self) -> bool:
-        """Whether whoever sends to another receives from it, in every round."""
+        """Whether every edge goes both ways, in every round."""
         return all(each.symmetric for each in self._first)
 
     def round(self, number: int) -> Round:
-        """The edges of round *number*, from 0."""
+        """Return the edges of round *number*, from 0."""
         return self._drawn(self._key_of(number))
 
     def receivers(self, rank: int, number: int = 0) -> tuple[int, ...]:
-        """Whom *rank* sends to in round *number*."""
+        """Return the ranks that *rank* sends to in round *number*."""
         return self.round(number).receivers[rank]
 
     def senders(self, rank: int, number: int = 0) -> tuple[int, ...]:
-        """Who sends to *rank* in round *number*."""
+        """Return the ranks that send to *rank* in round *number*."""
         return self.round(number).senders[rank]
 
     def neighbours(self, rank: int) -> tuple[int, ...]:
-        """Whom *rank* ever exchanges anything with."""
+        """Return the ranks that *rank* exchanges anything with in any round."""
         receivers, senders = self.ever(rank)
         return tuple(sorted(receivers | senders))
 
     def ever(self, rank: int) -> tuple[frozenset[int], frozenset[int]]:
-        """(whom *rank* ever sends to, who ever sends to it)."""
+        """Return (the ranks that *rank* ever sends to, the ranks that ever send to it)."""
         if not self.repeats:
             others = frozenset(range(self.size)) - {rank}
             return others, others
@@ -99,12 +98,12 @@ class Overlay:
         return receivers, frozenset(other for each in self._first for other in each.senders[rank])
 
     def weights(self, rank: int, number: int = 0, lost: Collection[int] = ()) -> dict[int, float]:
-        """Row *rank* of W in round *number*: what it takes of itself and of each rank that sends to it.
+        """Return row *rank* of W in round *number*: the weights of itself and of each rank that sends to it.
 
-        Metropolis weights (Xiao and Boyd 2004), 1 / (1 + the larger degree of the two), where edges go both ways;
-        uniform ones, 1 / (1 + degree), where all ranks have one in-degree and out-degree. The rest is its own. So W is
-        doubly stochastic. What neighbours that are *lost* would have had is its own, too: where edges go both ways, W
-        is still doubly stochastic among those that live. Raises ValueError where there are no such weights.
+        Metropolis weights (Xiao and Boyd 2004), 1 / (1 + the larger degree of the two), if edges go both ways;
+        uniform ones, 1 / (1 + degree), if all ranks have one in-degree and out-degree. The rank keeps the rest, so W
+        is doubly stochastic. It also keeps the weights of *lost* neighbours: if edges go both ways, W stays doubly
+        stochastic among the survivors. Raise ValueError if there are no such weights.
         """
         edges = self.round(number)
         if not edges.balanced:
@@ -117,12 +116,12 @@ class Overlay:
         return dict(sorted(row.items()))
 
     def share(self, rank: int, number: int = 0, lost: Collection[int] = ()) -> float:
-        """What *rank* gives to each of those that it sends to, and keeps as well: column *rank* of a matrix whose
-        columns sum to 1, whatever the graph."""
+        """Return the share that *rank* sends to each receiver, and keeps as well: column *rank* of a matrix with
+        columns that sum to 1, for any graph."""
         return 1.0 / (1 + sum(other not in lost for other in self.receivers(rank, number)))
 
     def matrix(self, number: int = 0, lost: Collection[int] = ()) -> Matrix:
-        """W of round *number*, a row of `weights` for each rank; the rows and columns of those *lost* are 0."""
+        """Return W of round *number*, a row of `weights` per rank; rows and columns of *lost* ranks are 0."""
         matrix = np.zeros((self.size, self.size))
         for rank in range(self.size):
             if rank not in lost:
@@ -131,7 +130,7 @@ class Overlay:
         return matrix
 
     def push_matrix(self, number: int = 0, lost: Collection[int] = ()) -> Matrix:
-        """P of round *number*, a column of `share` for each rank."""
+        """Return P of round *number*, a column of `share` per rank."""
         matrix = np.zeros((self.size, self.size))
         for rank in range(self.size):
             if rank not in lost:
@@ -142,10 +141,10 @@ class Overlay:
 
     @cached_property
     def asking(self) -> frozenset[int]:
-        """One of two sides of the ranks such that the edges between the sides connect everybody.
+        """One of two sides of the ranks such that the edges between the sides connect all ranks.
 
-        Even against odd ranks if that will do, which halves a complete graph; else even against odd distance from rank
-        0, which a spanning tree crosses at every edge.
+        Even against odd ranks if these connect, which halves a complete graph; else even against odd distance from
+        rank 0, so that every edge of a spanning tree crosses.
         """
         graph = _union(self.size, self._first).to_undirected()
         distance = networkx.single_source_shortest_path_length(graph, 0)
@@ -158,7 +157,7 @@ class Overlay:
 
 
 def spectral_gap(matrix: Matrix) -> float:
-    """1 - |lambda_2| of a stochastic *matrix*: 1 averages in one round, 0 never."""
+    """Return 1 - |lambda_2| of a stochastic *matrix*: 1 averages in one round, 0 never."""
     if len(matrix) == 1:
         return 1.0
     return 1.0 - float(sorted(abs(np.linalg.eigvals(matrix)))[-2])
@@ -188,7 +187,7 @@ def _check_connected(size: int, rounds: Collection[Round]) -> None:
         raise Misfit(f"a connected graph, not one of {len(parts)} parts: {_in_words(parts)}")
     parts = sorted((sorted(part) for part in networkx.strongly_connected_components(graph)), key=min)
     if len(parts) > 1:
-        raise Misfit(f"a way from everybody to everybody, which there is only within {_in_words(parts)}")
+        raise Misfit(f"a path from every rank to every other, which exists only within {_in_words(parts)}")
 
 
 def _in_words(parts: list[list[int]]) -> str:

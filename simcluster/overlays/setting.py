@@ -1,13 +1,13 @@
-"""An overlay as an experiment says it: a name (`ring`), or a mapping (`{kind: random_regular, degree: 3}`).
+"""An overlay as written in an experiment: a name (`ring`), or a mapping (`{kind: random_regular, degree: 3}`).
 
     overlay: one_peer_exponential
     overlay: {kind: torus, rows: 3}
-    overlay: {kind: erdos_renyi, probability: 0.3, seed: 1, every: 10}     # drawn anew every 10 rounds
+    overlay: {kind: erdos_renyi, probability: 0.3, seed: 1, every: 10}     # redrawn every 10 rounds
     overlay: {kind: edges, edges: [[0, 1], [1, 2], [pi4, pi5]], directed: false}
     overlay: {kind: file, path: friends.graphml}                           # or node-link JSON
-    overlay: {kind: cycle, of: [ring, {kind: edges, edges: [[0, 2]]}]}     # one after the other
+    overlay: {kind: cycle, of: [ring, {kind: edges, edges: [[0, 2]]}]}     # in turn
 
-What is drawn depends on the run's seed, or on the overlay's own, and on nothing else: every rank draws the same.
+Random graphs depend only on the run's seed, or the overlay's if set: every rank draws the same.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ OF_DRAWN: Final = ("seed", "every")
 OTHERS: Final = ("cycle", "file", "one_peer_exponential")
 KINDS: Final = tuple(sorted((*PLAIN, *DRAWN, *OTHERS)))
 DRAWS: Final = 100
-"""A graph that is drawn is drawn again until it is connected, so often at most."""
+"""Maximum number of draws until a random graph is connected."""
 
 Setting = str | Mapping[str, Any]
 
 
 def overlay_of(setting: Setting | Graph, size: int, seed: int) -> Overlay:
-    """The overlay that *setting*, or a networkx graph of ranks, says for *size* ranks of a run with *seed*.
+    """Return the overlay of *setting*, or of a networkx graph of ranks, for *size* ranks of a run with *seed*.
 
-    Raises UsageError if there is none.
+    Raise UsageError if there is none.
     """
     try:
         if isinstance(setting, networkx.Graph):
@@ -52,9 +52,9 @@ def overlay_of(setting: Setting | Graph, size: int, seed: int) -> Overlay:
 
 
 def resolved(setting: Setting, folder: Path | None = None, names: Sequence[str] = ()) -> Setting:
-    """*setting* without files and names of workers: it means the same anywhere. Raises Misfit with all that is wrong.
+    """Return *setting* without files and worker names, valid anywhere. Raise Misfit with all problems.
 
-    *folder* is where relative paths start, *names* are the workers' by rank.
+    *folder* is the base of relative paths; *names* are the workers' names by rank.
     """
     if isinstance(setting, str):
         if setting in ("cycle", "file"):
@@ -80,7 +80,7 @@ def resolved(setting: Setting, folder: Path | None = None, names: Sequence[str] 
 
 @lru_cache(maxsize=16)
 def _known(setting_json: str, size: int, seed: int) -> Overlay:
-    """Worked out once a process: a simulator has hundreds of ranks in one."""
+    """Return the overlay; computed once per process, since a simulator has hundreds of ranks in one."""
     return _make(json.loads(setting_json), size, seed)
 
 
@@ -96,7 +96,7 @@ def _make(setting: Setting, size: int, seed: int) -> Overlay:
 
 
 _Graphs = tuple[Callable[[int], Graph], int, bool, Callable[[int], int]]
-"""(graph of a key, rounds that make a whole, whether they repeat, key of a round)."""
+"""(graph of a key, rounds in a window, whether they repeat, key of a round)."""
 
 
 def _graphs(setting: Setting, size: int, seed: int) -> _Graphs:
@@ -112,14 +112,14 @@ def _graphs(setting: Setting, size: int, seed: int) -> _Graphs:
         return lambda key: graph, 1, True, lambda round_: 0
     own_seed, every = arguments.pop("seed"), arguments.pop("every")
     draw = partial(_draw, kind, arguments, size, seed if own_seed is None else own_seed)
-    draw(0)  # raises where there is no such graph
+    draw(0)  # raises if there is no such graph
     if every is None:
         return draw, 1, True, lambda round_: 0
     return draw, 1, False, lambda round_: round_ // every
 
 
 def _cycle(parts: list[_Graphs], size: int) -> Overlay:
-    """Of *parts* one after the other, each going on from where it was."""
+    """Return the overlay that takes *parts* in turn, each continuing where it stopped."""
     count = len(parts)
 
     def graph_of(round_: int) -> Graph:
@@ -133,7 +133,7 @@ def _cycle(parts: list[_Graphs], size: int) -> Overlay:
 
 
 def _draw(kind: str, arguments: Mapping[str, Any], size: int, seed: int, number: int) -> Graph:
-    """Draw *number*: the first of at most DRAWS graphs that is connected, or the last."""
+    """Return draw *number*: the first connected one of at most DRAWS graphs, or the last."""
     for attempt in range(DRAWS):
         rng = numpy_stream(seed, "overlay", kind, str(number), str(attempt))
         graph: Graph = DRAWN[kind](size, rng, **arguments)
@@ -143,7 +143,7 @@ def _draw(kind: str, arguments: Mapping[str, Any], size: int, seed: int, number:
 
 
 def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of one kind, completed by defaults. Raises Misfit with everything that is wrong with them."""
+    """Return the settings of one kind, with defaults. Raise Misfit with all problems."""
     kind = given.get("kind")
     if kind not in KINDS:
         raise Misfit(f"a kind of overlay: {nearest(str(kind), KINDS)}" if kind else f"a kind: {', '.join(KINDS)}")
@@ -167,7 +167,7 @@ def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(types, defaults) of a kind's settings."""
+    """Return (types, defaults) of a kind's settings."""
     if kind in OTHERS:
         return {}, {}
     make = PLAIN.get(kind) or DRAWN[kind]

@@ -1,6 +1,6 @@
-"""The graphs that an overlay may have, by name: who is joined to whom, as edges between ranks.
+"""The graphs of overlays, by name: edges between ranks.
 
-A shape is a function of the world size and, if it is drawn, of a generator; its keyword arguments are its settings.
+A shape is a function of the world size and, if random, of a generator; its keyword arguments are its settings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Misfit(ValueError):
-    """No such graph of so many nodes; the text is what was expected."""
+    """No such graph exists for the given number of nodes; the text is what was expected."""
 
 
 def ring(size: int) -> Graph:
@@ -35,7 +35,7 @@ def line(size: int) -> Graph:
 
 
 def star(size: int) -> Graph:
-    """Rank 0 in the middle."""
+    """Return a star with rank 0 at the centre."""
     graph: Graph = networkx.star_graph(size - 1)
     return graph
 
@@ -46,7 +46,7 @@ def complete(size: int) -> Graph:
 
 
 def torus(size: int, *, rows: PositiveInt | None = None) -> Graph:
-    """A grid whose rows and columns are rings, row by row: as square as can be, or of so many *rows*."""
+    """Return a grid, row by row, with rings as rows and columns: as square as possible, or of *rows* rows."""
     rows = rows or max(d for d in range(1, int(size**0.5) + 1) if size % d == 0)
     columns, rest = divmod(size, rows)
     if rest or min(rows, columns) < 2:
@@ -56,7 +56,7 @@ def torus(size: int, *, rows: PositiveInt | None = None) -> Graph:
 
 
 def hypercube(size: int) -> Graph:
-    """Ranks whose numbers differ in one bit."""
+    """Join ranks that differ in one bit."""
     if size & (size - 1):
         raise Misfit(f"a power of two of workers, not {size}")
     graph = _empty(size)
@@ -65,7 +65,7 @@ def hypercube(size: int) -> Graph:
 
 
 def exponential(size: int) -> Graph:
-    """Directed, to the ranks 1, 2, 4, ... further on (Assran et al. 2019; Ying et al. 2021)."""
+    """Return the directed graph from each rank to those 1, 2, 4, ... ahead (Assran et al. 2019; Ying et al. 2021)."""
     graph: Graph = networkx.DiGraph()
     graph.add_nodes_from(range(size))
     graph.add_edges_from((rank, (rank + 2**hop) % size) for hop in range(hops(size)) for rank in range(size))
@@ -73,7 +73,7 @@ def exponential(size: int) -> Graph:
 
 
 def one_peer_exponential(size: int, round_: int) -> Graph:
-    """Of `exponential` one edge a round: in round t to the rank 2^(t mod log2 n) further on."""
+    """Return one edge per rank of `exponential`: in round t to the rank 2^(t mod log2 n) ahead."""
     graph: Graph = networkx.DiGraph()
     graph.add_nodes_from(range(size))
     distance = 2 ** (round_ % hops(size))
@@ -82,7 +82,7 @@ def one_peer_exponential(size: int, round_: int) -> Graph:
 
 
 def hops(size: int) -> int:
-    """log2 of *size*, rounded up; 1 at least."""
+    """Return log2 of *size*, rounded up; at least 1."""
     return max(1, (size - 1).bit_length())
 
 
@@ -90,14 +90,14 @@ def random_regular(size: int, rng: np.random.Generator, *, degree: PositiveInt) 
     if degree >= size:
         raise Misfit(f"degree below the number of workers, {size}")
     if degree * size % 2:
-        raise Misfit(f"an even number of ends of edges, which {size} workers of degree {degree} do not have")
+        raise Misfit(f"an even number of edge ends, which {size} workers of degree {degree} do not have")
     graph: Graph = networkx.random_regular_graph(degree, size, seed=_seed(rng))
     return graph
 
 
 def small_world(size: int, rng: np.random.Generator, *, degree: PositiveInt, rewire: Probability = 0.1) -> Graph:
-    """A ring joined to *degree* nearest neighbours, of whose edges the share *rewire* ends elsewhere (Watts and
-    Strogatz 1998)."""
+    """Return a ring with edges to *degree* nearest neighbours, a share *rewire* of them rewired (Watts and Strogatz
+    1998)."""
     if degree >= size or degree % 2:
         raise Misfit(f"an even degree below the number of workers, {size}")
     graph: Graph = networkx.watts_strogatz_graph(size, degree, rewire, seed=_seed(rng))
@@ -105,13 +105,13 @@ def small_world(size: int, rng: np.random.Generator, *, degree: PositiveInt, rew
 
 
 def erdos_renyi(size: int, rng: np.random.Generator, *, probability: Probability) -> Graph:
-    """Every pair is joined with this *probability*."""
+    """Join every pair with this *probability*."""
     graph: Graph = networkx.gnp_random_graph(size, probability, seed=_seed(rng))
     return graph
 
 
 def edges(size: int, *, edges: list[tuple[int, int]], directed: bool = False) -> Graph:
-    """Pairs of ranks, of sender and receiver if *directed*."""
+    """Join pairs of ranks, (sender, receiver) if *directed*."""
     graph: Graph = networkx.DiGraph() if directed else _empty(size)
     graph.add_nodes_from(range(size))
     for pair in edges:

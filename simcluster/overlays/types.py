@@ -1,6 +1,6 @@
-"""Types for an algorithm's setting `overlay`, which is validated with the experiment, before anything is written.
+"""Types for an algorithm's setting `overlay`, validated with the experiment, before anything is written.
 
-Without a world, only names and types are checked; the algorithm checks the rest at its first line.
+Without a world, only names and types are checked; the algorithm checks the rest when it starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simcluster.overlays.shapes import Misfit
 
 @dataclass(frozen=True)
 class World:
-    """The world that a setting is validated against, as pydantic's validation context: {"world": World(...)}."""
+    """The world to validate a setting against, as pydantic's validation context: {"world": World(...)}."""
 
     folder: Path
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class World:
 
 
 def overlay_for(setting: Any, size: int, seed: int, refuse: Callable[[Overlay], str] = lambda overlay: "") -> Overlay:
-    """Return `overlay_of`'s overlay. Also raises UsageError if *refuse* returns an objection."""
+    """Return `overlay_of`'s overlay. Raise UsageError also if *refuse* returns an objection."""
     overlay = overlay_of(setting, size, seed)
     if against := refuse(overlay):
         raise UsageError(f"overlay {setting!r}: expected {against}")

@@ -1,5 +1,5 @@
-"""Watching a run while it goes on: what is known of it, who holds it up, and a view of it in a terminal.
+"""Watch a run in progress: its state, its stragglers, and a view in a terminal.
 
-board, stragglers and status are pure; telling puts records into words; watcher takes them, screen draws them. Nothing
-here may be seen by a run: it changes no time, no trace and no weight.
+board, stragglers and status are pure; telling turns records into telemetry; watcher takes it, and screen draws it. A
+run cannot observe any of this: watching changes no time, trace or weight.
 """

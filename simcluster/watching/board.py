@@ -1,4 +1,4 @@
-"""The state of a run while it goes on: the last word of every node, rates, a bounded history, and the expected end."""
+"""The state of a run in progress: the latest telemetry of every node, rates, a bounded history, the predicted end."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 WINDOW_S = 5.0
-"""Rates are over so much of the past, at least: a rate from one heartbeat to the next is mostly noise."""
+"""Minimum window of rates: from one heartbeat to the next a rate is mostly noise."""
 
 HISTORY = 600
-"""So many moments are kept; when there are more, every second one is forgotten, and from then on half as many come."""
+"""Number of moments kept; when exceeded, every second one is dropped, and half as many are kept from then on."""
 
 MOMENTS = 64
-"""So many at most are between the two that a rate is made of."""
+"""Maximum number of moments between the two that a rate is computed from."""
 
 
 class Words(BaseModel):
-    """Plain values, all of which are known and none of which changes."""
+    """Plain immutable values; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class NodeTelemetry(Words):
-    """One node, as its backend sees it. *silent_s* is how long nothing was heard of it, None if it never was.
+    """One node, as its backend sees it. *silent_s* is the time since it was last heard, None if it never was.
 
-    *compute_s* is how long its device has worked, as far as is known.
+    *compute_s* is the time that its device has worked, as far as known.
     """
 
     name: str
@@ -49,7 +49,7 @@ class NodeTelemetry(Words):
 
 
 class LinkTelemetry(Words):
-    """What a link of the topology, or a pair of nodes without one, carried each way; *capacity_Bps* if it is known."""
+    """Traffic each way on a link, or between two nodes if no topology is known; *capacity_Bps* if known."""
 
     name: str
     bytes_forward: int = 0
@@ -58,7 +58,7 @@ class LinkTelemetry(Words):
 
 
 class Telemetry(Words):
-    """A run at the moment *elapsed_s* of its own clock."""
+    """A run at *elapsed_s* of its clock."""
 
     elapsed_s: float
     nodes: list[NodeTelemetry] = []
@@ -67,7 +67,7 @@ class Telemetry(Words):
 
 
 class Spot(Words):
-    """Where a node of the topology is on a map, in units of about one link."""
+    """The position of a node on a map, in units of about one link."""
 
     name: str
     kind: str
@@ -84,14 +84,14 @@ class Line(Words):
 
 
 class Map(Words):
-    """A topology as a page draws it."""
+    """A topology as drawn on a page."""
 
     spots: list[Spot] = []
     lines: list[Line] = []
 
 
 class RunInfo(Words):
-    """What a run is, told once. *nodes* are its ranks in order, *steps* what each of them is to do, if known."""
+    """The description of a run, sent once. *nodes* are its ranks in order, *steps* the steps of each, if known."""
 
     name: str
     nodes: list[str]
@@ -106,7 +106,7 @@ class RunInfo(Words):
 
 
 def plain(value: Any) -> Any:
-    """*value* without what JSON cannot say: a number that is not finite is None."""
+    """Return *value* as JSON can hold it: a number that is not finite becomes None."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -127,7 +127,7 @@ class Board:
         self._keep_every = self._since_kept = 1
 
     def add(self, telemetry: Telemetry) -> None:
-        """What is known now. A moment before the last one is not taken."""
+        """Add the current state; ignore one that is older than the last."""
         if self.last is not None and telemetry.elapsed_s < self.last.elapsed_s:
             return
         if self.state == "gathering" and telemetry.elapsed_s > 0:
@@ -149,17 +149,17 @@ class Board:
         return self.state in ("gathering", "running")
 
     def end(self, error: str) -> None:
-        """The run is over."""
+        """Note the end of the run."""
         self.state, self.error = ("failed" if error else "done"), error
 
     @property
     def steps(self) -> int:
-        """How far the run is: as far as the last of those that still take part."""
+        """The run's step: that of the slowest worker not lost."""
         return min((node.step for node in self.workers()), default=0)
 
     @property
     def loss(self) -> float | None:
-        """The mean of the nodes' own last losses."""
+        """The mean of the nodes' latest losses."""
         losses = [node.loss for node in self._nodes() if node.loss is not None and math.isfinite(node.loss)]
         return sum(losses) / len(losses) if losses else None
 
@@ -168,18 +168,18 @@ class Board:
         return min((self.rate_of(node) for node in self.workers()), default=0.0)
 
     def rate_of(self, node: NodeTelemetry) -> float:
-        """Steps a second of *node*, one of the last telemetry, over the last seconds."""
+        """Return the steps per second of *node*, from the last telemetry, over the last seconds."""
         span_s = self._span_s()
         return (node.step - self._earlier(node).step) / span_s if span_s else 0.0
 
     def compute_of(self, node: NodeTelemetry) -> float | None:
-        """Seconds that *node* computed for each step over the last seconds; None if that is not known."""
+        """Return the compute seconds per step of *node* over the last seconds; None if unknown."""
         before = self._earlier(node)
         steps, compute_s = node.step - before.step, node.compute_s - before.compute_s
         return compute_s / steps if steps > 0 and compute_s > 0 else None
 
     def link_rates(self) -> dict[str, tuple[float, float]]:
-        """Bytes a second each way, by link."""
+        """Return the bytes per second each way, by link."""
         first = {link.name: link for link in self._moments[0].links} if self._moments else {}
         span_s = self._span_s()
         rates = {}
@@ -191,13 +191,13 @@ class Board:
 
     @property
     def predicted_end_s(self) -> float | None:
-        """When, by the run's clock, it will have made all its steps, if it goes on as in the last seconds."""
+        """The time, on the run's clock, of its last step at the rate of the last seconds."""
         if self.last is None or self.run.steps is None or self.state != "running" or not self.steps_per_s:
             return None
         return self.last.elapsed_s + max(0, self.run.steps - self.steps) / self.steps_per_s
 
     def workers(self) -> list[NodeTelemetry]:
-        """Those whose steps say how far the run is: a parameter server's own, on rank 0, count all of its workers'."""
+        """Return the nodes that count for progress: not rank 0, since a server's steps are those of all workers."""
         nodes = [node for node in self._nodes() if node.state != "lost"]
         return [node for node in nodes if node.rank > 0] or nodes
 
@@ -222,7 +222,7 @@ class Board:
         return self.last.nodes if self.last is not None else ()
 
     def _earlier(self, node: NodeTelemetry) -> NodeTelemetry:
-        """The same one at the first moment."""
+        """Return the same node at the first moment."""
         return self._before.get(node.name) or NodeTelemetry(name=node.name, rank=node.rank, state="expected")
 
     def _span_s(self) -> float:

@@ -1,7 +1,7 @@
-"""Draws the state of a run for a terminal: how far it is, its nodes, its links, and who holds it up.
+"""Draws the state of a run in a terminal: its progress, nodes, links and stragglers.
 
-Text of others (names, reasons, what nodes wait for) is put in as text: nothing in it is markup, and no escape of it
-reaches the terminal.
+Foreign text (names, reasons, waits) is inserted as plain text: it is never parsed as markup, and no escape sequence in
+it reaches the terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_ROWS = 4
 MOST_LINKS = 6
 MOST_WARNINGS = 4
 WIDE, NARROW = 100, 75
-"""From so many columns on nodes say what they wait for; with fewer than the second only the most important."""
+"""From WIDE columns on, nodes show what they wait for; below NARROW only the most important columns remain."""
 
 COLUMNS = ("rank", "node", "state", "step", "steps/s", "a step's work", "loss", "staleness", "sent")
 
@@ -29,7 +29,7 @@ STYLES = {"lost": "bold red", "ended": "dim", "expected": "dim", "joined": "dim"
 
 
 def draw(run: dict[str, Any], history: Sequence[dict[str, Any]], *, width: int, height: int) -> RenderableType:
-    """All of it, in *width* columns and about *height* lines; the nodes that are warned of are not left out."""
+    """Draw it all in *width* columns and about *height* lines; nodes with warnings are never left out."""
     warned = _warnings(run["warnings"])
     links = [link for link in run["links"] if link["bytes"]]
     links = sorted(links, key=lambda link: -(link["busy_fraction"] or 0.0))[:MOST_LINKS]
@@ -42,12 +42,12 @@ def draw(run: dict[str, Any], history: Sequence[dict[str, Any]], *, width: int, 
 
 
 def plain(text: object) -> str:
-    """*text* without what could change a terminal."""
+    """Return *text* without characters that could affect a terminal."""
     return "".join(character if character.isprintable() else "?" for character in str(text))
 
 
 def spark(values: Sequence[float], width: int = SPARK) -> str:
-    """*values* as a row of bars, the last at the right; each bar is the last of its part of them."""
+    """Return *values* as a row of bars, the latest at the right; each bar is the last value of its part."""
     if not values:
         return ""
     picked = [values[(i + 1) * len(values) // width - 1] for i in range(width)] if len(values) > width else values

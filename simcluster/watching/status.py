@@ -1,4 +1,4 @@
-"""A run as its board knows it, in plain values that JSON can hold: for pages, terminals and machines."""
+"""A run as its board knows it, in plain JSON values: for pages, terminals and machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcluster.watching.stragglers import warnings
 
 
 def run_status(board: Board) -> dict[str, Any]:
-    """The run of *board*: itself, its nodes, links, faults and warnings. Its history is apart."""
+    """Return the run of *board*, its nodes, links, faults and warnings, without the history."""
     run, last = board.run, board.last
     elapsed_s = last.elapsed_s if last is not None else 0.0
     end_s = board.predicted_end_s

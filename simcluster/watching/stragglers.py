@@ -1,4 +1,4 @@
-"""Who or what holds a run up, in sentences that say by how much."""
+"""Warnings about what slows a run down, with by how much."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from simcluster.watching.board import Board, NodeTelemetry
 
 WARNINGS = ("lost", "stalled", "straggler", "link")
-"""Their kinds."""
+"""The kinds of warnings."""
 
 SLOWER = 2.0
-"""A node is a straggler from so many times the median of the others on."""
+"""A node this many times slower than the others' median is a straggler."""
 
 LEAST_STEPS = 3
-"""Before a node has made so many, its rate says nothing."""
+"""Before this many steps a node's rate means nothing."""
 
 BUSY = 0.9
-"""A link is full from this part of its bandwidth on."""
+"""A link is full from this share of its bandwidth on."""
 
 STALLED_S = 5.0
-"""An event loop that has not turned for so long is worth a word."""
+"""An event loop that has not turned for this long is reported."""
 
 
 def warnings(board: Board) -> list[dict[str, Any]]:
-    """The warnings of *board*: {"kind", "name", "ratio" or None, "text"}, the nodes' first, by rank."""
+    """Return the warnings of *board*: {"kind", "name", "ratio" or None, "text"}, first those of nodes, by rank."""
     if board.last is None:
         return []
     found = [_warning("lost", node.name, None, f"{node.name} is lost: {node.reason}") for node in _lost(board)]
@@ -38,9 +38,9 @@ def warnings(board: Board) -> list[dict[str, Any]]:
 
 
 def slowness(values: Mapping[str, float], compared: Sequence[str]) -> dict[str, float]:
-    """How many times larger each of *values* is than the median of the others among *compared*.
+    """Return the ratio of each of *values* to the median of the others among *compared*.
 
-    Of the others: were a node's own value in it, one of two could never be twice the median.
+    Of the others only: with its own value included, one of two nodes could never be twice the median.
     """
     found = {}
     for name, value in values.items():
@@ -51,10 +51,10 @@ def slowness(values: Mapping[str, float], compared: Sequence[str]) -> dict[str, 
 
 
 def _stragglers(board: Board) -> list[dict[str, Any]]:
-    """One warning for each: by its computing if that says it, else by its steps.
+    """Return one warning per straggler: by its compute time if that shows it, else by its steps.
 
-    Rank 0 is compared, but is no measure for others where there are more than two: a parameter server's steps count
-    those of all, and cost nearly nothing.
+    Rank 0 is compared with the others, but they are not with it: a parameter server's steps are those of all workers,
+    and cost nearly nothing.
     """
     assert board.last is not None
     nodes = [n for n in board.last.nodes if n.state not in ("lost", "expected") and n.step >= LEAST_STEPS]

@@ -1,4 +1,4 @@
-"""Puts what backends note of their nodes into telemetry: each looks only at what has come since it was asked last."""
+"""Turns what backends note of their nodes into telemetry; each call reads only what is new since the last."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 WAITS_TOLD = 3
 
 MOST_ON_MAP = 64
-"""With more nodes a map is no help, and laying it out takes long."""
+"""With more nodes a map does not help, and its layout takes long."""
 
 SentTo = Mapping[int, Sequence[int]]
-"""The rank of a peer -> [messages, bytes]."""
+"""Rank of a peer -> [messages, bytes]."""
 
 
 class Watcher(Protocol):
-    """Whoever wants to see a run. A backend calls it where it likes; nothing that it does may reach the run."""
+    """An observer of a run. A backend calls it anywhere; it cannot affect the run."""
 
     def begin(self, run: RunInfo) -> None: ...
 
     def look(self, telemetry: Callable[[], Telemetry]) -> None:
-        """There may be something new: *telemetry* is asked for if it is wanted now."""
+        """Offer news: call *telemetry* if it is wanted now."""
 
     def end(self, telemetry: Telemetry | None, error: str) -> None: ...
 
 
 @dataclass
 class Noted:
-    """What one node's rows say, read once each. *values* are the last of every metric."""
+    """The contents of one node's rows, each read once. *values* holds the latest of every metric."""
 
     values: dict[str, float] = field(default_factory=dict)
     step: int = 0
@@ -44,7 +44,7 @@ class Noted:
     _spans: int = 0
 
     def read(self, metrics: Sequence[Metric], spans: Sequence[Span]) -> None:
-        """Looks at what is new in them."""
+        """Read the new rows."""
         count = len(metrics)
         for metric in metrics[self._metrics : count]:
             self.values[metric.name] = metric.value
@@ -71,7 +71,7 @@ def node_telemetry(
     stalled_s: float = 0.0,
     reason: str = "",
 ) -> NodeTelemetry:
-    """One node. *step* and *compute_s* are what is known of them beside its rows."""
+    """Return one node's telemetry. *step* and *compute_s* are what is known in addition to its rows."""
     return NodeTelemetry(
         name=name,
         rank=rank,
@@ -93,7 +93,7 @@ def node_telemetry(
 
 
 def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Sequence[SentTo]) -> list[LinkTelemetry]:
-    """What rank by rank was *sent*, on the links between *names*; on each pair itself where no topology is known."""
+    """Return the traffic *sent* by each rank, on the links between *names*; per pair if no topology is known."""
     carried: dict[str, list[int]] = {}
     capacities: dict[str, float] = {}
     if topology is not None:
@@ -123,9 +123,9 @@ def run_info(
     *,
     drawn: Topology | None = None,
 ) -> RunInfo:
-    """Describe a run to a watcher. *about* has its name, algorithm, topology and steps, as far as they are known.
+    """Describe a run to a watcher. *about* holds its name, algorithm, topology and steps, as far as known.
 
-    It has a map of the topology *drawn*, if that is given and small enough.
+    The map shows the topology *drawn*, if given and small enough.
     """
     found = map_of(drawn) if drawn is not None else None
     known = {"name": "a run", "seed": seed, **about}
@@ -133,7 +133,7 @@ def run_info(
 
 
 def map_of(topology: Topology) -> Map | None:
-    """Where its nodes are on a page; None for too many of them."""
+    """Return the positions of its nodes on a page; None if there are too many."""
     from simcluster.topology.draw.layout import place
 
     if len(topology.nodes) > MOST_ON_MAP:

@@ -1,7 +1,6 @@
-"""Takes the telemetry of a run as often as it may, and hands its state on: to a screen, or to whoever wants it.
+"""Takes the telemetry of a run at a bounded cost and passes its state to a screen or another consumer.
 
-Looking costs time, so the more a look costs, the rarer it is; and whatever goes wrong here ends the watching, never the
-run.
+The more a look costs, the less often it happens; an error here ends the watching, never the run.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from simcluster.watching.status import run_status
 
 INTERVAL_S = 0.25
 SHARE = 0.02
-"""Looking may take so much of the time."""
+"""Share of the time that watching may take."""
 
 log = logging.getLogger("simcluster.watching")
 
@@ -25,7 +24,7 @@ Show = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 
 
 class Watching:
-    """Calls *show* at most every *interval_s* seconds, and so rarely that all of it takes SHARE of the time."""
+    """A watcher that calls *show* at most every *interval_s*, and less often to stay within SHARE of the time."""
 
     def __init__(
         self,
@@ -39,11 +38,11 @@ class Watching:
         self._next_s = 0.0
 
     def begin(self, run: RunInfo) -> None:
-        """A run begins, or an attempt of it."""
+        """Begin a run, or an attempt of it."""
         self._board, self._next_s = Board(run), 0.0
 
     def look(self, telemetry: Callable[[], Telemetry]) -> None:
-        """There may be something new."""
+        """Take the telemetry if it is time to."""
         if self._board is None or self._now() < self._next_s:
             return
         worked_s = self._worked()
@@ -51,7 +50,7 @@ class Watching:
         self._next_s = self._now() + max(self._interval_s, (self._worked() - worked_s) / SHARE)
 
     def end(self, telemetry: Telemetry | None, error: str) -> None:
-        """The run is over; *telemetry* is its last."""
+        """End the run; *telemetry* is its last."""
         if self._board is not None:
             self._take(self._board, (lambda: telemetry) if telemetry is not None else None, error)
             self._board = None
@@ -64,5 +63,5 @@ class Watching:
                 board.end(error)
             self._show(run_status(board), board.history)
         except Exception:
-            log.exception("watching has ended; the run goes on")
+            log.exception("watching has ended; the run continues")
             self._board = None

@@ -21,7 +21,7 @@ def test_values_mean_what_they_would_in_a_file() -> None:
         ("a={b: 1", "--set a: found '{b: 1', expected ',' or '}'"),
         ('a="x', "--set a: found '\"x' (unexpected end of stream"),
         ("a=b: c: d", "--set a: found 'b: c: d' (mapping values are not allowed"),
-        ("a={b: 1, b: 2}", "(the key a second time), expected it once"),
+        ("a={b: 1, b: 2}", "(a duplicate key), expected one"),
     ],
 )
 def test_what_is_no_value_is_told_in_a_sentence(text: str, words: str) -> None:

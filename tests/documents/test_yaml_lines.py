@@ -105,7 +105,7 @@ def test_a_problem_reads_as_file_line_column_key_found_expected() -> None:
 
 def test_a_key_that_stands_twice_is_an_error_with_both_lines() -> None:
     assert refused("a: 1\nb: 2\na: {c: 3}\n") == (
-        "f.yaml:3:1: a: found the key a second time, expected it once (first on line 1)"
+        "f.yaml:3:1: a: found a duplicate key, expected one (first on line 1)"
     )
 
 

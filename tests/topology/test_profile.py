@@ -48,7 +48,7 @@ def test_what_a_measurement_writes_reads_back_to_the_same_profile() -> None:
         ("{a/b/aply: 3 ms}", "nodes.a.profile.a/b/aply: found 'a/b/aply', expected the work of a replica: did you"),
         ("{net/gradient: {13: 1 ms}}", "net/gradient.13: found '13' without a unit, expected an amount of arithmetic"),
         ("{net/gradient: {13 MFLOP/s: 1 ms}}", "'MFLOP/s' is no unit of amount of arithmetic"),
-        ("{net/gradient: {1 MFLOP: 1 ms, 1000 kFLOP: 2 ms}}", "the same amount of arithmetic a second time"),
+        ("{net/gradient: {1 MFLOP: 1 ms, 1000 kFLOP: 2 ms}}", "a duplicate amount of arithmetic"),
         ("{net/gradient: {1 MFLOP: -1 ms}}", "found '-1 ms', which is negative"),
         ("{net/gradient: {1 MFLOP: }}", "net/gradient.1 MFLOP: found nothing, expected a time with its unit"),
     ],

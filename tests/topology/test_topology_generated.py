@@ -78,7 +78,7 @@ def test_every_setting_that_is_wrong_is_told_with_its_line(tmp_path: Path):
     [
         ({"generator": "stra"}, "generator: found 'stra', expected the name of a generator: did you mean 'star'?"),
         ({"generator": 3}, "generator: found 3, expected the name of a generator: one of chain, complete, ring, star"),
-        ({"generator": "star"}, "workers: found nothing, expected a whole number: how many workers"),
+        ({"generator": "star"}, "workers: found nothing, expected a whole number: the number of workers"),
         ({"generator": "star", "workers": True}, "workers: found true, expected a whole number"),
         ({"generator": "ring", "workers": 2}, "generator: found ring with 2 workers, expected at least 3"),
         ({"generator": "star", "workers": 900, "device": "x86-labtop"}, "device: found 'x86-labtop', expected one of"),

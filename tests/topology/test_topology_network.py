@@ -233,7 +233,7 @@ def test_switches_have_no_overheads_and_nobody_forwards_who_does_not() -> None:
         "nodes: {a: {flops: 1 GFLOP/s}, b: {flops: 1 GFLOP/s, gateway: false}, c: {flops: 1 GFLOP/s}}\n"
         "links: [{between: [a, b], type: wan}, {between: [b, c], type: wan}, {between: [a, c], type: wan}]"
     )
-    assert ["a way through b, which forwards nothing" in problem for problem in problems_of(closed)] == [True]
+    assert ["a route through b, which forwards nothing" in problem for problem in problems_of(closed)] == [True]
 
 
 def test_all_of_it_can_be_set_from_outside() -> None:

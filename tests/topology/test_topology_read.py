@@ -58,7 +58,7 @@ def test_four_faults_give_four_errors_with_their_lines() -> None:
         "t.yaml:10:34: links[1].bandwidth",
     ]
     assert "found 'mac-mini-m44', expected one of 14 known: did you mean 'mac-mini-m4'?" in problems[0]
-    assert "no path from lone to all of a, b, c" in problems[1]
+    assert "no route from lone to all of a, b, c" in problems[1]
     assert "a second node called a, expected one (the first is on line 3)" in problems[2]
     assert "1000 without a unit" in problems[3]
 
@@ -241,7 +241,7 @@ def test_a_node_that_is_no_gateway_joins_nobody() -> None:
     assert len(loads({"nodes": nodes, "links": links}).route("a", "c")) == 2
     nodes["b"]["gateway"] = False  # type: ignore[assignment]
     # b reaches both; a and c reach b but not each other.
-    assert "no path from c to all of a, b" in one_problem({"nodes": nodes, "links": links})
+    assert "no route from c to all of a, b" in one_problem({"nodes": nodes, "links": links})
 
 
 def test_workers_that_forward_nothing_may_all_be_linked_directly_or_hang_on_one_switch() -> None:
@@ -264,7 +264,7 @@ def test_a_link_to_a_node_that_nobody_can_guess_makes_nobody_unreachable_as_well
 
 def test_equal_names_are_found_even_under_equal_keys() -> None:
     text = TWO.replace("{device: mac-mini-m4}", "{device: mac-mini-m4, device: mac-mini-m1}")
-    assert "2:28: nodes.a.device: found the key a second time" in one_problem(text)
+    assert "2:28: nodes.a.device: found a duplicate key" in one_problem(text)
 
 
 def test_a_syntax_error_has_its_line_and_column() -> None:

@@ -120,7 +120,7 @@ def test_a_view_that_breaks_ends_the_watching_and_not_the_run(tmp_path: Path, ca
     finished = run(tmp_path, "broken", Watching(broken, interval_s=0.0))
     assert finished.summary["status"] == "done"
     assert len(calls) == 1
-    assert "the run goes on" in caplog.text
+    assert "the run continues" in caplog.text
 
 
 def test_a_failed_run_says_why(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ log = logging.getLogger("simcluster.sockets")
 
 
 class Ending:
-    """Ends one run of *members*. *changed* is set at every change of a member."""
+    """The end of one run of *members*. *changed* is set at every change of a member."""
 
     def __init__(self, members: Sequence[Member], starters: Starters, changed: asyncio.Event) -> None:
         self._members, self._starters, self._changed = members, starters, changed
@@ -73,7 +73,7 @@ class Ending:
 
 
 class Losses:
-    """Members lost before the end of the run: notifies the other nodes and the verdict."""
+    """Losses of members before the end of the run, reported to the other nodes and the verdict."""
 
     def __init__(
         self,

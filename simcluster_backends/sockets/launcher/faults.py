@@ -60,7 +60,7 @@ def check_faults(job: ClusterJob) -> list[Problem]:
                 expected = f"a node started by this launcher, here or by ssh: {_BY_ITS_STARTER[type(fault)]}"
                 problems.append(Problem(f"{key}.node", found, expected))
         elif job.topology is None:
-            problems.append(Problem(key, fault.kind, "a topology, whose links can be cut"))
+            problems.append(Problem(key, fault.kind, "a topology with links to cut"))
     return problems
 
 

@@ -77,7 +77,7 @@ def missing_tmux() -> list[Problem]:
 
 
 class Panes:
-    """Show the log *files*, by node name, until `close`."""
+    """Panes of tmux that show the log *files*, by node name, until `close`."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.session = f"simcluster-{os.getpid()}"

@@ -153,7 +153,7 @@ class Machine:
 
 
 class Remotes:
-    """Start members on other machines, report when one exits, and end them. Create it inside the run's loop."""
+    """The processes on other machines: starts members, reports exits, ends members. Create it inside the run's loop."""
 
     def __init__(
         self,

@@ -97,7 +97,7 @@ class Elsewhere:
 
 
 class Reporter:
-    """Reports all attempts of *job* to *coordinator* and to the job's watcher, if given."""
+    """The reports of all attempts of *job* to *coordinator* and to the job's watcher, if given."""
 
     def __init__(self, job: ClusterJob, coordinator: Coordinator | None, interval_s: float) -> None:
         self._job, self._coordinator, self._interval_s = job, coordinator, interval_s

@@ -243,7 +243,7 @@ def _check_endpoint(options: Options, elsewhere: bool, problems: list[Problem]) 
             Problem(
                 "rendezvous",
                 options.rendezvous,
-                "key_file too: off loopback nothing is started without a key",
+                "key_file as well: off loopback no node is started without a key",
             )
         )
 
@@ -261,7 +261,7 @@ def _check_nodes(job: ClusterJob, options: Options, problems: list[Problem]) -> 
             expected = f"one for each of the {len(job.names)} nodes, or none at all"
             problems.append(Problem(key, str(len(given)), expected))
     if any(job.addresses) and not options.has_secret:
-        problems.append(Problem("key_file", "none", "the key file that the nodes started by hand have, too"))
+        problems.append(Problem("key_file", "none", "the key file shared with the nodes started by hand"))
     size_bytes = len(job.config_json.encode())
     if size_bytes > CONFIG_LIMIT_BYTES:
         problems.append(Problem("config_json", f"{size_bytes} bytes", f"at most {CONFIG_LIMIT_BYTES}"))

@@ -25,7 +25,7 @@ from simcluster_backends.sockets.net.tls import files_for
 
 
 class Processes:
-    """Start members on this machine, report when one exits, and kill them. Create it inside the run's loop."""
+    """The processes on this machine: starts members, reports exits, kills members. Create it inside the run's loop."""
 
     def __init__(self, on_exit: Callable[[Member, int | None], None], logs: Logs) -> None:
         self._on_exit, self._logs = on_exit, logs
@@ -95,7 +95,7 @@ class Processes:
 
 
 class Starters:
-    """Starts nodes here and on other machines. Create it inside the run's loop."""
+    """The processes here and on other machines. Create it inside the run's loop."""
 
     def __init__(
         self, job: ClusterJob, options: Options, key: bytes, on_exit: Callable[[Member, int | None], None]

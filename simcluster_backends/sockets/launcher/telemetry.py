@@ -13,7 +13,7 @@ from simcluster_backends.sockets.launcher.member import Member
 
 
 class Teller:
-    """Reports on *members*, connected as in *topology*. Reads each metric and span once."""
+    """The telemetry of *members*, connected as in *topology*. Reads each metric and span once."""
 
     def __init__(self, members: Sequence[Member], topology: Topology | None) -> None:
         self._members, self._topology = members, topology

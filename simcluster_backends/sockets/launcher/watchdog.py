@@ -17,7 +17,7 @@ log = logging.getLogger("simcluster.sockets")
 
 
 class Watch:
-    """Call *beat* at every heartbeat, *on_silent* for a member silent for `dead_s`, *give_up* with the reason.
+    """A heartbeat that calls *beat*, *on_silent* for a member silent for `dead_s`, and *give_up* with a reason.
 
     *expects*: whether a node is to join or rejoin for which the others may be waiting.
 

@@ -41,7 +41,7 @@ LAST_S = 3.0
 
 
 class ControlLane:
-    """Connects to the launcher as *name*. *job* is set when the launcher has sent it, or fails if it refused.
+    """The connection to the launcher as *name*. *job* is set when the launcher has sent it, or fails if it refused.
 
     `serve` then sets two callbacks, both called in this lane's thread: for each message, and for the loss of the
     launcher.

@@ -15,7 +15,7 @@ from simcluster_backends.sockets.wire.messages import Hold
 
 
 class Holds:
-    """Executes *orders*. *hold(peer, writing, reading)* sets what is held; *give_up(peer)* declares the peer lost."""
+    """The execution of *orders*. *hold(peer, writing, reading)* sets what is held; *give_up(peer)* drops the peer."""
 
     def __init__(
         self,

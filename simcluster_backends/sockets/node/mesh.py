@@ -22,7 +22,7 @@ from simcluster_backends.sockets.wire.reader import Limits
 
 
 class Mesh:
-    """Connects *member* to each of its peers."""
+    """The connections from *member* to each of its peers."""
 
     def __init__(
         self,

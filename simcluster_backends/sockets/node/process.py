@@ -197,7 +197,6 @@ class _Node:
         return record
 
     async def _meet(self, told: Addresses) -> None:
-        """Connect to every node that is present."""
         self.recorder.incarnation = told.incarnation
         if told.incarnation:
             await self.mesh.come_late(told.incarnation, told.addresses, told.gone, self.job.start_s)
@@ -210,7 +209,6 @@ class _Node:
         return NotedChannel(self._safekeeping, self.notes)
 
     async def _run(self, program: Program) -> NodeRecord:
-        """Run the program, from its first callback to its last."""
         if self.notes is None:
             return await program(self._transport, self.recorder, self.job.config_json)
         self.notes.begin()

@@ -16,7 +16,7 @@ _NOT_OWN = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"
 
 
 class Pulse:
-    """Created in the thread of *loop*; call `stalled` in another one, about every *interval_s*."""
+    """A probe of *loop*, created in its thread; call `stalled` in another one, about every *interval_s*."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, interval_s: float) -> None:
         self._loop, self._thread = loop, threading.get_ident()
