@@ -173,7 +173,7 @@ def test_a_script_that_runs_itself_whenever_it_is_read_is_told_so(tmp_path: Path
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "a run that starts whenever this file is read" in done.stderr
+    assert "a run that starts whenever this file is loaded" in done.stderr
     assert "below `if __name__ == '__main__':`" in done.stderr
     assert not (tmp_path / "run").exists()
     text = script.read_text().replace("simcluster.run(", "if __name__ == '__main__': simcluster.run(")

@@ -144,7 +144,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_line() -> None:
         ("t.yaml:3:8: inbox: found 64 without a unit", "a size with its unit"),
         ("t.yaml:4:10: routes[0]: unknown node 'c'", "expected one of a, b, "),
         ("t.yaml:4:34: routes[2]: found a second route between them", "it goes both ways"),
-        ("t.yaml:4:46: routes[3]: found a list of 1", "two at least"),
+        ("t.yaml:4:46: routes[3]: found a list of 1", "at least two"),
         ("t.yaml:4:51: routes[4]: found no link between a and b", "nodes that links join"),
         ("t.yaml:4:59: routes[5]: found 3", "names of nodes from end to end"),
         ("t.yaml:4:62: routes[6]: found the switch sw at an end", "workers or hosts at both ends"),

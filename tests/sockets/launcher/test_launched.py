@@ -37,5 +37,5 @@ def test_an_order_that_would_write_elsewhere_is_refused_and_nothing_is_left(tmp_
     )
     assert done.returncode == 1
     assert [read_from_machine(line) for line in done.stdout.splitlines()] == [Report(fingerprint())]
-    assert b"not the whole path" in done.stderr
+    assert b"not the absolute path" in done.stderr
     assert list(tmp_path.iterdir()) == []

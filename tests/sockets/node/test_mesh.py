@@ -80,7 +80,7 @@ def test_only_a_later_incarnation_than_any_before_is_let_in() -> None:
         return answers
 
     answers = run(main)
-    verdicts = ["taken", "welcome", "taken", "taken", *["no business"] * 4]
+    verdicts = ["taken", "welcome", "taken", "taken", *["no peer"] * 4]
     assert [word in answer for word, answer in zip(verdicts, answers, strict=True)] == [True] * 8, answers
 
 
