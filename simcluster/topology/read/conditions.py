@@ -15,7 +15,7 @@ from simcluster.topology.read.traces import TraceBlock, steps_of
 from simcluster.units import parse_bandwidth_or_zero
 
 _STEPS = "a mapping of times to factors or bandwidths: {0 s: 1, 10 s: 0.2, 12 s: 30 Mbps}"
-_MEAN = "a time with its unit: what comes on top of the latency on average"
+_MEAN = "a time with its unit: the mean delay added to the latency"
 _SIGMA = "a number above 0, at most 10"
 _share = number(lambda x: x >= 0, "a number, 0 or above, or a bandwidth with its unit")
 

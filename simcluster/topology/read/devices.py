@@ -56,8 +56,8 @@ def _points(kind: str, table: Mapping[str, Any], found: list[InitErrorDetails]) 
         seconds = tried(found, lambda value=value: time(value), kind, key)  # type: ignore[misc]
         flops = tried(found, lambda key=key: parse_amount(key), kind, key, at_key=True)  # type: ignore[misc]
         if flops in points:
-            again = "the same amount of arithmetic a second time"
-            found.append(fault(kind, key, found=again, expected="it once", at_key=True))
+            again = "a duplicate amount of arithmetic"
+            found.append(fault(kind, key, found=again, expected="one", at_key=True))
         elif flops is not None:
             points[flops] = seconds or 0.0
     return tuple(sorted(points.items()))

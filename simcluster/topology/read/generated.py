@@ -80,7 +80,7 @@ def _check(document: Document, make: Maker) -> list[Problem]:
         value = document.data.get(key)
         if value is None:
             if parameter.default is parameter.empty:
-                problems.append(document.problem((key,), expected=f"a whole number: how many {key}"))
+                problems.append(document.problem((key,), expected=f"a whole number: the number of {key}"))
         elif wrong := _wrong(key, value, parameter):
             problems.append(document.problem((key,), expected=wrong))
     return problems

@@ -44,7 +44,7 @@ class LaunchBlock(Block):
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
         yield from super().faults(given)
         if "python" in given and "command" in given:
-            yield fault("python", expected="python or command, not both: a command has its own")
+            yield fault("python", expected="python or command, not both: a command names its Python")
 
 
 LAUNCH_KEYS = LaunchBlock.known.names

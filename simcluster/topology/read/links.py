@@ -18,7 +18,7 @@ from simcluster.topology.read.conditions import BackgroundOf, JitterOf, RateTrac
 from simcluster.topology.read.spread import LinkSpread
 
 _MEDIUM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
-_MEDIUM_EXPECTED = "a name of letters, digits, _ and -, at most 64: links of the same share the air"
+_MEDIUM_EXPECTED = "a name of letters, digits, _ and -, at most 64: links of one medium share the air"
 
 
 def read_ends(value: object) -> tuple[str, str]:
@@ -57,7 +57,7 @@ class LinkBlock(Block):
             if given.get("duplex", "half") != "half":
                 yield fault("duplex", expected="half, or none: both ways share the medium")
             if "trace" in given:
-                yield fault("trace", found="it with a medium", expected="one of both", at_key=True)
+                yield fault("trace", found="it with a medium", expected="one of the two", at_key=True)
         elif duplex == "free":
             for key in ("trace", "background"):
                 if key in given:

@@ -83,7 +83,7 @@ def _check_routes(
 def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | None) -> tuple[str, str] | None:
     """Return (what was found, what was expected) for a wrong path. *joined* is None if not all links are known."""
     if len(names) < 2 or len(set(names)) < len(names):
-        return "", "names of nodes from end to end, two at least, each once"
+        return "", "names of nodes from end to end, at least two, each once"
     for name in names:
         if name not in nodes:
             return f"unknown node {name!r}", nearest(name, nodes)
@@ -94,7 +94,7 @@ def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | No
     for name in names[1:-1]:
         node = nodes[name]
         if node is not None and not node.gateway:
-            return f"a way through {name}, which forwards nothing", "gateways and switches between the ends"
+            return f"a route through {name}, which forwards nothing", "gateways and switches between the ends"
     for a, b in pairwise(names):
         if joined is not None and frozenset((a, b)) not in joined:
             return f"no link between {a} and {b}", "nodes that links join"

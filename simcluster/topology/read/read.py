@@ -41,7 +41,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 Ends: TypeAlias = "tuple[str, str]"
 
 _Text = Annotated[str, only(lambda value: isinstance(value, str), "text")]
-_NODES = "a mapping of nodes by name, one at least"
+_NODES = "a mapping of nodes by name, at least one"
 
 
 class _Head(Block):
@@ -266,8 +266,8 @@ def _check_reach(
         problems.append(
             document.problem(
                 ("nodes", name),
-                found=f"no path from {name} to all of {_some(others)}",
-                expected="links, by way of switches and gateways, between all workers",
+                found=f"no route from {name} to all of {_some(others)}",
+                expected="links that connect all workers, through switches and gateways if need be",
                 at_key=True,
             )
         )

@@ -55,7 +55,7 @@ def _read_table(path: Path, columns: Mapping[str, Callable[[str], V]], problems:
         else:
             rows.append(row)
     if not rows and not found:
-        found.append(Problem("trace", "no rows", "one at least, at 0 seconds", str(path)))
+        found.append(Problem("trace", "no rows", "at least one, at 0 seconds", str(path)))
     if len(rows) > MAX_ROWS:
         found.append(Problem("trace", f"{len(rows)} rows", f"at most {MAX_ROWS}", str(path)))
     problems += found[:MAX_PROBLEMS]
@@ -67,7 +67,7 @@ def _read_table(path: Path, columns: Mapping[str, Callable[[str], V]], problems:
 def first_fault(time_s: float, before_s: float | None) -> str | None:
     """Return the expected time of a row if its own is wrong: the first is 0, and all rise."""
     if before_s is None:
-        return None if time_s == 0 else "0 first: what holds at the beginning of the run"
+        return None if time_s == 0 else "0 first: the value at the start of the run"
     return None if time_s > before_s else f"a time after {before_s:g} s, that of the row above"
 
 
