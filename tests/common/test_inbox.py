@@ -164,7 +164,7 @@ def test_a_closed_inbox_drops_what_is_there_and_what_comes() -> None:
 
 @pytest.mark.parametrize("rank", [0, -1, SIZE])
 def test_a_rank_that_is_no_peer_is_refused(rank: int) -> None:
-    with pytest.raises(ValueError, match="0 to 3 without 0"):
+    with pytest.raises(ValueError, match="0 to 3 except 0"):
         with_inbox(lambda inbox: inbox.take(rank, "t"))
 
 

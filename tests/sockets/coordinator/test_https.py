@@ -217,7 +217,7 @@ def test_an_older_folder_is_told_how_it_gets_a_coordinators_certificate(folder: 
     shutil.copytree(folder, tmp_path / "old")
     for kind in ("pem", "key"):
         (tmp_path / "old" / f"coordinator.{kind}").unlink()
-    with pytest.raises(UsageError, match=r"no .*coordinator\.pem, expected a file of `simcluster keys init`"):
+    with pytest.raises(UsageError, match=r"no .*coordinator\.pem, expected a file made by `simcluster keys init`"):
         tls_of_coordinator(tmp_path / "old")
     assert [path.name for path in make_certificates(tmp_path / "old", ["a"], 1)] == [
         "coordinator.key",

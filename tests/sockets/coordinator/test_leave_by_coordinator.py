@@ -94,7 +94,7 @@ def test_only_a_worker_that_is_there_can_leave() -> None:
     with pytest.raises(Gone, match="has not come yet"):
         desk.ask_to_leave("c")
     desk.leave("a")
-    with pytest.raises(Gone, match="has left already"):
+    with pytest.raises(Gone, match="has already left"):
         desk.ask_to_leave("a")
 
 

@@ -171,7 +171,7 @@ def test_tls_on_one_side_only_is_refused_and_logged(folder: Path, uvloop: bool) 
     with pytest.raises(HandshakeRefused, match=UNTOLD) as error:
         meet(read_tls(folder, "a"), None, uvloop=uvloop, timeout_s=0.3)
     assert "the peer does not speak TLS: was it started with --tls?" in "".join(error.value.__notes__)
-    with pytest.raises(HandshakeRefused, match="the peer does not speak TLS: is it started") as error:
+    with pytest.raises(HandshakeRefused, match="the peer does not speak TLS: was it started") as error:
         meet(None, read_tls(folder, "b"), uvloop=uvloop)
     assert "the peer speaks TLS and this side does not" in "".join(error.value.__notes__)
 

@@ -10,7 +10,7 @@ import torch
 
 from simcluster.errors import ProtocolError
 from simcluster.payload import Payload, pack, sizes_of
-from simcluster_backends.sockets.wire import reader as framing
+from simcluster_backends.sockets.wire import body as framing
 from simcluster_backends.sockets.wire.frame import MORE, PREAMBLE_BYTES, Frame, Kind, Outgoing, Preamble, data_frame
 from simcluster_backends.sockets.wire.reader import FrameReader, Limits
 from tests.sockets.wire.test_framing import data_bytes
