@@ -12,21 +12,10 @@ from collections.abc import Callable, Sequence
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.payload import Message
-from simcluster.regroup.choice import form, newest
+from simcluster.regroup.choice import decide, form
 from simcluster.regroup.listening import Ear
-from simcluster.regroup.membership_view import Facts
-from simcluster.regroup.messages import (
-    TAG,
-    Call,
-    Decision,
-    Held,
-    Join,
-    Life,
-    Out,
-    Propose,
-    mark_of,
-    understood,
-)
+from simcluster.regroup.membership_view import Facts, has_raised, step_of_leave
+from simcluster.regroup.messages import TAG, Call, Decision, Held, Join, Life, Out, Propose, mark_of, understood
 from simcluster.regroup.speaking import Voice
 from simcluster.transport import ANY, Transport
 
@@ -58,14 +47,14 @@ class Council:
 
     def lose(self, lost: PeerLost) -> None:
         """Take in a PeerLost, wherever it was raised. It concerns one life of its rank, not later ones."""
-        rank, step = lost.rank, _step_of_leave(lost.reason)
+        rank, step = lost.rank, step_of_leave(lost.reason)
         if self.facts.is_past(rank, lost.incarnation):
             self.ear.falls_behind(rank)
             self._voice.say_again(rank)
         is_news = self.facts.lose(rank, lost.reason, lost.incarnation)
         if not is_news and not self._misses_life(lost):
             return
-        if _raised(lost.reason):
+        if has_raised(lost.reason):
             self.failure = self.failure or lost
         if rank in self.members and lost.reason != ENDED:
             self._stir(step)
@@ -210,21 +199,10 @@ class Council:
 
     def _decide(self, included: list[int], held: Sequence[Held]) -> Decision:
         answers = {rank: self._answers[self.facts.life(rank)] for rank in included if rank != self.facts.rank}
-        found = newest({self.facts.rank: held, **{rank: answer.held for rank, answer in answers.items()}})
-        if found is None:
+        decision = decide(self.facts, self.number, self.members, held, answers)
+        if decision is None:
             raise self._nobody_remembers(included)
-        (capture, holders), finished = found, self.facts.finished
-        return Decision(
-            number=max([self.number, *(answer.number for answer in answers.values())]) + 1,
-            leader=self.facts.rank,
-            members=included,
-            capture=capture,
-            source=holders[0],
-            receivers=[rank for rank in included if rank not in holders],
-            lives=self.facts.lives,
-            lost=[rank for rank in self.members if rank in self.facts.asking or rank not in (*included, *finished)],
-            joined=[rank for rank in included if rank not in self.members or rank in self.facts.asking],
-        )
+        return decision
 
     def _nobody_remembers(self, included: Sequence[int]) -> PeerLost:
         """Return the loss of the ranks that held captures before they could transfer one; others will find out too."""
@@ -310,14 +288,3 @@ class Council:
 
 def _is_later(word: Decision | Out, decision: Decision) -> bool:
     return isinstance(word, Decision) and word.number > decision.number
-
-
-def _raised(reason: str) -> bool:
-    """Whether a peer failed because its code raised, other than for the loss of another peer."""
-    return reason.startswith("failed: ") and not reason.startswith(f"failed: {PeerLost.__name__}")
-
-
-def _step_of_leave(reason: str) -> int | None:
-    """Return the step in "left at step 7"."""
-    words = reason.rpartition("left at step ")
-    return int(words[2]) if words[1] and words[2].isdigit() else None

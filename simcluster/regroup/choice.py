@@ -1,4 +1,4 @@
-"""The choice of the next group's members, and of the step it continues from.
+"""The choice of the next group: its members, and the step it continues from.
 
 Pure: equal inputs give equal choices.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from simcluster.regroup.membership_view import Facts
-from simcluster.regroup.messages import Held
+from simcluster.regroup.messages import Decision, Held, Propose
 
 
 def form(facts: Facts, members: Sequence[int]) -> tuple[list[int], dict[int, int]]:
@@ -30,6 +30,32 @@ def form(facts: Facts, members: Sequence[int]) -> tuple[list[int], dict[int, int
         else:
             excluded[rank] = parted
     return sorted(included), excluded
+
+
+def decide(
+    facts: Facts, number: int, members: Sequence[int], held: Sequence[Held], answers: Mapping[int, Propose]
+) -> Decision | None:
+    """Return the leader's decision, from its own captures *held* and the *answers* of the others; None without
+    captures.
+
+    *number* and *members* are those of the group that ends.
+    """
+    included, finished = sorted([facts.rank, *answers]), facts.finished
+    found = newest({facts.rank: held, **{rank: answer.held for rank, answer in answers.items()}})
+    if found is None:
+        return None
+    capture, holders = found
+    return Decision(
+        number=max([number, *(answer.number for answer in answers.values())]) + 1,
+        leader=facts.rank,
+        members=included,
+        capture=capture,
+        source=holders[0],
+        receivers=[rank for rank in included if rank not in holders],
+        lives=facts.lives,
+        lost=[rank for rank in members if rank in facts.asking or rank not in (*included, *finished)],
+        joined=[rank for rank in included if rank not in members or rank in facts.asking],
+    )
 
 
 def newest(held: Mapping[int, Sequence[Held]]) -> tuple[Held, list[int]] | None:

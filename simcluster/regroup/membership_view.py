@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from simcluster.errors import ENDED
+from simcluster.errors import ENDED, PeerLost
 from simcluster.fault_plans.kinds import is_cut
 from simcluster.regroup.messages import Life
 
@@ -117,3 +117,14 @@ class Facts:
         known.add(fact)
         self.count += 1
         return True
+
+
+def has_raised(reason: str) -> bool:
+    """Whether a peer failed because its code raised, other than for the loss of another peer."""
+    return reason.startswith("failed: ") and not reason.startswith(f"failed: {PeerLost.__name__}")
+
+
+def step_of_leave(reason: str) -> int | None:
+    """Return the step in "left at step 7"."""
+    words = reason.rpartition("left at step ")
+    return int(words[2]) if words[1] and words[2].isdigit() else None

@@ -7,9 +7,8 @@ Work on a replica either changes its weights (`apply`, `load`) or reads them (th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,14 +17,15 @@ from torch import Tensor, nn
 
 from simcluster.rng import seed_sequence
 from simcluster.transport import Cost
-from simcluster.workloads.costs.costs import elementwise_cost, kind_of, matrix_cost
+from simcluster.workloads.costs.costs import kind_of
+from simcluster.workloads.costs.counter import Counted, Counter
 from simcluster.workloads.evaluation import copy_into, evaluated
 from simcluster.workloads.global_rng import borrowed, seed_number
-from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
+from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layers, modules_in_order
 from simcluster.workloads.layers.part import Part, count_part
 from simcluster.workloads.layers.pieces import Pieces, make_pieces
-from simcluster.workloads.layers.tensor_shard import PieceCost, TensorShard, share_of
+from simcluster.workloads.layers.tensor_shard import TensorShard, share_of
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices
 from simcluster.workloads.progress import Progress
@@ -33,16 +33,6 @@ from simcluster.workloads.samples import Batch, Samples
 from simcluster.workloads.saved import load_model, load_optimizer, model_state, optimizer_state
 from simcluster.workloads.steps import Loss, differentiate, separate, take_step, trainable_of
 from simcluster.workloads.streams import joined, stream
-
-
-@dataclass
-class Counted:
-    """Facts found once for all replicas of a workload: costs, and whether the model draws random numbers."""
-
-    costs: dict[Hashable, Cost] = field(default_factory=dict)
-    layers: dict[Hashable, list[LayerCost]] = field(default_factory=dict)
-    shares: dict[Hashable, list[PieceCost]] = field(default_factory=dict)
-    draws: bool | None = None
 
 
 class Replica(Progress):
@@ -91,6 +81,7 @@ class Replica(Progress):
         self._clip_norm = clip_norm
         self._seed, self._rank = seed, rank
         self._counted = counted
+        self._counter = Counter(counted, make_model, loss, make_optimizer, clip_norm, name)
         self._draws: bool | None = None
         self._evaluated: nn.Module | None = None
         self._layers: Layers | None = None
@@ -174,31 +165,11 @@ class Replica(Progress):
         FLOPs are those of matrix products, convolutions and attention, forward and backward; bytes are those that
         operators read and write, without cache or fusion (simcluster.workloads.costs.costs).
         """
-        key = ("gradient", batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
-        costs = self._counted.costs
-        if key not in costs:
-            model = self._make_model().train()
-            trainable = [p for p in model.parameters() if p.requires_grad]
-            kind = kind_of(self._name, "gradient")
-            with borrowed(0) as generator:
-                before = generator.get_state()
-                costs[key] = matrix_cost(lambda: differentiate(model, self._loss, trainable, batch), kind)
-                if self._counted.draws is None:
-                    self._counted.draws = not torch.equal(before, generator.get_state())
-        return costs[key]
+        return self._counter.gradient(batch)
 
     def apply_cost(self) -> Cost:
         """Return the cost of `apply`: one FLOP per element that an operator writes, and the bytes moved."""
-        if "apply" not in self._counted.costs:
-            copies = [nn.Parameter(parameter.detach().clone()) for parameter in self._trainable]
-            optimizer = self._make_optimizer(copies)
-            gradients = [torch.ones_like(parameter) for parameter in self.parameters]
-            # The first step also sets up the optimizer's state; later steps cost the same.
-            take_step(optimizer, copies, gradients, self._clip_norm)
-            kind = kind_of(self._name, "apply")
-            step = partial(take_step, optimizer, copies, gradients, self._clip_norm)
-            self._counted.costs["apply"] = elementwise_cost(step, kind)
-        return self._counted.costs["apply"]
+        return self._counter.apply(self._trainable)
 
     def part(self, places: Sequence[int]) -> Part:
         """Return the parameters at *places* with their share of the optimizer."""
@@ -241,29 +212,11 @@ class Replica(Progress):
         step = partial(take_step, optimizer, share.parameters, clip_norm=None)
         live = [parameter.detach() for parameter in share.parameters]
         part = Part(range(len(live)), live, self._clip_norm, step, costs, optimizer=optimizer)
-        return TensorShard(share, size, part, self._share_costs, self._loss, self._drawing)
-
-    def _share_costs(self, batch: Batch) -> list[PieceCost]:
-        """Return the costs of the shard's layers; counted once per shape on a separate model."""
-        key = (len(self._shards), batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
-        counted = self._counted.shares
-        if key not in counted:
-            self.gradient_cost(batch)  # also finds out whether the model draws numbers
-            with borrowed(0):
-                model = self._make_model().train()
-                share = share_of(modules_in_order(model), [p for _, p in trainable_of(model)], 0, len(self._shards))
-                counted[key] = share.count(self._loss, batch, self._name)
-        return counted[key]
+        return TensorShard(share, size, part, partial(self._counter.shares, size=size), self._loss, self._drawing)
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
         """Return the cost of each layer for such a (micro-)batch; counted once per shape on a separate model."""
-        key = (batch.inputs.shape, batch.inputs.dtype, batch.targets.shape, batch.targets.dtype)
-        counted = self._counted.layers
-        if key not in counted:
-            self.gradient_cost(batch)  # also finds out whether the model draws numbers
-            with borrowed(0):
-                counted[key] = count_layers(self._make_model().train(), self._loss, batch, self._name)
-        return counted[key]
+        return self._counter.layers(batch)
 
     def evaluate(self) -> dict[str, float]:
         """Return {"loss", "accuracy"} on the held-out samples; {"loss"} without classes, {} without samples."""

@@ -24,13 +24,14 @@ from torch import nn
 
 from simcluster.errors import Problem, UsageError
 from simcluster.rng import numpy_stream, seed_sequence
+from simcluster.workloads.costs.counter import Counted
 from simcluster.workloads.costs.memory import Memory, count_memory
 from simcluster.workloads.costs.sketch import Sketch
 from simcluster.workloads.costs.timing import TimingReplica
 from simcluster.workloads.global_rng import borrowed, seed_number
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.partition import Indices, Partition, iid
-from simcluster.workloads.replica import Counted, Replica
+from simcluster.workloads.replica import Replica
 from simcluster.workloads.samples import Batch, Data, Samples, as_samples
 from simcluster.workloads.steps import Loss
 
