@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-from pathlib import Path
-from typing import Any
-
 import pytest
-import yaml
 
-from simcluster.documents.shipped import shipped_names
 from simcluster.errors import UsageError
-from simcluster.topology import Link, load, loads
-from simcluster.topology.model.stragglers import Constant
-from simcluster.topology.presets.links import DEVICES, LINKS
+from simcluster.topology import Link, loads
+from simcluster.topology.presets.links import LINKS
+from tests.topology.reading import TWO, one_problem, problems_of
 
 FOUR_FAULTS = """\
 name: four
@@ -27,26 +21,6 @@ links:
   - {between: [a, b], type: thunderbolt-4}
   - {between: [b, c], bandwidth: 1000, latency: 150 us}
 """
-
-TWO = """\
-nodes:
-  a: {device: mac-mini-m4}
-  b: {device: raspberry-pi-5}
-links:
-  - {between: [a, b], bandwidth: 1 Gbps, latency: 150 us}
-"""
-
-
-def problems_of(text: str | dict[str, Any], **overrides: Any) -> list[str]:
-    with pytest.raises(UsageError) as error:
-        loads(text, "t.yaml", overrides={key.replace("__", "."): value for key, value in overrides.items()})
-    return [str(problem) for problem in error.value.problems]
-
-
-def one_problem(text: str | dict[str, Any]) -> str:
-    problems = problems_of(text)
-    assert len(problems) == 1, problems
-    return problems[0]
 
 
 def test_four_faults_give_four_errors_with_their_lines() -> None:
@@ -269,149 +243,3 @@ def test_equal_names_are_found_even_under_equal_keys() -> None:
 
 def test_a_syntax_error_has_its_line_and_column() -> None:
     assert one_problem(TWO + "  - [").startswith("t.yaml:7:1: YAML syntax")
-
-
-# overrides
-
-
-def test_overrides_are_read_as_in_a_file_and_links_answer_to_both_orders() -> None:
-    topology = loads(
-        TWO,
-        overrides={
-            "nodes.b.device": "raspberry-pi-4",
-            "nodes.b.straggler.factor": "10",
-            "links.b-a.bandwidth": "10 Mbps",
-            "links.a-b.latency": "1 ms",
-            "name": "changed",
-        },
-    )
-    device, link = topology.nodes["b"].device, topology.links[0]
-    assert device is not None
-    assert (device.name, device.straggler) == ("raspberry-pi-4", Constant(10.0))
-    assert (link.bandwidth_Bps, link.latency_s, topology.name) == (1.25e6, 1e-3, "changed")
-    assert topology.document["nodes"]["b"]["straggler"] == {"factor": 10}
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        (
-            "nodes.c.device",
-            "x",
-            "override nodes.c.device: unknown key 'c'; expected one of a, b",
-        ),
-        ("nodes.a.devise", "x", "unknown key 'devise'; did you mean 'device'?"),
-        ("nodes.a.straggler.facto", 1, "did you mean 'factor'?"),
-        ("nodes.a.device.x", 1, "no further key after device"),
-        ("nodes", 1, "nodes.NAME.KEY=VALUE"),
-        ("links.a-c.latency", "1 us", "unknown key 'a-c'; did you mean 'a-b'?"),
-        ("links.a-b.latncy", "1 us", "did you mean 'latency'?"),
-        ("node.a.device", "x", "did you mean 'nodes'?"),
-        (
-            "nodes.a.device",
-            "mac-mini-m5",
-            "nodes.a.device (set by override nodes.a.device): found 'mac-mini-m5'",
-        ),
-        (
-            "links.a-b.bandwidth",
-            5,
-            "links[0].bandwidth (set by override links.a-b.bandwidth): found 5 without a unit",
-        ),
-        ("nodes.a.device", "[", "YAML syntax"),
-    ],
-)
-def test_an_override_that_is_wrong_is_named(key: str, value: object, words: str) -> None:
-    with pytest.raises(UsageError) as error:
-        loads(TWO, overrides={key: value})
-    assert len(error.value.problems) == 1
-    assert words in str(error.value)
-
-
-def test_errors_of_overrides_and_of_the_file_come_together() -> None:
-    assert len(problems_of(TWO.replace("1 Gbps", "1"), nodes__b__device="x", nodes__q__device="x")) == 3
-
-
-def test_overriding_a_topology_changes_a_copy() -> None:
-    topology = loads(TWO)
-    before = copy.deepcopy(topology.document)
-    faster = load(topology, overrides={"links.a-b.bandwidth": "10 Gbps"})
-    assert (topology.links[0].bandwidth_Bps, faster.links[0].bandwidth_Bps) == (125e6, 1.25e9)
-    assert topology.document == before
-    assert load(topology) is topology
-    assert faster != topology
-
-
-# documents and sources
-
-
-@pytest.mark.parametrize("name", shipped_names("topologies"))
-def test_the_document_of_every_shipped_topology_reads_back_to_an_equal_one(name: str) -> None:
-    topology = load(name)
-    assert topology.name == name
-    again = loads(yaml.safe_dump(dict(topology.document), sort_keys=False))
-    assert again == topology
-    assert hash(again) == hash(topology)
-    assert topology.description
-
-
-def test_the_shipped_smolcluster_is_the_one_of_its_description() -> None:
-    topology = load("smolcluster")
-    assert topology.workers == ["mini1", "mini2", "mini3", "pi5", "pi4"]
-    assert [hop.target for hop in topology.route("pi5", "pi4")] == ["mini1", "mini2", "mini3", "pi4"]
-    assert topology.nodes["pi4"].address == "192.168.51.4"
-    assert topology.route_latency_s("pi5", "pi4") == pytest.approx(600e-6, rel=1e-12)
-
-
-def test_regions_of_the_shipped_halos_topology_talk_directly() -> None:
-    # The latencies were estimated; a detour faster than the direct line would make the paper's numbers idle.
-    topology = load("halos-4-regions")
-    assert len(topology.workers) == 16
-    regions = ("r1", "r2", "r3", "r4")
-    assert all(len(topology.route(a, b)) == 1 for a in regions for b in regions if a != b)
-    assert next(link for link in topology.links if link.name == "r2-r4").bandwidth_Bps == 0.117e9 / 8
-
-
-def test_order_of_nodes_makes_topologies_differ() -> None:
-    one = {
-        "nodes": {name: {"device": "x86-laptop"} for name in "ab"},
-        "links": [{"between": ["a", "b"], "type": "wan"}],
-    }
-    other = one | {"nodes": {name: {"device": "x86-laptop"} for name in "ba"}}
-    assert loads(one) != loads(other)
-
-
-def test_a_dict_is_read_and_left_alone() -> None:
-    data = {
-        "nodes": {"a": None, "b": {"device": "x86-laptop"}},
-        "links": [{"between": ("a", "b"), "type": "wan"}],
-    }
-    before = copy.deepcopy(data)
-    with pytest.raises(UsageError, match=r"^nodes\.a: found no device"):
-        load(data)
-    assert data == before
-
-
-def test_a_path_gives_the_name_and_an_unknown_name_the_nearest(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(TWO)
-    assert load(path).name == load(str(path)).name == "mine"
-    with pytest.raises(UsageError, match="did you mean 'smolcluster'"):
-        load("smolcluter")
-    with pytest.raises(UsageError, match=r"no such file"):
-        load("missing.yaml")
-    with pytest.raises(UsageError, match="a folder"):
-        load(tmp_path)
-
-
-def test_presets_are_effective_numbers_and_each_has_a_source() -> None:
-    for device in DEVICES.values():
-        assert "estimate" in device.source or "measured" in device.source
-        assert 1e10 < device.flops_per_s < 1e13
-        assert "TFLOP/s" in str(device) or "GFLOP/s" in str(device)
-    for link in LINKS.values():
-        assert "estimate" in link.source or "measured" in link.source
-        assert 0 < link.latency_s < 0.1
-    # 1448 of each 1538 bytes on the wire are data.
-    assert LINKS["ethernet-1g"].bandwidth_Bps == pytest.approx(125e6 * 1448 / 1538, rel=1e-3)
-    assert LINKS["ethernet-10g"].bandwidth_Bps == pytest.approx(1.25e9 * 1448 / 1538, rel=1e-3)
-    assert LINKS["wifi-6"].duplex == "half"

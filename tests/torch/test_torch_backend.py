@@ -26,7 +26,6 @@ from simcluster.errors import (
     NeverFinished,
     NodeFailed,
     PeerLost,
-    ProtocolError,
     RunError,
     UsageError,
     WrittenElsewhere,
@@ -39,7 +38,7 @@ from simcluster.testing import CHECKS, RunBodies
 from simcluster.transport import Transport
 from simcluster_backends.torch import frame as frame_module
 from simcluster_backends.torch import run_cluster
-from simcluster_backends.torch.frame import Kind, control_frame, data_frame, read_lead, read_message
+from simcluster_backends.torch.frame import Kind, control_frame
 from simcluster_backends.torch.group import HashStore, Place, first_line, place_of
 from simcluster_backends.torch.link import Link
 from simcluster_backends.torch.local import run_bodies
@@ -259,98 +258,6 @@ def test_of_what_gloo_says_the_reason_is_kept() -> None:
     assert first_line(RuntimeError(said)) == "Connection closed by peer [::1]:925"
     assert first_line(RuntimeError("plain\nException raised from")) == "plain"
     assert first_line(RuntimeError()) == "RuntimeError"
-
-
-# the layout
-
-
-def test_a_message_is_counted_as_everywhere_and_its_tensors_lie_on_boundaries() -> None:
-    payload = pack(torch.arange(3.0), torch.ones(5, dtype=torch.int8), torch.ones(2, 0), step=1)
-    frame = data_frame("t", payload)
-    message = read_message(2, frame.header_bytes, frame.buffer)
-    assert frame.size_bytes == message.size_bytes == sum(sizes_of("t", payload))
-    assert [bool(torch.equal(a, b)) for a, b in zip(message.tensors, payload.tensors, strict=True)] == [True] * 3
-    assert message["step"] == 1
-    assert [tensor.data_ptr() % 64 for tensor in message.tensors[:2]] == [frame.buffer.data_ptr() % 64] * 2
-
-
-def test_what_no_correct_peer_sends_is_refused() -> None:
-    lead = control_frame(Kind.END, b"why").lead(7)
-    assert read_lead(lead, 7) == (Kind.END, 3, 3)
-    with pytest.raises(ProtocolError, match="number 7"):
-        read_lead(lead, 8)
-    with pytest.raises(ProtocolError, match="kind 9"):
-        read_lead(torch.tensor([9, 0, 0, 0]), 0)
-    with pytest.raises(ProtocolError, match="5 bytes of header in 4"):
-        read_lead(torch.tensor([1, 5, 4, 0]), 0)
-    frame = data_frame("t", pack(torch.ones(100)))
-    with pytest.raises(ProtocolError, match="need more"):
-        read_message(0, frame.header_bytes, frame.buffer[:128])
-    with pytest.raises(ProtocolError, match="cannot be read"):
-        read_message(0, 8, torch.full((64,), 255, dtype=torch.uint8))
-
-
-# the manifest for Kubernetes
-
-SCHEMA: dict[str, Any] = {
-    "apiVersion": lambda value: value == "kubeflow.org/v1",
-    "kind": lambda value: value == "PyTorchJob",
-    "metadata": {"name": str},
-    "spec": {
-        "pytorchReplicaSpecs": {
-            kind: {
-                "replicas": int,
-                "restartPolicy": lambda value: value in ("Never", "OnFailure", "Always", "ExitCode"),
-                "template": {
-                    "spec": {"containers": [{"name": lambda v: v == "pytorch", "image": str, "command": [str]}]}
-                },
-            }
-            for kind in ("Master", "Worker")
-        }
-    },
-}
-"""What the operator asks for: it sets RANK, WORLD_SIZE and MASTER_* in the container called pytorch."""
-
-
-def misfits(value: Any, schema: Any, where: str = "") -> list[str]:
-    if isinstance(schema, dict):
-        if not isinstance(value, dict):
-            return [where]
-        missing = [f"{where}/{key}" for key in schema if key not in value]
-        return missing + [m for k in schema if k in value for m in misfits(value[k], schema[k], f"{where}/{k}")]
-    if isinstance(schema, list):
-        if not isinstance(value, list) or not value:
-            return [where]
-        return [m for index, item in enumerate(value) for m in misfits(item, schema[0], f"{where}/{index}")]
-    fits = type(value) is schema if isinstance(schema, type) else schema(value)
-    return [] if fits else [where]
-
-
-def test_the_manifest_is_a_pytorchjob_of_as_many_ranks_as_the_topology_has() -> None:
-    document, manifest = yaml.safe_load_all((EXAMPLES / "pytorchjob.yaml").read_text())
-    assert misfits(manifest, SCHEMA) == []
-    broken = json.loads(json.dumps(manifest))  # the two templates are one in the file
-    del broken["spec"]["pytorchReplicaSpecs"]["Master"]["restartPolicy"]
-    broken["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] = "main"
-    specs = "/spec/pytorchReplicaSpecs"
-    assert misfits(broken, SCHEMA) == [
-        f"{specs}/Master/restartPolicy",
-        f"{specs}/Worker/template/spec/containers/0/name",
-    ]
-    assert document["kind"] == "ConfigMap"
-    replicas = manifest["spec"]["pytorchReplicaSpecs"]
-    topology = yaml.safe_load(document["data"]["cluster.yaml"])
-    assert sum(part["replicas"] for part in replicas.values()) == len(topology["nodes"])
-    assert replicas["Master"]["replicas"] == 1
-    for part in replicas.values():
-        (container,) = part["template"]["spec"]["containers"]
-        command = container["command"]
-        assert command[:5] == ["simcluster", "run", "quickstart", "--backend", "torch"]
-        mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
-        assert command[command.index("--topology") + 1] == "/cluster/cluster.yaml"
-        assert mounted["/cluster"] == "cluster"
-        volumes = {volume["name"]: volume for volume in part["template"]["spec"]["volumes"]}
-        assert volumes["cluster"]["configMap"]["name"] == document["metadata"]["name"]
 
 
 def test_a_send_from_which_gloo_never_returns_is_given_up_with_its_peer() -> None:

@@ -1,67 +1,14 @@
 """A node's replica: gradients, steps, batches, costs, evaluation, hashes."""
 
 import math
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from simcluster.rng import numpy_stream
 from simcluster.workloads import Batch, Workload, adamw, sgd, weights_sha256
-from simcluster.workloads.global_rng import borrowed
-
-
-def some_data(samples: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
-    rng = numpy_stream(0, "test data")
-    return torch.from_numpy(rng.standard_normal((samples, 6))).float(), torch.arange(samples) % 3
-
-
-def replica_of(model=lambda: nn.Linear(6, 3), *, rank=0, size=2, seed=0, steps=7, **changes):
-    settings = {"loss": cross_entropy, "train": some_data(), "optimizer": sgd(0.1), "batch_size": 8}
-    return Workload(model=model, **settings | changes).replica(rank, size, seed, steps)
-
-
-def dropping_out() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.5), nn.Linear(16, 3))
-
-
-def normalised() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Linear(16, 3))
-
-
-def equal(some, others) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
-
-
-def train(replica) -> None:
-    for batch in replica.batches():
-        replica.apply(replica.loss_and_gradients(batch)[1])
-
-
-class Summed(nn.Module):
-    """Autograd hands out one gradient for both *a* and *b*, and none for *unused*."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b, self.unused = (nn.Parameter(torch.ones(6)) for _ in range(3))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return inputs @ (self.a + self.b)
-
-
-class Spread(nn.Module):
-    """Autograd hands out one number for all of *offsets*."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.offsets = nn.Parameter(torch.ones(6))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return inputs.sum(1) + self.offsets.sum()
-
+from tests.workloads.replicas import dropping_out, equal, normalised, replica_of, some_data, train
 
 # Batches
 
@@ -93,145 +40,6 @@ def test_ranks_use_samples_of_their_own_and_together_all():
         replica = replica_of(lambda: nn.Linear(1, 1), train=numbered, rank=rank, size=4, batch_size=5, steps=2)
         seen += torch.cat([batch.inputs for batch in replica.batches()]).flatten().tolist()
     assert sorted(seen) == list(range(40))
-
-
-# Gradients
-
-
-def test_gradients_are_those_of_backward():
-    replica = replica_of()
-    batch = next(replica.batches())
-    loss, gradients = replica.loss_and_gradients(batch)
-    twin = nn.Linear(6, 3)
-    with torch.no_grad():
-        for mine, given in zip(twin.parameters(), replica.parameters, strict=True):
-            mine.copy_(given)
-    expected = cross_entropy(twin(batch.inputs), batch.targets)
-    expected.backward()
-    assert loss == expected.item()
-    assert equal(gradients, [parameter.grad for parameter in twin.parameters()])
-
-
-def test_gradients_stay_when_others_are_computed_applied_or_changed():
-    replica = replica_of(steps=2)
-    first, second = replica.batches()
-    _, kept = replica.loss_and_gradients(first)
-    copies = [gradient.clone() for gradient in kept]
-    _, others = replica.loss_and_gradients(second)
-    replica.apply(others)
-    for gradient in others:
-        gradient.zero_()
-    assert equal(kept, copies)
-
-
-def test_parameters_that_share_a_gradient_get_one_each_and_unused_ones_get_zeros():
-    replica = replica_of(Summed, loss=lambda outputs, _: outputs.mean())
-    batch = next(replica.batches())
-    _, (a, b, unused) = replica.loss_and_gradients(batch)
-    assert torch.allclose(a, batch.inputs.mean(0))
-    assert torch.equal(a, b)
-    assert torch.equal(unused, torch.zeros(6))
-    a.zero_()
-    assert not torch.equal(a, b)
-
-
-def test_a_gradient_that_is_one_number_for_all_can_be_changed_one_by_one():
-    replica = replica_of(Spread, loss=lambda outputs, _: outputs.mean())
-    _, (gradient,) = replica.loss_and_gradients(next(replica.batches()))
-    gradient[0] = 5.0
-    assert torch.equal(gradient, torch.tensor([5.0, 1, 1, 1, 1, 1]))
-
-
-def test_frozen_parameters_are_left_out_and_left_alone():
-    def half_frozen() -> nn.Module:
-        model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3))
-        model[0].requires_grad_(False)
-        return model
-
-    replica = replica_of(half_frozen)
-    assert replica.names == ["1.weight", "1.bias"]
-    before = replica.state()
-    train(replica)
-    after = replica.state()
-    assert torch.equal(before["model.0.weight"], after["model.0.weight"])
-    assert not torch.equal(before["model.1.weight"], after["model.1.weight"])
-
-
-def test_a_loss_that_is_no_scalar_is_refused_with_its_shape():
-    replica = replica_of(loss=lambda outputs, targets: cross_entropy(outputs, targets, reduction="none"))
-    with pytest.raises(ValueError, match=r"shape \(8,\); expected a scalar"):
-        replica.loss_and_gradients(next(replica.batches()))
-
-
-# Randomness in the model
-
-
-def test_dropout_draws_by_seed_rank_and_step_whatever_was_drawn_before():
-    def gradients(rank: int, seed: int, step: int) -> list[torch.Tensor]:
-        replica = replica_of(dropping_out, rank=rank, seed=seed)
-        torch.rand(13)
-        for _ in range(step):
-            replica.loss_and_gradients(Batch(*some_data(8), step=99))
-        return replica.loss_and_gradients(Batch(*some_data(8), step=step))[1]
-
-    # The weights and the batch are the same in all four: only what is dropped can differ.
-    assert equal(gradients(0, 0, 1), gradients(0, 0, 1))
-    assert not equal(gradients(0, 0, 1), gradients(1, 0, 1))
-    assert not equal(gradients(0, 0, 1), gradients(0, 0, 2))
-
-
-def test_training_with_dropout_leaves_the_global_generator_alone_and_repeats_in_any_company():
-    alone = replica_of(dropping_out)
-    before = torch.get_rng_state()
-    train(alone)
-    assert torch.equal(before, torch.get_rng_state())
-
-    together = [replica_of(dropping_out, rank=rank) for rank in (0, 1)]
-    for batches in zip(*(replica.batches() for replica in together), strict=True):
-        for replica, batch in zip(together, batches, strict=True):
-            replica.apply(replica.loss_and_gradients(batch)[1])
-    assert together[0].weights_sha256() == alone.weights_sha256()
-
-
-def test_counting_what_work_costs_changes_no_draw() -> None:
-    plain, counted = replica_of(dropping_out), replica_of(dropping_out)
-    counted.gradient_cost(next(counted.batches()))
-    train(plain)
-    train(counted)
-    assert plain.weights_sha256() == counted.weights_sha256()
-
-
-def test_a_model_that_is_known_to_draw_nothing_does_not_wait_for_the_generator() -> None:
-    drawing, plain = replica_of(dropping_out), replica_of()
-    batch = next(plain.batches())
-    for replica in (drawing, plain):
-        replica.gradient_cost(batch)
-    with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(1) as holder:
-        release = threading.Event()
-
-        def hold() -> None:
-            with borrowed(0):
-                held.set()
-                release.wait()
-
-        held = threading.Event()
-        holder.submit(hold)
-        assert held.wait()
-        waiting = pool.submit(drawing.loss_and_gradients, batch)
-        assert pool.submit(plain.loss_and_gradients, batch).result()
-        assert not waiting.done()
-        release.set()
-        assert waiting.result()
-
-
-def test_replicas_with_dropout_in_threads_draw_what_they_draw_alone():
-    replicas = [replica_of(dropping_out, rank=rank, size=4, steps=20) for rank in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(train, replicas))
-    for rank, replica in enumerate(replicas):
-        alone = replica_of(dropping_out, rank=rank, size=4, steps=20)
-        train(alone)
-        assert replica.weights_sha256() == alone.weights_sha256()
 
 
 # Weights

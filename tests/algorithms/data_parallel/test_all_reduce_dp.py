@@ -1,11 +1,10 @@
-"""all_reduce_dp against one process in every setting; buckets, accumulation, staleness, unused parameters, compression.
+"""all_reduce_dp against one process in every setting; buckets, accumulation, unused parameters.
 
 Its ring, its broadcast and what it makes of a lost peer are in test_algorithms.
 """
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -16,47 +15,17 @@ from torch import Tensor, nn
 import simcluster
 from simcluster.algorithms import all_reduce_dp
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets
-from simcluster.compression import KINDS
 from simcluster.errors import PeerLost
-from simcluster.runs.record import NodeRecord
-from simcluster.topology import Device, Topology
-from simcluster.topology.model.stragglers import TwoPoint
+from simcluster.topology import Device
 from simcluster.transport import Transport
 from simcluster.verify.claims.all_reduce_dp import payload_bytes, reference
 from simcluster.workloads import Replica, Workload, gpt, mnist_mlp, quadratic, sgd
 from simcluster_backends.sim.cluster import Cluster
 from simcluster_backends.sim.faults import Faults
+from tests.algorithms.data_parallel.all_reduce_runs import ALL, SEED, STEPS, USUAL, WORKLOAD, moody, train, values
 from tests.support.clusters import star, with_nodes
 from tests.support.plans import plan
 from tests.workloads.costs.test_timing_only import both, experiment, same_time_and_messages
-
-STEPS, SEED = 12, 3
-WORKLOAD = quadratic(features=6, batch_size=4, dtype="float64")
-USUAL = {"schedule": "ring", "initial_weights": "seed", "accumulate": 1, "staleness": 0}
-ALL = {"kind": "top_k", "fraction": 1.0}
-
-
-def train(
-    topology: Topology, workload: Workload = WORKLOAD, steps: int = STEPS, **settings: Any
-) -> tuple[list[Replica], list[NodeRecord], float]:
-    """(every rank's replica, its record, the virtual time that all took)."""
-    size = len(topology.workers)
-    replicas = [workload.replica(rank, size, SEED, steps) for rank in range(size)]
-
-    async def body(node: Transport) -> None:
-        await all_reduce_dp(node, replicas[node.rank], **settings)
-
-    cluster = Cluster(topology, SEED)
-    for result in cluster.run([body] * size):
-        if isinstance(result, BaseException):
-            raise result
-    records = [node.recorder.finish(None) for node in cluster.members]
-    return replicas, records, cluster.loop.time()
-
-
-def values(record: NodeRecord, name: str) -> list[tuple[int, float]]:
-    return [(metric.step, metric.value) for metric in record.metrics if metric.name == name]
-
 
 # one process
 
@@ -214,116 +183,6 @@ def test_parameters_that_some_ranks_do_not_use_are_averaged_with_zeros(settings:
     torch.testing.assert_close(
         one_step[0].parameters[0], alone.parameters[0] - 0.1 * sum(used) / 3, rtol=1e-12, atol=1e-12
     )
-
-
-# staleness
-
-
-def moody(size: int) -> Topology:
-    """Every node takes 10 times as long for one piece of work in five."""
-    return with_nodes(star(size), device=Device("moody", 1e6, straggler=TwoPoint(10.0, 0.2)))
-
-
-def test_who_is_fast_changes_no_bit() -> None:
-    for staleness in (0, 1, 3):
-        runs = [
-            train(topology, staleness=staleness)[0]
-            for topology in (star(3), moody(3), star(3, n1=Device("slow", 1e4)), star(3, latency_s=1e-2))
-        ]
-        assert len({replica.weights_sha256() for replicas in runs for replica in replicas}) == 1, staleness
-
-
-def test_a_transient_straggler_is_ridden_out_by_staleness() -> None:
-    # With a barrier a step lasts as long as its slowest rank, 10 with probability 1 - 0.8^4 = 0.59, about 6.3 times the
-    # usual; without any barrier 0.2 * 10 + 0.8 = 2.8 times.
-    times = [train(moody(4), steps=40, staleness=staleness)[2] for staleness in (0, 1, 4)]
-    assert times[1] < 0.85 * times[0]
-    assert times[2] < 0.6 * times[0]
-    assert times[2] > 2.8 / 6.3 * 0.9 * times[0], "no rank is faster than its own work"
-
-
-def test_a_lasting_straggler_sets_the_pace_whatever_the_bound() -> None:
-    slow = star(3, n2=Device("slow", 1e4))
-    times = [train(slow, steps=20, staleness=staleness)[2] for staleness in (0, 4)]
-    assert times[1] == pytest.approx(times[0], rel=0.15)
-
-
-def test_fast_ranks_lead_by_the_bound_and_the_slowest_by_nothing() -> None:
-    # n2 takes 10 ms and more for a gradient, the others next to nothing; an all-reduce takes 0.2 ms.
-    _, records, _ = train(star(3, n2=Device("slow", 1e4)), staleness=3)
-    leads = [[lead for _, lead in values(record, "lead")] for record in records]
-    assert leads[0] == leads[1] == [0, 1, 2] + [3] * (STEPS - 3)
-    assert max(leads[2]) == 1, "what it has just sent is still under way when it goes on"
-    for record, lead in zip(records, leads, strict=True):
-        assert values(record, "lead_max") == [(STEPS, max(lead))]
-        assert values(record, "lead_mean") == [(STEPS, pytest.approx(sum(lead) / STEPS))]
-
-
-def test_without_staleness_there_is_no_lead_to_record() -> None:
-    _, records, _ = train(star(2))
-    assert {metric.name for metric in records[0].metrics} == {"loss"}
-
-
-@pytest.mark.parametrize(
-    ("staleness", "share", "stable"), [(1, 0.97, True), (1, 1.03, False), (3, 0.95, True), (3, 1.05, False)]
-)
-def test_delayed_steps_are_stable_up_to_the_bound_of_the_delay(staleness: int, share: float, stable: bool) -> None:
-    # x_{t+1} = x_t - eta x_{t-K} is stable iff eta < 2 sin(pi / (2 (2 K + 1))).
-    workload = Workload(
-        model=lambda: nn.Linear(1, 1, bias=False, dtype=torch.float64),
-        loss=lambda outputs, targets: (outputs - targets).square().mean() / 2,
-        train=(torch.ones(8, 1, dtype=torch.float64), torch.zeros(8, 1, dtype=torch.float64)),
-        optimizer=sgd(share * 2 * math.sin(math.pi / (2 * (2 * staleness + 1)))),
-        batch_size=2,
-    )
-    _, records, _ = train(star(2), workload, steps=160, staleness=staleness)
-    losses = [loss for _, loss in values(records[0], "loss")]
-    assert (sum(losses[-40:]) < sum(losses[40:80])) == stable
-
-
-# compression
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_digits_are_learnt_with_every_compression_and_replicas_agree(kind: str) -> None:
-    workload = mnist_mlp(hidden=16)
-    compression: dict[str, Any] = {"kind": kind}
-    if kind in ("top_k", "random_k"):
-        compression |= {"fraction": 0.1, "error_feedback": True}
-    replicas, _, _ = train(star(2), workload, steps=60, compression=compression)
-    assert replicas[0].evaluate()["accuracy"] > 0.6
-    assert replicas[0].weights_sha256() == replicas[1].weights_sha256()
-
-
-def test_int8_moves_a_quarter_of_the_bytes_and_learns_the_same() -> None:
-    workload = mnist_mlp(hidden=64)
-    dense, sent, _ = train(star(2), workload, steps=30)
-    small, fewer, _ = train(star(2), workload, steps=30, compression="int8")
-    assert sent[0].bytes_sent / fewer[0].bytes_sent == pytest.approx(4, rel=0.01)
-    assert abs(small[0].evaluate()["accuracy"] - dense[0].evaluate()["accuracy"]) < 0.03
-
-
-def test_int8_leaves_small_steps_alone() -> None:
-    # Gradients travel quantised, weights are never: at a learning rate of 1e-4 a weight quantised anew every step would
-    # not move at all.
-    workload = mnist_mlp(hidden=16, learning_rate=1e-4)
-    start = workload.replica(0, 2, SEED, 1).parameters
-    moved = []
-    for compression in ("none", "int8"):
-        replicas, _, _ = train(star(2), workload, steps=10, compression=compression)
-        moved.append(torch.cat([(a - b).flatten() for a, b in zip(replicas[0].parameters, start, strict=True)]))
-    assert float((moved[1] - moved[0]).norm()) < 0.1 * float(moved[0].norm())
-
-
-def test_compression_pays_on_a_slow_link_and_costs_on_a_slow_device() -> None:
-    workload = mnist_mlp(hidden=64)
-
-    def time(compression: str, bandwidth_Bps: float, flops_per_s: float) -> float:
-        topology = with_nodes(star(2, bandwidth_Bps), device=Device("d", flops_per_s))
-        return train(topology, workload, steps=2, compression=compression)[2]
-
-    assert time("int8", 1e6, 1e12) < 0.3 * time("none", 1e6, 1e12)
-    assert time("int8", 1e12, 1e8) > 1.02 * time("none", 1e12, 1e8)
 
 
 # faults
