@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +14,7 @@ import torch
 from simcluster.documents.user_code import load_function
 from simcluster.errors import Problem, UsageError
 from simcluster.verify.claim import Claim
+from simcluster.verify.claims import claim_about
 from simcluster.verify.running import Done, Request, Runner, as_json
 from simcluster.workloads import Workload
 
@@ -141,9 +140,7 @@ def subject_of(
 def _algorithm(algorithm: str) -> tuple[dict[str, Any], Claim | None]:
     """Return (the block of an experiment, the claim)."""
     if ":" not in algorithm and not algorithm.endswith(".py"):
-        module = f"simcluster.verify.claims.{algorithm}"
-        there = algorithm.isidentifier() and find_spec(module) is not None
-        return {"name": algorithm}, _claim_of(importlib.import_module(module)) if there else None
+        return {"name": algorithm}, claim_about(algorithm)
     function, path = load_function(algorithm, Path.cwd(), "algorithm")
     return {"path": path}, _claim_of(sys.modules[function.__module__])
 

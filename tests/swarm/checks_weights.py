@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterator
 
@@ -10,6 +9,7 @@ import torch
 
 from simcluster.fault_plans.kinds import Join, Restart
 from simcluster.runs.record import NodeRecord
+from simcluster.verify.claims import claim_about
 from tests.swarm.checks_outcome import Found
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played
@@ -45,7 +45,8 @@ def check_weights(played: Played, before: Played, hits: Hits) -> Found:
 
 def agrees(algorithm: str) -> bool:
     """Whether all ranks are claimed to end with the same weights."""
-    return bool(importlib.import_module(f"simcluster.verify.claims.{algorithm}").CLAIM.replicas_agree)
+    claim = claim_about(algorithm)
+    return claim is not None and bool(claim.replicas_agree)
 
 
 def _agreement(played: Played, before: Played, hits: Hits) -> Found:

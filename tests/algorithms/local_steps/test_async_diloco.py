@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simcluster.algorithms.local_steps import rounds as outer
 from simcluster.topology import Device
-from simcluster.verify.claims.async_diloco import CLAIM, delayed_nesterov, reference
+from simcluster.verify.claims.local_steps.async_diloco import CLAIM, delayed_nesterov, reference
 from simcluster.verify.naive import overwrite, vector, walk
 from tests.algorithms.trained import (
     EVEN,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simcluster.verify.claim import Claim, Identity, Variant
-from simcluster.verify.claims.edp import one_worker
+from simcluster.verify.claims.parameter_server.edp import one_worker
 from simcluster.verify.naive import account
 from simcluster.verify.outcomes import SERVED
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from simcluster.overlays import overlay_of
 from simcluster.verify.claim import Claim, Settings
-from simcluster.verify.claims import d_psgd
+from simcluster.verify.claims.gossip import d_psgd
 from simcluster.verify.matrices import mean_of_all, times
 from simcluster.workloads import Workload
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from simcluster.overlays import overlay_of
 from simcluster.overlays.overlay import Matrix
 from simcluster.verify.claim import Claim, Identity, Settings
-from simcluster.verify.claims.d_psgd import GOES_ON, payload_bytes
+from simcluster.verify.claims.gossip.d_psgd import GOES_ON, payload_bytes
 from simcluster.verify.matrices import mean_of_all, times
 from simcluster.workloads import Workload
 

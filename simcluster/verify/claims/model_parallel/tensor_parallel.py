@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simcluster.verify.claim import Claim, Identity
-from simcluster.verify.claims.pipeline import reference
+from simcluster.verify.claims.model_parallel.pipeline import reference
 from simcluster.verify.outcomes import TOGETHER
 
 CLAIM = Claim(

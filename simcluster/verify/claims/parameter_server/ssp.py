@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from simcluster.verify.claim import Claim, Identity, Settings
-from simcluster.verify.claims import edp, sync_ps
+from simcluster.verify.claims.parameter_server import edp, sync_ps
 from simcluster.verify.naive import account
 from simcluster.verify.outcomes import SERVED
 from simcluster.workloads import Workload

@@ -11,7 +11,7 @@ from simcluster.compression import Codec, compressor
 from simcluster.overlays import overlay_of
 from simcluster.rng import NodeRandom
 from simcluster.verify.claim import Claim, Identity, Settings
-from simcluster.verify.claims import d_psgd
+from simcluster.verify.claims.gossip import d_psgd
 from simcluster.verify.matrices import mean_of_all, times
 from simcluster.workloads import Workload
 
