@@ -11,7 +11,7 @@ from typing import Any
 from simcluster.experiment.read import Experiment
 from simcluster.fault_plans.kinds import Crash, Cut, Fault, Hang, Join, Leave, Partition, Restart, severed
 from tests.swarm.case import Case
-from tests.swarm.draw_faults import DEAD_S
+from tests.swarm.draw.faults import DEAD_S
 
 GOES = (Crash, Restart, Join, Leave)
 """They take a node, or what it knows, away."""

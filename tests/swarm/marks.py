@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.swarm.draw_faults import KINDS
+from tests.swarm.draw.faults import KINDS
 from tests.swarm.play import Played
 from tests.swarm.promise import TABLE
 from tests.swarm.trial import Verdict

@@ -118,8 +118,8 @@ def _search(place: Path, planted: Planted, seeds: int, judge: Judge) -> Found:
     sys.path.insert(0, str(place))
     library = importlib.import_module("simcluster")
     assert str(library.__file__).startswith(str(place)), library.__file__
-    trial, draw = importlib.import_module("tests.swarm.trial"), importlib.import_module("tests.swarm.draw")
-    faults = importlib.import_module("tests.swarm.draw_faults")
+    trial, draw = importlib.import_module("tests.swarm.trial"), importlib.import_module("tests.swarm.draw.case")
+    faults = importlib.import_module("tests.swarm.draw.faults")
     tried = 0
     for seed in range(seeds):
         case = draw.draw_case(seed)

@@ -10,13 +10,13 @@ from pathlib import Path
 from simcluster.checkpoints.store import checkpoints
 from simcluster.errors import NobodyLeft, PeerLost
 from tests.swarm.case import Case
-from tests.swarm.checks_folder import check_folder
-from tests.swarm.checks_outcome import Found, check_outcome
-from tests.swarm.checks_samples import check_bytes, check_samples
-from tests.swarm.checks_weights import check_weights
-from tests.swarm.dice import Dice
-from tests.swarm.draw import draw_case
-from tests.swarm.draw_faults import Clock, draw_faults
+from tests.swarm.checks.folder import check_folder
+from tests.swarm.checks.outcome import Found, check_outcome
+from tests.swarm.checks.samples import check_bytes, check_samples
+from tests.swarm.checks.weights import check_weights
+from tests.swarm.draw.case import draw_case
+from tests.swarm.draw.dice import Dice
+from tests.swarm.draw.faults import Clock, draw_faults
 from tests.swarm.hits import Hits, hits_of
 from tests.swarm.play import Played, is_refused, play
 from tests.swarm.promise import restores_bits

@@ -8,10 +8,10 @@ from typing import Final
 
 from simcluster.fault_plans.kinds import Crash, Hang, Join, Restart
 from simcluster.results import load_run
-from tests.swarm.checks_folder import check_folder
-from tests.swarm.checks_outcome import Found, check_outcome
-from tests.swarm.checks_samples import COUNTED
-from tests.swarm.checks_weights import agrees, check_judged, same_bits
+from tests.swarm.checks.folder import check_folder
+from tests.swarm.checks.outcome import Found, check_outcome
+from tests.swarm.checks.samples import COUNTED
+from tests.swarm.checks.weights import agrees, check_judged, same_bits
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played
 from tests.swarm.promise import is_exact

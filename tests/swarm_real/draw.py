@@ -10,8 +10,8 @@ from typing import Any, Final
 from simcluster.algorithms import ALGORITHMS
 from tests.outcomes.cases import LAYERED
 from tests.swarm.case import Case
-from tests.swarm.dice import Dice
-from tests.swarm.draw_settings import draw_settings
+from tests.swarm.draw.dice import Dice
+from tests.swarm.draw.settings import draw_settings
 
 PACED: Final = Path(__file__).with_name("paced.py")
 LAYERS: Final = 3

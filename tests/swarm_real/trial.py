@@ -10,7 +10,7 @@ from typing import Final
 
 from simcluster.checkpoints.store import checkpoints
 from simcluster.errors import NobodyLeft, PeerLost
-from tests.swarm.checks_outcome import Found
+from tests.swarm.checks.outcome import Found
 from tests.swarm.hits import Hits
 from tests.swarm.marks import way_of_ending
 from tests.swarm.play import Played, is_refused, play

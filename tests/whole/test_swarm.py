@@ -16,8 +16,8 @@ from tests.support.root import TESTS
 from tests.swarm import shrink as shrinking
 from tests.swarm import soak as soaking
 from tests.swarm.case import Case, read_case
-from tests.swarm.draw import draw_case
-from tests.swarm.draw_faults import KINDS, Clock, draw_faults, kinds_of
+from tests.swarm.draw.case import draw_case
+from tests.swarm.draw.faults import KINDS, Clock, draw_faults, kinds_of
 from tests.swarm.known import KEPT, SEEDS
 from tests.swarm.marks import declared
 from tests.swarm.soak import Totals, saved, soak

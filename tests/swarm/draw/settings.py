@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from annotated_types import Ge, Gt, Le, Lt
 
 from simcluster.algorithms import ALGORITHMS
-from tests.swarm.dice import Dice
+from tests.swarm.draw.dice import Dice
 
 COMPRESSIONS = ("none", "bf16", "fp16", "int8", "qsgd", "sign", "terngrad", {"kind": "top_k", "fraction": 0.5})
 OVERLAYS = ("ring", "complete", "line", "star", "exponential", "one_peer_exponential")

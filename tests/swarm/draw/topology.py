@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from simcluster.documents.shipped import shipped_path
-from tests.swarm.dice import Dice
+from tests.swarm.draw.dice import Dice
 
 SHAPES = ("star", "complete", "ring", "chain", "tree", "two sites", "shipped")
 SHIPPED = {4: "thunderbolt-mesh-4", 5: "smolcluster", 6: "two-sites-wan", 8: "star-8-gigabit"}

@@ -6,7 +6,7 @@ from simcluster.checkpoints.store import SHARDS, checkpoints
 from simcluster.errors import SimclusterError
 from simcluster.results import load_run
 from simcluster.runs.folder import CHECKPOINTS, NEEDED, PARTIAL
-from tests.swarm.checks_outcome import Found
+from tests.swarm.checks.outcome import Found
 from tests.swarm.play import Played
 
 CONFIGS_READ = 8

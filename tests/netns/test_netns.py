@@ -76,7 +76,7 @@ def test_nothing_stays_however_the_builder_ends(way: signal.Signals) -> None:
         "import time\n"
         "from simcluster.topology import load\n"
         "from tests.netns.hosts import hosts_of\n"
-        "from tests.whole.test_netns import PAIR\n"
+        "from tests.netns.test_netns import PAIR\n"
         "with hosts_of(load(PAIR.document())) as hosts:\n"
         "    print(*hosts.pids.values(), flush=True)\n"
         "    time.sleep(3600)\n"

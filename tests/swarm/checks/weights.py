@@ -10,7 +10,7 @@ import torch
 from simcluster.fault_plans.kinds import Join, Restart
 from simcluster.runs.record import NodeRecord
 from simcluster.verify.claims import claim_about
-from tests.swarm.checks_outcome import Found
+from tests.swarm.checks.outcome import Found
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played
 from tests.swarm.promise import is_exact, restores_bits

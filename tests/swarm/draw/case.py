@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
 from tests.swarm.case import SLOPE, Case
-from tests.swarm.dice import Dice
-from tests.swarm.draw_settings import draw_settings
-from tests.swarm.draw_topology import draw_topology
+from tests.swarm.draw.dice import Dice
+from tests.swarm.draw.settings import draw_settings
+from tests.swarm.draw.topology import draw_topology
 
 FEATURES: Final = dict.fromkeys((
     "unequal devices", "stragglers", "unequal links", "jitter", "packet loss", "half duplex", "small inbox",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.swarm.checks_outcome import Found
+from tests.swarm.checks.outcome import Found
 from tests.swarm.hits import Hits
 from tests.swarm.play import Played
 from tests.swarm.promise import restores_bits

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from simcluster.units import write_latency
 from tests.swarm.case import Case
-from tests.swarm.dice import Dice
-from tests.swarm.draw import FEATURES, OMITTED
+from tests.swarm.draw.case import FEATURES, OMITTED
+from tests.swarm.draw.dice import Dice
 
 OF_NODES: Final = ("crash", "restart", "join", "leave", "hang", "slow")
 OF_LINKS: Final = ("cut", "flap", "latency", "bandwidth", "loss")
