@@ -30,19 +30,14 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.loop.clock import Clock
     from simcluster_backends.sim.network.flows import Network
     from simcluster_backends.sim.network.routes import Way
-    from simcluster_backends.sim.rendezvous import Rendezvous
 
 
 class Endpoint(Receiver, Protocol):
-    """A node as a stream sees it.
-
-    *rendezvous* is None if the node accepts messages without asking. *hung* counts the faults that currently stop it.
-    """
+    """A node as a stream sees it. *hung* counts the faults that currently stop it."""
 
     rank: int
     name: str
     recorder: Recorder
-    rendezvous: Rendezvous | None
     hung: int
 
 
@@ -78,7 +73,7 @@ class Stream:
         self._offered: Outgoing | None = None  # announced, but not asked for yet
         self._current: Outgoing | None = None  # being injected
         self._is_pumping = False
-        self.transit = Transit(clock, receiver, way, gate, on_drop, self._landed)
+        self.transit = Transit(clock, receiver, way, gate, self._queue, on_drop, self._landed)
 
     # the stages, in order
 

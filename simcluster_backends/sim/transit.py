@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,26 +13,32 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.gate import Gate
     from simcluster_backends.sim.loop.clock import Clock
     from simcluster_backends.sim.network.routes import Way
+    from simcluster_backends.sim.outgoing import Outgoing
+    from simcluster_backends.sim.rendezvous import Rendezvous
 
 
 class Receiver(Protocol):
-    """The node at which messages land. *killed_by* is the fault that ended it."""
+    """The node at which messages land. *killed_by* is the fault that ended it.
+
+    *rendezvous* is None if the node accepts messages without asking.
+    """
 
     inbox: Inbox
     alive: bool
+    rendezvous: Rendezvous | None
     killed_by: Fault | None
 
 
 class Transit:
     """The messages of one stream that have left: each is in flight, has arrived or was dropped.
 
-    *on_drop* is called with the fault and size of each message that does not arrive, *on_end* with every message once
-    it has arrived or was dropped.
+    *on_drop* is called with the fault and size of each message that does not arrive, *on_end* with one that
+    has arrived or was dropped, if the receiver asks for messages or another waits in *queue* to leave.
     """
 
     __slots__ = (
-        *("_clock", "_last_arrival_s", "_on_drop", "_on_end", "_on_silence", "_receiver", "arrived_B", "dropped_B"),
-        *("gate", "under_way_B", "way"),
+        *("_clock", "_last_arrival_s", "_on_drop", "_on_end", "_on_silence", "_queue", "_receiver", "arrived_B"),
+        *("dropped_B", "_is_asked_for", "gate", "under_way_B", "way"),
     )
 
     def __init__(
@@ -40,12 +47,14 @@ class Transit:
         receiver: Receiver,
         way: Way,
         gate: Gate | None,
+        queue: deque[Outgoing],
         on_drop: Callable[[Fault | None, int], None],
         on_end: Callable[[Message], None],
     ) -> None:
         self.way, self.gate = way, gate
         self.under_way_B = self.arrived_B = self.dropped_B = 0
         self._clock, self._receiver, self._on_drop, self._on_end = clock, receiver, on_drop, on_end
+        self._queue, self._is_asked_for = queue, receiver.rendezvous is not None
         self._last_arrival_s = 0.0
         self._on_silence: list[Callable[[], object]] = []
 
@@ -95,7 +104,8 @@ class Transit:
             self.under_way_B -= message.size_bytes
             self.arrived_B += message.size_bytes
             self._receiver.inbox.put(message)
-            self._on_end(message)
+            if self._queue or self._is_asked_for:
+                self._on_end(message)
         if self._on_silence and not self.under_way_B:
             self._tell_silence()
 
@@ -103,7 +113,8 @@ class Transit:
         self.under_way_B -= message.size_bytes
         self.dropped_B += message.size_bytes
         self._on_drop(fault, message.size_bytes)
-        self._on_end(message)
+        if self._queue or self._is_asked_for:
+            self._on_end(message)
 
     # called by the ends
 
