@@ -111,7 +111,7 @@ def test_costs_are_counted_before_the_clock_starts(monkeypatch: pytest.MonkeyPat
         raise AssertionError("counted during the run")
 
     for name in ("matrix_cost", "elementwise_cost"):
-        monkeypatch.setattr(f"simcluster.workloads.replica.{name}", refuse)
+        monkeypatch.setattr(f"simcluster.workloads.costs.counter.{name}", refuse)
     names = list(load("thunderbolt-mesh-4").workers)
     record = run_cluster(ClusterJob(names, config, topology=load("thunderbolt-mesh-4")))
     assert record.error is None

@@ -233,7 +233,7 @@ class Replays:
             visit.answer = b""
             await visit.say(proof)
             said = await visit.reader.read(4096)
-        if b"business" not in said and b"no node" not in said:
+        if b"no peer" not in said and b"no node" not in said:
             raise GotIn(f"a stranger with the key is told {said!r}")
         return hello + proof
 

@@ -44,7 +44,7 @@ def test_values_are_what_they_read_as(text: str, values: list[object]) -> None:
         ("log(0,1,3)", "above 0"),
         ("log(1,2)", "FIRST, LAST, COUNT"),
         ("log(1,2,1)", "a count from 2"),
-        ("log(10Mbps,2 s,3)", "Mbps measures"),
+        ("log(10Mbps,2 s,3)", "in a unit like Mbps"),
         ("lin(a,b,3)", "a number"),
         ("logg(1,2,3)", "loguniform"),
     ],
