@@ -1,7 +1,7 @@
-"""Pushes log lines to Loki, from a thread of its own: it never waits for Loki where something is logged.
+"""Log lines pushed to Loki from a separate thread, so that logging never waits for Loki.
 
-What does not fit into the queue, or is refused for good, is dropped and counted, and in the end it is said how much
-that was. Batches go out in order, but a line may arrive twice: an answer that is lost looks like a push that failed.
+Lines that do not fit into the queue or are rejected are dropped, and their number is logged at the end. Batches are
+pushed in order, but a line may arrive twice: a lost answer looks like a failed push.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUEUE, BATCH = 10_000, 500
 TRIES, FIRST_WAIT_S, MOST_WAIT_S = 5, 0.5, 8.0
 CALL_S, CLOSE_S = 5.0, 3.0
 LABELS = ("job", "component", "host", "level", "rank")
-"""What lines are found by: few values each, so that Loki keeps few streams."""
+"""Labels to search by: few values each, so that Loki keeps few streams."""
 
 log = logging.getLogger("simcluster.loki")
 
@@ -32,7 +32,7 @@ Entry = tuple[dict[str, str], str, str]
 
 
 def parse_url(url: str) -> tuple[type[http.client.HTTPConnection], str, int, str]:
-    """(the kind of connection, host, port, path) of "http(s)://HOST[:PORT][/PREFIX]". Raises UsageError."""
+    """Return (class of connection, host, port, path) of "http(s)://HOST[:PORT][/PREFIX]". Raise UsageError."""
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port
@@ -47,7 +47,7 @@ def parse_url(url: str) -> tuple[type[http.client.HTTPConnection], str, int, str
 
 
 class Loki(QueueHandler):
-    """Send lines of *formatter*, whose keys are labels, to the Loki at *url*. *dropped* counts those not delivered."""
+    """Sends lines of *formatter*, JSON with LABELS as keys, to the Loki at *url*; *dropped* counts lost lines."""
 
     def __init__(self, url: str, formatter: logging.Formatter, sleep: Callable[[float], object] | None = None) -> None:
         lines: queue.Queue[Any] = queue.Queue(QUEUE)
@@ -72,7 +72,7 @@ class Loki(QueueHandler):
             self.dropped += 1
 
     def close(self) -> None:
-        """Push the remaining lines, for CLOSE_S at most."""
+        """Push the remaining lines for at most CLOSE_S."""
         if not self._closed:
             self._closed = True
             stopping = threading.Thread(target=self._pusher.stop, daemon=True)
@@ -86,7 +86,7 @@ class Loki(QueueHandler):
 
 
 class Pusher(QueueListener):
-    """Push batches in a thread: as many lines as have come while the last push was in flight."""
+    """Pushes in a thread; a batch is the lines that arrived while the last push was in flight."""
 
     def __init__(self, url: str, lines: queue.Queue[Any], sleep: Callable[[float], object] | None) -> None:
         super().__init__(lines)
@@ -104,11 +104,11 @@ class Pusher(QueueListener):
             self._push()
 
     def enqueue_sentinel(self) -> None:
-        self._lines.put(self._sentinel)  # type: ignore[attr-defined] # waits where the queue is full
+        self._lines.put(self._sentinel)  # type: ignore[attr-defined] # waits while the queue is full
 
     def stop(self) -> None:
         super().stop()
-        self._push()  # lines that came just before the sentinel
+        self._push()  # lines that arrived just before the sentinel
 
     def _push(self) -> None:
         batch, self._batch = self._batch, []
@@ -121,13 +121,13 @@ class Pusher(QueueListener):
                 self.pushed += len(batch)
                 return
             if status is not None and status < 500 and status != 429:
-                return  # Loki will not have it: too old, or not what it takes
+                return  # rejected by Loki: too old or malformed
             if attempt < TRIES - 1:
                 self._sleep(wait_s)
                 wait_s = min(2 * wait_s, MOST_WAIT_S)
 
     def _post(self, body: str) -> int | None:
-        """Return the status of the answer; None if there is none."""
+        """Return the status of the answer, or None without an answer."""
         connection = self._kind(self._host, self._port, timeout=CALL_S)
         try:
             connection.request("POST", self._path, body.encode(), {"Content-Type": "application/json"})
@@ -139,7 +139,7 @@ class Pusher(QueueListener):
 
 
 def streams(batch: list[Entry]) -> dict[str, Any]:
-    """*batch* as Loki's push API takes it: lines of the same labels together, in order."""
+    """Return *batch* in the form of Loki's push API: lines grouped by labels, in order."""
     found: dict[tuple[tuple[str, str], ...], list[list[str]]] = {}
     for labels, time_ns, line in batch:
         found.setdefault(tuple(labels.items()), []).append([time_ns, line])

@@ -1,6 +1,6 @@
-"""What processes of a run say, line by line: as text, as JSON that machines collect, and pushed to Loki if asked for.
+"""Logging of a run's processes: lines of text, or of JSON for machines, optionally pushed to Loki.
 
-Every JSON line has job, component, host, rank, level, time and message; what raised has exception, too.
+Every JSON line has job, component, host, rank, level, time and message; one with a traceback also has exception.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TEXT = "%(asctime)s %(levelname)s %(message)s"
 
 @dataclass(frozen=True)
 class LogSettings:
-    """How a process logs, and what it is: *rank* is None for whatever is no node. *loki* is a URL, if given."""
+    """How a process logs, and its identity. *rank* is None unless it is a node; *loki* is a URL, if given."""
 
     format: str = "text"
     level: str = "warning"
@@ -44,18 +44,18 @@ _handlers: list[logging.Handler] = []
 
 
 def current() -> LogSettings:
-    """How this process logs."""
+    """Return the settings of this process."""
     return _settings
 
 
 def about(**changes: Any) -> None:
-    """More is known of this process by now: its job, its component, its rank."""
+    """Add to this process's identity: its job, component or rank."""
     global _settings
     _settings = replace(_settings, **changes)
 
 
 def check(settings: LogSettings) -> None:
-    """Raises UsageError with all that is wrong."""
+    """Raise UsageError with every problem in *settings*."""
     from simcluster.logs.loki import parse_url
 
     problems = [
@@ -73,7 +73,7 @@ def check(settings: LogSettings) -> None:
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """From now on this process logs so, to *stream*, by default standard error. `close` ends it."""
+    """Log by *settings* to *stream*, by default standard error, until `close`."""
     global _settings
     close()
     _settings = settings
@@ -91,22 +91,22 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def close() -> None:
-    """What is still to be said is said, as far as that takes little time; then this process logs as it did before."""
+    """Flush the handlers, for a short time at most, and restore the logging of before `configure`."""
     global _settings
     root = logging.getLogger()
     if _handlers:
         root.setLevel(logging.WARNING)
     while _handlers:
-        handler = _handlers.pop()  # Loki first: what it lost is still said by the other
+        handler = _handlers.pop()  # Loki first: the other handler still reports the lines that it lost
         root.removeHandler(handler)
         handler.close()
     _settings = LogSettings()
 
 
 def log_as_node(settings: LogSettings) -> None:
-    """As `configure` for a node's process: as JSON, what its program prints is logged, too.
+    """Configure logging of a node's process; with JSON, its program's output is logged, too.
 
-    Whoever started it by hand may have said how it is to log; then that holds.
+    A node started by hand with logging options keeps them.
     """
     if _handlers:
         about(component=settings.component, job=settings.job, rank=settings.rank)
@@ -123,7 +123,7 @@ def log_as_node(settings: LogSettings) -> None:
 
 
 def wrapped(name: str, line: str) -> str:
-    """*line*, which node *name* printed elsewhere, as JSON; as it is, if it is that already."""
+    """Return *line*, printed by node *name* on another machine, as JSON; unchanged if it is a JSON log line."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -135,7 +135,7 @@ def wrapped(name: str, line: str) -> str:
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """*record* as plain values."""
+    """Return *record* as plain values."""
     settings = _settings
     found: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
@@ -154,14 +154,14 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON."""
+    """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         return json.dumps(fields(record))
 
 
 class Lines(io.TextIOBase):
-    """A stream whose lines are logged, whatever the level: what a program prints is meant to be seen."""
+    """A stream that logs its lines at any level: a program's output is meant to be seen."""
 
     def __init__(self, name: str, level: int) -> None:
         self._name, self._level, self._begun = f"simcluster.printed.{name}", level, ""
@@ -176,7 +176,7 @@ class Lines(io.TextIOBase):
         return len(text)
 
     def close(self) -> None:
-        """Says the rest."""
+        """Log the incomplete last line."""
         if self._begun:
             self._log(self._begun)
             self._begun = ""

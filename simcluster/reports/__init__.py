@@ -1,1 +1,1 @@
-"""Draws what a run leaves behind: figures, tables, HTML pages and sentences."""
+"""Results of runs as figures, tables, HTML pages and sentences."""

@@ -24,7 +24,7 @@ GREY = "rgba(128,136,146,0.8)"
 
 
 class Kind(NamedTuple):
-    """What points of one kind are called, and how they look."""
+    """Name and appearance of the points of one kind."""
 
     name: str
     colour: str
@@ -42,16 +42,16 @@ KINDS = {
 
 
 class ComparePlots:
-    """The figures of runs that were compared."""
+    """The figures of compared runs."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs = list(pairs)
 
     def predicted_measured(self) -> go.Figure:
-        """Measured against predicted times: on the line they are equal, in the band a tenth apart at most.
+        """Measured against predicted times: equal on the line, at most a tenth apart in the band.
 
-        A point for the whole run, each node's computing and waiting, each link, each step (their mean over nodes). What
-        is 0 in either has no place. Raises UsageError unless a simulated run is compared with a real one.
+        A point for the whole run, each node's computing and waiting, each link, each step (the mean over nodes). A time
+        of 0 in either is left out. Raises UsageError unless a simulated run is compared with a real one.
         """
         pairs = [pair for pair in self._pairs if pair.predicted_and_measured]
         if not pairs:
@@ -78,7 +78,7 @@ class ComparePlots:
 
 
 def _points(pair: Pair) -> Iterator[tuple[str, str, Predicted]]:
-    """(kind, what it is of, the two times)."""
+    """(kind, subject, the two times)."""
     both = pair.predicted_and_measured
     assert both is not None, "asked before"
     yield "elapsed", "the whole run", Predicted(both[0].summary["elapsed_s"], both[1].summary["elapsed_s"])

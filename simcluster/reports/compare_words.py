@@ -1,4 +1,4 @@
-"""Puts a comparison of two runs into sentences and columns of plain text."""
+"""A comparison of two runs as sentences and columns of plain text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_ROWS = 40
 
 
 def describe(pair: Pair) -> str:
-    """The runs, the headline, the totals, then settings, metrics, nodes and links; of a prediction, its times."""
+    """Return the runs, the headline, the totals, settings, metrics, nodes and links; for a prediction, its times."""
     blocks = [
         _who(pair),
         headline(pair),
@@ -36,7 +36,7 @@ def describe(pair: Pair) -> str:
 
 
 def headline(pair: Pair) -> str:
-    """Whether the two came to the same, and in what time."""
+    """Return a sentence on whether the results are equal, and on the times."""
     failures = [_failure(run.summary, side) for run, side in ((pair.a, "a"), (pair.b, "b"))]
     if any(failures):
         return "; ".join(failure for failure in failures if failure) + "."
@@ -73,7 +73,7 @@ def _weights(pair: Pair) -> str:
 
 
 def _kernels(pair: Pair) -> str:
-    """How the kernels differ where the bits do, and whether the weights agree within the tolerance."""
+    """Describe differing kernels if bits differ, and whether the weights agree within the tolerance."""
     if pair.kernels is None:
         return ""
     nodes: dict[tuple[str, str, str], list[str]] = {}
@@ -227,9 +227,9 @@ def _cut(amount: int, what: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """*rows* in columns two spaces apart; the first *left* columns are flush left, the others right."""
+    """Format *rows* in columns two spaces apart, the first *left* columns flush left, the others right."""
     width = max(len(row) for row in rows)
-    # A row that is shorter than the others is a remark and may be as long as it likes.
+    # A row with fewer cells is a remark of any length.
     full = [row for row in rows if len(row) == width]
     widths = [max(len(row[column]) for row in full) for column in range(width)]
     widths[0] = max(len(row[0]) for row in rows)
@@ -248,7 +248,7 @@ MAX_LINKS = 40
 
 
 def describe_phases(phases: Mapping[str, Mapping[str, Predicted]]) -> list[list[str]]:
-    """Rows: a heading, all nodes together, then each node."""
+    """Return rows: a heading, all nodes together, then each node."""
     everyone = {
         phase: Predicted(
             sum(times[phase].predicted_s for times in phases.values()),
@@ -265,7 +265,7 @@ def describe_phases(phases: Mapping[str, Mapping[str, Predicted]]) -> list[list[
 
 
 def describe_links(links: Mapping[str, Predicted]) -> list[list[str]]:
-    """Rows: a heading, then each link: seconds from send to receipt."""
+    """Return rows: a heading, then each link with its seconds from send to receipt."""
     rows = [["send to receipt", "predicted", "measured", ""]]
     rows += [[name, *_three(times)] for name, times in list(links.items())[:MAX_LINKS]]
     if len(links) > MAX_LINKS:

@@ -1,4 +1,4 @@
-"""Draws how far the replicas of a run were from their mean."""
+"""Figure of the distance of a run's replicas from their mean."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
 
 RECORDED = "consensus"
-"""What algorithms call it that measure it themselves, at the network's cost."""
+"""The metric's name in algorithms that measure it themselves, at the network's cost."""
 
 
 def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
-    """The consensus distance, (1/n) sum |x_i - mean|^2 over all ranks' weights x_i after equal steps: a line a run.
+    """Draw the consensus distance, (1/n) sum |x_i - mean|^2 over all ranks' weights x_i after equal steps, per run.
 
-    Of a single run each node's own share is drawn too, |x_i - mean|^2. A point stands where the last rank had made the
-    step. Raises UsageError for a run that knows none.
+    A single run also shows each node's share, |x_i - mean|^2. A point is at the time when the last rank had made the
+    step. Raises UsageError for a run without distances.
     """
     check_axis(x)
     tables = [_distances(run) for run in runs]
@@ -52,7 +52,7 @@ def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
             )
         )
     values = [float(value) for rows in tables for value in rows["value"]]
-    # Exponents in place of prefixes: a squared distance has no unit to prefix.
+    # Exponents instead of prefixes: a squared distance has no unit to prefix.
     axis = {"title": {"text": "squared distance from the mean"}, "exponentformat": "power"}
     return styled(
         figure,
@@ -64,7 +64,7 @@ def consensus(runs: Sequence[RunFolder], x: XAxis = "time") -> go.Figure:
 
 
 def _distances(run: RunFolder) -> pd.DataFrame:
-    """The rows of *run*'s metrics that are distances: those made off the clock, or else those of its algorithm."""
+    """Return the distances among *run*'s metrics: those taken off the clock, or else those of its algorithm."""
     metrics = run.metrics
     for name in (CONSENSUS, RECORDED):
         rows = metrics[metrics["name"] == name]

@@ -1,6 +1,6 @@
-"""Writes the explorer.html of a sweep: a page in which a reader chooses axes, filters points, and opens a run.
+"""The explorer.html of a sweep: a page for choosing axes, filtering points and opening a run.
 
-Names and values of the sweep travel as JSON only; the scripts put them into the page as text.
+Names and values of the sweep are passed as JSON only; the scripts insert them into the page as text.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from simcluster.runs.flat_config import flat
 SCRIPTS = ("explorer_data.js", "explorer_plot.js", "explorer_point.js", "explorer.js")
 STYLES = ("report.css", "explorer.css")
 MAX_OWN = 64
-"""So many settings in which points differ are in the page; config.yaml of a point has all."""
+"""Limit on the differing settings in the page; config.yaml of a point has all."""
 MAX_COMMON = 2000
-"""So many of those that all points share."""
+"""Limit on the settings that all points share."""
 IN_TABLE = ("status", *MEASURES, "error")
-"""Columns, beside the point, its seed and what is swept, that the page's table shows."""
+"""Columns of the page's table besides the point, its seed and the swept keys."""
 
 
 def render(
@@ -35,9 +35,10 @@ def render(
     reports: Sequence[bool],
     configs: Sequence[Mapping[str, Any] | None],
 ) -> str:
-    """The whole page of the sweep called *name*.
+    """Return the page of the sweep called *name*.
 
-    Of each row of *table*: whether its run has a report, and its resolved experiment or None if nobody knows.
+    For each row of *table*, *reports* says whether its run has a report, and *configs* has its resolved experiment or
+    None.
     """
     columns = [found for column in table.columns if (found := _column(column, table[column], keys)) is not None]
     names = [column["name"] for column in columns]
@@ -55,16 +56,16 @@ def render(
 
 
 def _start(keys: list[str], measures: list[str]) -> dict[str, str]:
-    """What is drawn before anybody has chosen: the last key, which has the most to say beside the others as colours."""
+    """Return the initial choice: the last key across, which shows most with the others as colours."""
     x = keys[-1] if keys else "seed"
     return {"x": x, "y": measures[0] if measures else "point", "colour": keys[0] if len(keys) > 1 else ""}
 
 
 def _column(name: str, values: pd.Series, keys: Sequence[str]) -> dict[str, Any] | None:
-    """A column for the scripts; None of what says nothing.
+    """Return a column for the scripts; None if it is empty.
 
-    Numbers have `values`, and `labels` where they were written with a unit; words have labels only. A cell without
-    anything is null.
+    Numbers have `values`, and also `labels` if they were written with a unit; words have labels only. An empty cell is
+    null.
     """
     if not values.notna().any():
         return None
@@ -94,7 +95,7 @@ def _texts(cells: list[Any]) -> list[str | None]:
 
 
 def _configs(configs: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """What all points that have a configuration share, as lines, and key by key in what they differ."""
+    """Return the settings shared by all points with a configuration, as lines, and the differing ones by key."""
     flats = [None if config is None else flat(config) for config in configs]
     known = [found for found in flats if found is not None]
     keys = list(dict.fromkeys(key for found in known for key in found))

@@ -32,7 +32,7 @@ DOTS_PER_IN = {".svg": 96.0, ".pdf": 96.0, ".png": 200.0}
 """Those of CSS where sizes are lengths, since a browser writes these formats."""
 
 FONT = "'DejaVu Sans', Verdana, sans-serif"
-"""Two of the same widths: words keep their places where a file is shown with the other."""
+"""Two fonts of equal widths: text keeps its place if a viewer has only one."""
 
 SIZE_PX = 12  # 8 pt
 DRAW_S = 120.0
@@ -42,7 +42,7 @@ SEEDED = """
             let state = 1;
             Math.random = () => (state = state * 16807 % 2147483647) / 2147483647;
         </script>"""
-"""Plotly draws the ids in an SVG at random."""
+"""Plotly chooses the ids in an SVG at random."""
 
 EXTRA = "it, to draw for paper: pip install 'simcluster[plot-static]'"
 BROWSER = (
@@ -102,7 +102,7 @@ def _drawn(page: go.Figure, suffix: str, width_px: int, height_px: int) -> bytes
             return drawn
 
     try:
-        with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
+        with ThreadPoolExecutor(1) as pool:  # a notebook's thread has a running loop
             content = pool.submit(asyncio.run, draw()).result()
     except ChromeNotFoundError:
         raise UsageError(Problem("browser", os.environ.get("BROWSER_PATH", "none on the path"), BROWSER)) from None
@@ -113,7 +113,7 @@ def _drawn(page: go.Figure, suffix: str, width_px: int, height_px: int) -> bytes
 
 
 def _browser_options(kaleido: ModuleType) -> dict[str, object]:
-    """The settings of `kaleido.Kaleido` under which a figure is the same bytes every time, without a network."""
+    """Return settings of `kaleido.Kaleido` that give a figure the same bytes every time, without a network."""
     page = kaleido.PageGenerator(mathjax=False)
     page.header += SEEDED
     return {"page_generator": page, "proxy_server": OFFLINE}

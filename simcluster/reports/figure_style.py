@@ -1,4 +1,4 @@
-"""The one look of all figures: colours, template, scales of axes."""
+"""The style of all figures: colours, template, scales of axes, captions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMPUTE, SEND, RECV = "#2f7fb8", "#e0862b", "#9aa5b1"
 FAULT = "#d1495b"
 KIND_COLOURS: Final = {"compute": COMPUTE, "send": SEND, "recv": RECV}
 KIND_WORDS: Final = {"compute": "computing", "send": "sending", "recv": "waiting to receive"}
-# Told apart by people who do not see all colours, and on white as well as on dark grey.
+# Distinguishable for colour-blind readers, and on white as well as on dark grey.
 LINES: Final = (
     *("#2f7fb8", "#d1495b", "#2a9d74", "#e0862b", "#8a63c9"),
     *("#7d8a97", "#b0863a", "#c764a6", "#3fb1c5", "#6a8d2f"),
@@ -52,14 +52,14 @@ LOGARITHMIC_FROM = 20.0
 
 
 class TimeScale(NamedTuple):
-    """How to show times of some magnitude: divide seconds by *unit_s*, write *unit*."""
+    """A unit for times: divide seconds by *unit_s*, write *unit*."""
 
     unit_s: float
     unit: str
 
 
 def time_scale(longest_s: float) -> TimeScale:
-    """The scale on which *longest_s* is a number that people read with ease."""
+    """Return a scale that makes *longest_s* easy to read."""
     for limit_s, unit_s, unit in (
         (1e-3, 1e-6, "us"),
         (1.0, 1e-3, "ms"),
@@ -72,7 +72,7 @@ def time_scale(longest_s: float) -> TimeScale:
 
 
 def size_scale(largest_bytes: float) -> tuple[float, str]:
-    """(bytes per unit, unit) on which *largest_bytes* is easy to read."""
+    """Return (bytes per unit, unit) that make *largest_bytes* easy to read."""
     for unit_bytes, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if largest_bytes >= 2 * unit_bytes:
             return unit_bytes, unit
@@ -80,7 +80,7 @@ def size_scale(largest_bytes: float) -> tuple[float, str]:
 
 
 def energy_scale(most_J: float) -> tuple[float, str]:
-    """(joules per unit, unit) on which *most_J* is easy to read."""
+    """Return (joules per unit, unit) that make *most_J* easy to read."""
     for unit_J, unit in ((1e6, "MJ"), (1e3, "kJ")):
         if most_J >= 2 * unit_J:
             return unit_J, unit
@@ -88,43 +88,43 @@ def energy_scale(most_J: float) -> tuple[float, str]:
 
 
 def measure_axis(title: str, heights: Sequence[float]) -> dict[str, Any]:
-    """The layout of a y axis for *heights*: logarithmic where they are of many sizes, else from zero."""
+    """Return the layout of a y axis for *heights*: logarithmic if they are wide, else from zero."""
     if is_wide(heights):
         return {"title": {"text": title}, **log_axis(heights)}
     return {"title": {"text": title}, "rangemode": "tozero"}
 
 
 def log_axis(heights: Sequence[float]) -> dict[str, Any]:
-    """A logarithmic axis for *heights*, all above zero, with ticks at tens, or at 2 and 5, too, if those are few."""
+    """Return a logarithmic axis for positive *heights*, with ticks at powers of ten; if few, also at 2 and 5."""
     if heights and max(heights) / min(heights) >= 300:
         return {"type": "log", "dtick": 1}
     return {"type": "log", "dtick": "D2", "tickformat": "~g"}
 
 
 def is_wide(numbers: Sequence[float]) -> bool:
-    """Whether *numbers* are of so many sizes that they belong on a logarithmic axis."""
+    """Whether *numbers* span enough magnitudes for a logarithmic axis."""
     return bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) >= LOGARITHMIC_FROM
 
 
 def styled(figure: go.Figure, **layout: Any) -> go.Figure:
-    """*figure* in our look, with *layout* on top."""
+    """Return *figure* in this style, with *layout* on top."""
     figure.update_layout(template=TEMPLATE, **layout)
     return figure
 
 
 def rgba(colour: str, alpha: float) -> str:
-    """'#rrggbb' as a colour that lets the background through."""
+    """Return '#rrggbb' as a translucent colour."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 
 CAPTION_PX, LINE_PX = 11, 15
 WIDTH = 46
-"""Letters of a caption's line: what a phone has room for beside an axis."""
+"""Letters per line of a caption: they fit next to an axis on a phone."""
 
 
 def titled(title: str, sentences: Sequence[str]) -> tuple[str, int]:
-    """(an axis title with *sentences* below it, small; the height in pixels of what was added). None are HTML yet."""
+    """Return (an axis title with *sentences* below it in small type, the added pixels). Both are plain text."""
     lines = [escape(line) for sentence in sentences for line in textwrap.wrap(sentence, WIDTH)]
     if not lines:
         return escape(title), 0
@@ -133,19 +133,19 @@ def titled(title: str, sentences: Sequence[str]) -> tuple[str, int]:
 
 
 LEGEND_LETTERS = 84
-"""So many letters in names fit above a figure on a phone, in two or three rows."""
+"""Letters of names that fit above a figure on a phone, in two or three rows."""
 
 ROW_PX, AXIS_PX = 20, 62
 
 
 def named(figure: go.Figure, plot_px: int, caption_px: int = 0) -> dict[str, Any]:
-    """The layout that has room for a plot of *plot_px*, the caption and the names in the legend."""
+    """Return a layout with room for a plot of *plot_px*, the caption and the names in the legend."""
     names = list(dict.fromkeys(trace.name for trace in figure.data if trace.name and trace.showlegend is not False))
     above = len(names) < 2 or sum(len(name) + 4 for name in names) <= LEGEND_LETTERS
     below_px = AXIS_PX + caption_px
     if above:
         return {"height": plot_px + below_px + 44, "margin": {"t": 44, "b": below_px}}
-    # At the bottom of the figure, wherever its plot ends: on a phone it ends higher.
+    # At the bottom of the figure, since the plot ends higher on a phone.
     legend = {"orientation": "v", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0}
     rows_px = ROW_PX * len(names) + 8
     return {"height": plot_px + below_px + rows_px + 28, "margin": {"t": 16, "b": below_px + rows_px}, "legend": legend}

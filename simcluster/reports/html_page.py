@@ -1,4 +1,4 @@
-"""One self-contained page: a body, figures, our look. For the reports of runs and of sweeps.
+"""A self-contained page: a body, figures, the common style. For the reports of runs and of sweeps.
 
 Figures travel as JSON that cannot end its script element, and a content security policy forbids the page to fetch
 anything.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def page(title: str, body: str, figures: Mapping[str, go.Figure]) -> str:
-    """The whole page as a string of about 5 MB, nearly all of it plotly.js.
+    """Return the page as a string of about 5 MB, nearly all of it plotly.js.
 
     *body* is HTML that names its *figures* in places such as `<div class="figure" data-figure="links"></div>`.
     """
@@ -27,7 +27,7 @@ def page(title: str, body: str, figures: Mapping[str, go.Figure]) -> str:
 
 
 def page_of(title: str, body: str, data_id: str, data: str, scripts: Sequence[str], styles: Sequence[str]) -> str:
-    """A page whose own *scripts*, files beside report.js, read the JSON *data* in the element called *data_id*."""
+    """Return a page with *scripts*, files next to report.js, that read the JSON *data* in the element *data_id*."""
     # plotly.offline reads 5 MB from disk, so it is imported only where a page is made.
     from plotly.offline import get_plotlyjs
 
@@ -35,7 +35,7 @@ def page_of(title: str, body: str, data_id: str, data: str, scripts: Sequence[st
     policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in sources
     )
-    # In a script element only "<" could start something else than JSON.
+    # In a script element only "<" could start anything but JSON.
     harmless = data.replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
@@ -58,13 +58,13 @@ def page_of(title: str, body: str, data_id: str, data: str, scripts: Sequence[st
 
 
 def section(title: str, note: str, content: str = "") -> str:
-    """A card with a heading, a sentence and HTML *content*."""
+    """Return a card with a heading, a sentence and HTML *content*."""
     note_html = f'<p class="note">{escape(note)}</p>' if note else ""
     return f"<section><h2>{escape(title)}</h2>{note_html}{content}</section>"
 
 
 def choice(name: str, label: str, values: Mapping[str, str], chosen: str) -> str:
-    """Buttons, value -> word, that switch the figures STEM-VALUE in places with `data-switch="name"` and a stem."""
+    """Return buttons, value -> word, to switch figures STEM-VALUE in places with `data-switch="name"` and a stem."""
     pressed = {value: "true" if value == chosen else "false" for value in values}
     buttons = "".join(
         f'<button data-value="{escape(value)}" aria-pressed="{pressed[value]}">{escape(word)}</button>'

@@ -1,4 +1,4 @@
-"""Draws how busy links were on the topology itself."""
+"""Drawing of the topology with the busy share of its links."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from simcluster.topology import Link, Node, Topology
 
 MAX_NAMED = 60
-"""With more nodes their names are told where one points."""
+"""With more nodes, names show on hover only."""
 
 MAX_TOLD = 16
-"""With more links their shares are told where one points."""
+"""With more links, shares show on hover only."""
 
 ALONG = 0.44
-"""Where on a link its share is told."""
+"""Positions on a link for its share."""
 
 
 class Step(NamedTuple):
-    """Links that were busy for less than *below* of the run, and not less than the step before says."""
+    """Links that were busy for less than *below* of the run, and at least the limit of the step before."""
 
     below: float
     words: str
@@ -46,17 +46,17 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Use:
-    """What a link carried both ways, and for what share of the run it was busy."""
+    """Bytes that a link carried both ways, and its busy share of the run."""
 
     size_bytes: float
     busy: float
 
 
 def link_map(topology: Topology, use: Mapping[str, Use], computing: Mapping[str, float]) -> go.Figure:
-    """Nodes where the topology's drawing has them, links in the colour and width of how busy they were.
+    """Draw nodes as in the topology's drawing, and links in a colour and width by their busy share.
 
-    *use* is by link, *computing* by node: the share of the run in which its device worked. What a link carried, and
-    what it is, shows where one points at its middle.
+    *use* is by link, *computing* by node: its device's working share of the run. A hover at the middle of a link shows
+    its properties and the bytes carried.
     """
     placed = place(list(topology.nodes), [(link.a, link.b) for link in topology.links])
     at = {name: (round(x, 6), round(y, 6)) for name, (x, y) in placed.items()}  # a straight line is one
@@ -97,7 +97,7 @@ def _lines(links: list[Link], step: Step, at: Mapping[str, Point]) -> go.Scatter
 def _middles(topology: Topology, use: Mapping[str, Use], at: Mapping[str, Point]) -> go.Scatter:
     links = [link for link in topology.links if link.name in use]
     ends = [(at[link.a], at[link.b]) for link in links]
-    # Not quite in the middle: there diagonals cross.
+    # Not quite in the middle, where diagonals cross.
     middles = [(ax + (bx - ax) * ALONG, ay + (by - ay) * ALONG) for (ax, ay), (bx, by) in ends]
     told = len(links) <= MAX_TOLD
     return go.Scatter(

@@ -41,33 +41,32 @@ class RunPlots:
 
     def convergence(self, x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")) -> go.Figure:
         """Loss and accuracy against time, step, bytes sent or energy. Raises UsageError if neither was recorded, or,
-        with energy, if a device does not say what it draws.
+        with energy, if the power of a device is unknown.
         """
         return convergence([self._run], x, panels)
 
     def timeline(self, start_s: float = 0.0, end_s: float | None = None, max_bars: int = 3000) -> go.Figure:
-        """What each node did, span by span, from *start_s* to *end_s* (by default: until every node did ten
-        steps).
+        """Activity of each node, span by span, from *start_s* to *end_s* (default: when all nodes have made ten steps).
 
-        At most *max_bars* spans are drawn, the earliest; the figure says where it stops.
+        At most *max_bars* spans are drawn, the earliest; the figure states where it stops.
         """
         until_s = self._end_of_first_steps(start_s) if end_s is None else end_s
         return timelines.gantt(self._activity, start_s, until_s, max_bars)
 
     def busy(self) -> go.Figure:
-        """How busy every node's device was, over the whole run."""
+        """Busy share of every node's device over the run."""
         return timelines.busy(self._activity)
 
     def links(self) -> go.Figure:
-        """How busy every link was, and what it carried; of many, the busiest."""
+        """Busy share and bytes of every link; the busiest if there are many."""
         return links(self._run)
 
     def staleness(self) -> go.Figure:
-        """How often which staleness occurred, by node. Raises UsageError if none was recorded."""
+        """Distribution of staleness by node. Raises UsageError if none was recorded."""
         return staleness(self._run)
 
     def topology(self) -> go.Figure:
-        """How busy links were, on the topology itself."""
+        """Busy share of the links, on a drawing of the topology."""
         from simcluster.topology import load
 
         summary, elapsed_s = self._run.summary, self._run.summary["elapsed_s"]
@@ -76,7 +75,7 @@ class RunPlots:
         return link_map(load(self._run.config["topology"]), use, computing)
 
     def consensus(self, x: XAxis = "time") -> go.Figure:
-        """How far the nodes' weights are from their mean. Raises UsageError if the run does not know."""
+        """Distance of the nodes' weights from their mean. Raises UsageError if the run has none."""
         return consensus([self._run], x)
 
     @cached_property
@@ -102,11 +101,10 @@ class RunPlots:
 def convergence(
     runs: Sequence[RunFolder], x: XAxis = "time", panels: Sequence[Panel] = ("loss", "accuracy")
 ) -> go.Figure:
-    """One line per run: evaluated loss or accuracy, or else the mean training loss; one panel each, side by
-    side.
+    """Draw a line per run: evaluated loss or accuracy, or else the mean training loss; panels side by side.
 
-    Of a single run the nodes' own training losses are drawn too. Raises UsageError for another *x*, and if
-    none of *runs* recorded what the panels show.
+    A single run also shows the training loss of each node. Raises UsageError for another *x*, and if none of *runs*
+    recorded a panel's metric.
     """
     check_axis(x)
     axis = XScale(runs, x)
@@ -188,7 +186,7 @@ def _mean_by_step(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def links(run: RunFolder) -> go.Figure:
-    """Bars of busy fraction by link, in file order or, of more than 40, the busiest 40."""
+    """Draw bars of busy fraction by link, in file order; of more than 40 links, the busiest 40."""
     use: list[tuple[str, dict[str, Any]]] = list(run.summary["links"].items())
     if len(use) > MAX_LINKS:
         use = sorted(use, key=lambda row: -row[1]["busy_fraction"])[:MAX_LINKS]
@@ -214,7 +212,7 @@ def links(run: RunFolder) -> go.Figure:
 
 
 def staleness(run: RunFolder) -> go.Figure:
-    """Stacked bars: how many updates of each node had which staleness."""
+    """Draw stacked bars: the number of each node's updates by staleness."""
     rows = _rows(run, STALENESS)
     if rows.empty:
         raise UsageError(Problem(STALENESS, "none recorded", "an algorithm that records staleness"))
@@ -236,7 +234,7 @@ def staleness(run: RunFolder) -> go.Figure:
         figure,
         barmode="stack",
         legend={"traceorder": "normal"},
-        margin={} if len(figure.data) > 1 else {"t": 16},  # no legend, so no room for one
+        margin={} if len(figure.data) > 1 else {"t": 16},  # without a legend
         height=340,
         xaxis={"title": {"text": "staleness (updates behind)"}},
         yaxis={"title": {"text": "updates"}},

@@ -1,6 +1,6 @@
-"""Writes report.html: one self-contained page that tells a run in words, figures and tables.
+"""The report.html of a run: one self-contained page of text, figures and tables.
 
-Every text that comes from the run passes through `escape`.
+Every text from the run passes through `escape`.
 """
 
 from __future__ import annotations

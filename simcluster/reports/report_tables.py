@@ -1,6 +1,6 @@
-"""The tables of report.html: nodes, links, faults, groups, a row each.
+"""The tables of report.html: nodes, links, faults, groups, and sentences around them.
 
-A column in which nothing is known of anybody is left out.
+A column without any known value is left out.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def headline(run: RunFolder, topology: Topology) -> str:
-    """Who trained what on which cluster, and how far it got in what time."""
+    """Return a sentence: algorithm, workload and cluster, and the progress and time of the run."""
     summary, workload = run.summary, run.config.get("workload")
     did = "was timed at training" if words.timed_only(summary) else "trained"
     who = f"{summary['algorithm']} {did} {label(workload) if workload else 'a model'}"
     nodes = words.plural(len(summary["nodes"]), "node")
     steps, time = words.plural(summary["steps"], "step"), clock_words(summary)
-    # Nodes on sockets may be anything, whatever the topology says of them.
+    # Nodes on sockets may be any machines, whatever the topology states.
     devices = _devices(topology) if summary["backend"] == "sim" else ""
     start = f"{who} on {nodes} of {summary['topology']}{devices}"
     if summary["status"] != "done":
@@ -39,7 +39,7 @@ def headline(run: RunFolder, topology: Topology) -> str:
 
 
 def losses(summary: dict[str, Any]) -> str:
-    """Who was lost on the way, and why; nothing if nobody was, or if the run's error says it."""
+    """Return the lost nodes and the reasons; empty without losses, or if the run's error tells them."""
     lost = summary.get("lost", {})
     if len(lost) == 1 and summary.get("error", {}).get("type") == "PeerLost":
         return ""
@@ -48,7 +48,7 @@ def losses(summary: dict[str, Any]) -> str:
 
 
 def carried(summary: dict[str, Any]) -> str:
-    """What the numbers of the links mean."""
+    """Explain the numbers of the links."""
     if summary["backend"] == "sim":
         return "What each link carried, and for what share of the run it was busy, at its full bandwidth."
     return (
@@ -58,7 +58,7 @@ def carried(summary: dict[str, Any]) -> str:
 
 
 def about_devices(summary: dict[str, Any]) -> str:
-    """What a reader of a measured run must not take for measured."""
+    """Return a note on values of a measured run that are not measured."""
     if summary["backend"] == "sim":
         return ""
     return "Devices and what they consume are the topology's, whatever machines the nodes ran on."
@@ -81,7 +81,7 @@ def _devices(topology: Topology) -> str:
 
 
 def compute_share(summary: dict[str, Any]) -> float:
-    """The mean, over nodes, of the share of the run in which the device worked: 0 to 1."""
+    """Return the mean over nodes of the device's working share of the run: 0 to 1."""
     nodes, elapsed_s = summary["nodes"].values(), summary["elapsed_s"]
     if not nodes or not elapsed_s:
         return 0.0
@@ -89,7 +89,7 @@ def compute_share(summary: dict[str, Any]) -> float:
 
 
 def dominated(summary: dict[str, Any], topology: Topology) -> str:
-    """What most of the time went to: computing, one slow node, one busy link, or waiting without either."""
+    """Return the main use of time: computing, one slow node, one busy link, or waiting without either."""
     nodes, elapsed_s = summary["nodes"], summary["elapsed_s"]
     if not nodes or not elapsed_s:
         return "Nothing took any time."
@@ -113,11 +113,10 @@ def dominated(summary: dict[str, Any], topology: Topology) -> str:
 
 
 def _busiest_link(summary: dict[str, Any], topology: Topology) -> tuple[float, str]:
-    """The share of the run, both ways added, in which the busiest link carried something; and the same in
-    words.
+    """Return the busy share of the busiest link, both ways added, as a number and in words.
 
-    In most algorithms nodes do not send while they receive, so a full-duplex link that is busy 40 % of the
-    time each way keeps them waiting for 80 %.
+    In most algorithms nodes do not send while they receive, so a full-duplex link that is busy 40 % of the time each
+    way keeps them waiting for 80 %.
     """
     use = summary["links"]
     if not use:
@@ -192,21 +191,21 @@ def links_table(run: RunFolder, topology: Topology) -> str:
 
 
 def faults_table(run: RunFolder) -> str:
-    """What the fault plan did, in order; nothing if there was none."""
+    """Return the effects of the fault plan, in order; empty without one."""
     rows = [[escape(cell) for cell in cells(row)] for row in run.summary.get("faults", ())]
     heads = ["fault", "of", "settings", "when", "dropped"]
     return _table(heads, rows, text_columns={0, 1, 2, 3}) if rows else ""
 
 
 def regroups_table(run: RunFolder) -> str:
-    """Which groups of ranks were formed anew, in order; nothing if none was."""
+    """Return the re-formed groups of ranks, in order; empty if there were none."""
     rows = [[escape(cell) for cell in group_cells(row)] for row in run.summary.get("regroups", ())]
     heads = ["at", "from step", "lost", "joined", "who goes on"]
     return _table(heads, rows, text_columns={2, 3, 4}) if rows else ""
 
 
 def group_cells(row: Mapping[str, Any]) -> list[str]:
-    """One row of the report's table, as text: when, from which step, lost, joined, who goes on."""
+    """Return a row of the report's table: time, first step, lost, joined, members."""
     names = [", ".join(row[kind]) or words.ABSENT for kind in ("lost", "joined", "members")]
     return [words.seconds(row["time_s"]), str(row["step"]), *names]
 
@@ -217,7 +216,7 @@ def _bar(fraction: float) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: set[int]) -> str:
-    """*rows* are HTML already."""
+    """Return a table; *rows* are HTML already."""
     rows = list(rows)
     shown = [index for index in range(len(heads)) if any(row[index] != words.ABSENT for row in rows)]
 

@@ -1,7 +1,7 @@
-"""Speed-up and efficiency against a swept key: how much sooner than at its smallest value, and for how much more.
+"""Speed-up and efficiency against a swept key: the gain over its smallest value, and its ratio to the added resources.
 
-Work for time: a run of as many steps on every rank does more on more ranks, and is to be compared by what it does in a
-second. A time to the target is for the same achievement, so there the times alone are compared. Both seed by seed.
+A run of equal steps per rank does more work on more ranks, so runs are compared by work per second. Times to the target
+are for equal achievements and compared directly. Both are compared seed by seed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ By = Literal["time_to_target_s", "elapsed_s"]
 
 @dataclass(frozen=True)
 class SpeedUps:
-    """Of each of *lines*: how many times faster than at the first of the scale's places where it has a number; *ideal*
-    is what would be in proportion, None where nothing says what that is. *cut* says so if these are not all lines.
+    """For each of *lines*, the factor over its first place with a number; *ideal* is the proportional factor, None if
+    unknown. *cut* has a sentence if some lines are left out.
     """
 
     scale: SweptScale
@@ -39,7 +39,7 @@ class SpeedUps:
 
 
 def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder | None], x: str, by: By) -> SpeedUps:
-    """Raises UsageError if a time says nothing of how fast a run was, as it was stopped by it."""
+    """Raise UsageError if runs were stopped by time, so that their times are not comparable."""
     rows = table.assign(
         nodes=_nodes(runs),
         rate=[
@@ -68,7 +68,7 @@ def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder
 
 
 def counts_nodes(table: pd.DataFrame, runs: Sequence[RunFolder | None], x: str) -> bool:
-    """Whether the key *x* changes how many nodes there are: each value has its number."""
+    """Whether the key *x* determines the number of nodes: each value has its number."""
     rows = table.assign(nodes=_nodes(runs))
     return bool((rows.groupby(x, sort=False)["nodes"].nunique() == 1).all() and rows["nodes"].nunique() > 1)
 
@@ -84,7 +84,7 @@ def _numbers(scale: SweptScale) -> pd.Series | None:
 
 
 def _work(run: RunFolder, by: By) -> float:
-    """What *run* did, in units that compare within a sweep: samples of ranks that train, or 1 for reaching a target."""
+    """Return the work of *run* in units comparable within a sweep: samples trained on, or 1 for reaching a target."""
     if by == "time_to_target_s":
         return 1.0
     config: Mapping[str, Any] = run.config
@@ -98,13 +98,13 @@ def _work(run: RunFolder, by: By) -> float:
             )
         )
     if "steps" not in stop:
-        return float(stop["epochs"])  # of all data, on however many ranks
+        return float(stop["epochs"])  # of all data, on any number of ranks
     ranks = len(run.summary["nodes"]) - (config["algorithm"].get("server_trains") is False)
     return float(stop["steps"] * ranks * config["workload"].get("batch_size", 1))
 
 
 def draw_speedup(found: SpeedUps) -> go.Figure:
-    """How many times faster, with a dashed line where that would be in proportion."""
+    """Draw the speed-up, with a dashed line for the proportional one."""
     figure = _lines(found, found.lines)
     if found.ideal is not None:
         ideal = max(found.ideal, key=lambda line: line[-1])
@@ -119,13 +119,13 @@ def draw_speedup(found: SpeedUps) -> go.Figure:
             )
         )
     axis = {"title": {"text": "speed-up"}, "rangemode": "tozero"}
-    if found.scale.is_logarithmic:  # where proportion is a straight line
+    if found.scale.is_logarithmic:  # proportion is a straight line
         axis |= measure_axis("speed-up", [*known(found.lines), *(n for line in found.ideal or [] for n in line)])
     return _finished(figure, found, axis)
 
 
 def draw_efficiency(found: SpeedUps, x: str) -> go.Figure:
-    """Speed-up over what would be in proportion. Raises UsageError where nothing says what that is."""
+    """Draw the speed-up over the proportional one. Raises UsageError if that is unknown."""
     if found.ideal is None:
         raise UsageError(
             Problem("x", x, "a key that changes the number of nodes, or one of numbers, to be efficient with")

@@ -47,12 +47,12 @@ class SweepPlots:
 
     @property
     def measures(self) -> list[str]:
-        """What there is to draw: measures of which some point has a value."""
+        """Measures with a value at some point."""
         return [name for name in MEASURES if name in self._table and self._table[name].notna().any()]
 
     @property
     def axes(self) -> list[XAxis]:
-        """What `convergence` can be drawn against."""
+        """Axes for `convergence`."""
         return axes_of([run for run in self._runs if run is not None])
 
     def counts_nodes(self, key: str) -> bool:
@@ -61,7 +61,7 @@ class SweepPlots:
 
     @property
     def contest(self) -> tuple[str, str, str] | None:
-        """x, y and of for `winner`, if there is a key of words beside two others."""
+        """x, y and of for `winner`, if there is a key of words and two others."""
         names = [key for key in self._keys if scale_of(self._table, key)[0].is_category]
         others = [key for key in self._keys if key not in names[:1]]
         return (others[0], others[1], names[0]) if names and len(others) >= 2 else None
@@ -96,8 +96,8 @@ class SweepPlots:
         return time_to_target(self._table, self._keys, self._key(x), TARGET, "time to the target")
 
     def crossings(self, x: str | None = None) -> list[Crossing]:
-        """Where the lines of `time_to_target` cross: place (in the axis's unit), height (s), who is sooner before and
-        after.
+        """Crossings of the lines of `time_to_target`: place (in the axis's unit), height (s), the sooner line before
+        and after.
         """
         self._check_measure(TARGET)
         return meetings(*soonest_lines(self._table, self._keys, self._key(x), TARGET)[:2])

@@ -1,6 +1,6 @@
-"""Writes the report.html of a sweep: what was asked, the answer in a sentence, figures, the table.
+"""The report.html of a sweep: the question, the answer in a sentence, figures, the table.
 
-Every text that comes from the sweep passes through `escape`.
+Every text from the sweep passes through `escape`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _winner(plots: SweepPlots, figures: Mapping[str, go.Figure]) -> str:
 
 
 def _shown(stem: str, words_of: Mapping[str, str], figures: Mapping[str, go.Figure]) -> dict[str, str]:
-    """What there is to choose of the figures STEM-name, and what a button calls it."""
+    """Return name -> button text of the existing figures STEM-name."""
     return {name: word for name, word in words_of.items() if escape(f"{stem}-{name}") in figures}
 
 
@@ -152,7 +152,7 @@ def _grids(keys: Sequence[str], figures: Mapping[str, go.Figure]) -> list[str]:
 
 
 def _switched(title: str, stem: str, measures: Mapping[str, str]) -> str:
-    """A section whose figure shows one of *measures*, as the reader likes."""
+    """Return a section with a figure of one of *measures*, chosen by the reader."""
     first, safe = next(iter(measures)), escape(stem)
     buttons = choice(stem, "what is shown", measures, first) if len(measures) > 1 else ""
     return f"""<section><div class="heading"><h2>{escape(title)}</h2>{buttons}</div>

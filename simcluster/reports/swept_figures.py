@@ -73,7 +73,7 @@ def _hover(unit: TimeScale) -> str:
 
 
 def meetings(scale: SweptScale, lines: Sequence[SweptLine]) -> list[Crossing]:
-    """Where *lines*, of times in seconds, cross as they are drawn; nowhere between words."""
+    """Return the crossings of *lines*, times in seconds, as drawn; none on an axis of words."""
     if scale.is_category:
         return []
     drawn = [Line(line.label, [None if math.isnan(height) else height for height in line.means]) for line in lines]
@@ -81,7 +81,7 @@ def meetings(scale: SweptScale, lines: Sequence[SweptLine]) -> list[Crossing]:
 
 
 def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptLine], x: str) -> list[str]:
-    """Who is soonest from where on, in words, plain text; and where not every seed got there."""
+    """Return sentences, plain text, on the soonest line in each range, and on places that not every seed reached."""
     last = x.rsplit(".", 1)[-1]
     told = [
         f"Below {last} {scale.say(crossing.place)} the soonest is {unescape(crossing.before)}, above it "
@@ -103,7 +103,7 @@ def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptL
 
 
 def _soonest(lines: Sequence[SweptLine]) -> list[str]:
-    """Who is soonest wherever anybody is, if that is always the same one."""
+    """Return a sentence on the line that is soonest at every place with a time, if there is one."""
     columns = np.array([line.means for line in lines])
     reached = columns[:, ~np.isnan(columns).all(axis=0)]
     if not reached.size:

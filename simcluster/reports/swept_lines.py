@@ -17,12 +17,12 @@ from simcluster import units
 from simcluster.reports.figure_style import is_wide
 
 MAX_TICKS = 8
-"""Up to so many values have a tick each; of more, an axis has the usual ones."""
+"""Up to this number, each value has a tick; an axis with more has the usual ticks."""
 
 
 @dataclass(frozen=True)
 class SweptScale:
-    """*places* are where each value stands on an axis called *title*, in *unit*; numbers unless *is_category*."""
+    """*places* are the positions of the values on the axis *title*, in *unit*; numbers unless *is_category*."""
 
     title: str
     places: list[Any]
@@ -31,7 +31,7 @@ class SweptScale:
     unit: str = ""
 
     def say(self, place: Any) -> str:
-        """'137 Mbps': a place, which may lie between values, for people."""
+        """Return *place*, which may lie between values, as text: '137 Mbps'."""
         return str(place) if self.is_category else f"{float(f'{place:.3g}'):g} {self.unit}".rstrip()
 
     @property
@@ -53,7 +53,7 @@ _UNITS: tuple[tuple[Callable[[object], float], float, str], ...] = (
 
 
 def swept_scale(key: str, values: Sequence[Any]) -> SweptScale:
-    """The scale of the *values* of the setting *key*, in their order."""
+    """Return the scale of the *values* of the setting *key*, in their order."""
     numbers, unit = _numbers(values)
     if numbers is None:
         return SweptScale(key, [str(value) for value in values], True, False)
@@ -72,16 +72,16 @@ def _numbers(values: Sequence[Any]) -> tuple[list[float] | None, str]:
 
 
 MAX_LINES = 10
-"""So many are drawn in colours of their own."""
+"""The number of lines with distinct colours."""
 
 Drawn = TypeVar("Drawn")
 PLAIN_KEYS = ("algorithm", "topology", "workload", "name")
-"""Keys, by their last part, whose values say by themselves what they are."""
+"""Keys, by their last part, with values that explain themselves."""
 
 
 @dataclass(frozen=True)
 class SweptLine:
-    """*label* (HTML); at each of the scale's places the mean over seeds, the least and the greatest, NaN for none."""
+    """*label* (HTML); the mean, minimum and maximum over seeds at each place of the scale, NaN for none."""
 
     label: str
     means: list[float]
@@ -90,7 +90,7 @@ class SweptLine:
 
 
 def combination(keys: Sequence[str], values: Sequence[Any]) -> str:
-    """'pull_interval 4, edp': the *values* of *keys* in words."""
+    """Return the *values* of *keys* in words: 'pull_interval 4, edp'."""
     found = []
     for key, value in zip(keys, values, strict=True):
         last = key.rsplit(".", 1)[-1]
@@ -99,12 +99,12 @@ def combination(keys: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def short(key: str) -> str:
-    """A key by the last two of its parts: that of a link or node with its name."""
+    """Return the last two parts of *key*: a key of a link or node keeps its name."""
     return ".".join(key.split(".")[-2:])
 
 
 def said(value: Any) -> str:
-    """A swept value in words: a block by its name and its other settings, a whole topology by its name."""
+    """Return a swept value in words: a block by its name and other settings, a whole topology by its name."""
     if not isinstance(value, str) or not value.startswith("{"):
         return str(value)
     try:
@@ -119,26 +119,26 @@ def said(value: Any) -> str:
 
 
 def others_than(table: pd.DataFrame, keys: Sequence[str], x: str) -> list[str]:
-    """The *keys* that change beside *x*, not with it."""
+    """Return the *keys* that vary besides *x*, not with it."""
     return [key for key in keys if key != x and table.groupby(x, sort=False)[key].nunique().max() > 1]
 
 
 def groups(table: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, pd.DataFrame]]:
-    """(its values in words, as HTML, its rows) of each combination of *keys*."""
+    """Return (values in words, as HTML, and rows) for each combination of *keys*."""
     if not keys:
         return [("all", table)]
     return [(escape(combination(keys, values)), rows) for values, rows in table.groupby(list(keys), sort=False)]
 
 
 def first_of(all_lines: Sequence[Drawn]) -> tuple[list[Drawn], list[str]]:
-    """(as many of them as can be told apart, what is to be said of that)."""
+    """Return (the lines that can be told apart, sentences about the rest)."""
     if len(all_lines) <= MAX_LINES:
         return list(all_lines), []
     return list(all_lines[:MAX_LINES]), [f"The first {MAX_LINES} of {len(all_lines)} combinations."]
 
 
 def soonest_of(lines: Sequence[SweptLine]) -> tuple[list[SweptLine], list[str]]:
-    """The same, but first those that are lowest somewhere: at a place, or half-way to the next."""
+    """The same, but lines that are lowest somewhere come first: at a place, or half-way to the next."""
     if len(lines) <= MAX_LINES:
         return list(lines), []
     heights = np.array([line.means for line in lines])
@@ -151,7 +151,7 @@ def soonest_of(lines: Sequence[SweptLine]) -> tuple[list[SweptLine], list[str]]:
 
 
 def scale_of(table: pd.DataFrame, key: str) -> tuple[SweptScale, dict[Any, Any]]:
-    """(how *key* is drawn, the place of each of its values); numbers rise."""
+    """Return (the scale of *key*, the place of each of its values); numbers rise."""
     values = list(dict.fromkeys(table[key]))
     scale = swept_scale(key, values)
     if scale.is_category:
@@ -167,8 +167,9 @@ def scale_of(table: pd.DataFrame, key: str) -> tuple[SweptScale, dict[Any, Any]]
 def swept_lines(
     table: pd.DataFrame, keys: Sequence[str], x: str, measure: str, *, every_seed: bool = False
 ) -> tuple[SweptScale, list[SweptLine]]:
-    """The lines of *measure* against *x*. With *every_seed* there is a number only where every seed has one: the mean
-    of those that got somewhere says little if others did not.
+    """Return the lines of *measure* against *x*.
+
+    With *every_seed* a place has a number only if every seed does: the mean of the successful seeds would mislead.
     """
     scale, place = scale_of(table if every_seed else table[table[measure].notna()], x)
     found = []
@@ -193,7 +194,7 @@ def _spread(values: pd.Series, every_seed: bool) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Line:
-    """*label* has *heights* at the same places as all others; None where it has none, and then it has a gap."""
+    """*label* has *heights* at the same places as all other lines; None is a gap."""
 
     label: str
     heights: Sequence[float | None]
@@ -202,7 +203,7 @@ class Line:
 @dataclass(frozen=True)
 class Crossing:
     """At *place* the lines *before* and *after* have the same *height*; *before* is lower to the left, *after* to the
-    right. *is_lowest*: no other line is lower there, so who is lowest of all changes.
+    right. *is_lowest*: no other line is lower there, so the lowest line changes.
     """
 
     place: float
@@ -213,7 +214,7 @@ class Crossing:
 
 
 def crossings(places: Sequence[float], lines: Sequence[Line], x_is_log: bool, y_is_log: bool) -> list[Crossing]:
-    """All of them, from left to right; *places* rise. Lines that touch and do not change sides do not cross."""
+    """Return all crossings, from left to right; *places* rise. Lines that touch without changing sides do not cross."""
     x = [math.log(place) if x_is_log else place for place in places]
     heights = {line.label: [_on_axis(height, y_is_log) for height in line.heights] for line in lines}
     found = []
@@ -234,8 +235,8 @@ def _on_axis(height: float | None, is_log: bool) -> float | None:
 def _of_two(
     x: Sequence[float], a: Sequence[float | None], b: Sequence[float | None]
 ) -> Iterator[tuple[float, float, bool]]:
-    """(where, how high, whether *a* is the lower one before) of each crossing of two lines."""
-    last: tuple[int, float] | None = None  # the last point at which they differ, and by how much a is higher
+    """Yield (place, height, whether *a* is lower before) for each crossing of two lines."""
+    last: tuple[int, float] | None = None  # the last point where they differ, and how much higher a is
     for i, (mine, other) in enumerate(zip(a, b, strict=True)):
         if mine is None or other is None:
             last = None
@@ -250,7 +251,7 @@ def _of_two(
                 start = a[before]
                 assert start is not None, "a gap would have begun anew"
                 yield x[before] + share * (x[i] - x[before]), start + share * (mine - start), was < 0
-            else:  # they have been one in between
+            else:  # they coincided in between
                 height = a[before + 1]
                 assert height is not None, "a gap would have begun anew"
                 yield x[before + 1], height, was < 0

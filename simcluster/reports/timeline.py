@@ -1,7 +1,7 @@
-"""Draws what the nodes did when: single spans of a short window, and how busy the devices were all along.
+"""Figures of the nodes' activity: single spans of a short window, and the busy share of devices over the run.
 
-A window is drawn span by span or not at all: spans merged to fit would show a device as busy that was not.
-What does not fit into the limits is cut off in time, and the figure says so.
+A window is drawn span by span or not at all: merged spans would show an idle device as busy. A window beyond the limits
+is cut off in time, and the figure says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LANE_WIDTH = {"compute": 0.36, "send": 0.2, "recv": 0.2}
 class Activity:
     """A run's *spans* as (rank, span); *names* by rank, escaped for HTML; *elapsed_s* of the whole run.
 
-    *rests*, by rank, sum up what is not told span by span; *faults* are spells of faults.
+    *rests*, by rank, sum up the other spans; *faults* are spells of faults.
     """
 
     names: Sequence[str]
@@ -46,7 +46,7 @@ class Activity:
 
 
 def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go.Figure:
-    """One row per node and one bar per span between *start_s* and *end_s*, of which the first *max_bars*."""
+    """Draw a row per node and a bar for each of the first *max_bars* spans between *start_s* and *end_s*."""
     window = [(rank, span) for rank, span in activity.spans if rank < MAX_NODES and _touches(span, start_s, end_s)]
     window.sort(key=lambda row: (row[1].start_s, row[0]))
     if len(window) > max_bars:
@@ -78,7 +78,7 @@ def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go
 
 
 def _touches(span: Span, start_s: float, end_s: float) -> bool:
-    """Whether a part of *span* lies in the window: to the nanosecond, so that a rounding error is no part."""
+    """Whether *span* overlaps the window, to the nanosecond, so that a rounding error does not count."""
     from_ns, to_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
     return from_ns < to_ns and from_ns < nanoseconds(end_s) and to_ns > nanoseconds(start_s)
 
@@ -110,7 +110,7 @@ def _bars(activity: Activity, rows: list[tuple[int, Span]], kind: str, unit_s: f
 
 
 def _draw_bands(figure: go.Figure, shown: Sequence[Band], start_s: float, end_s: float, unit_s: float) -> None:
-    """Marks the spells that lie between *start_s* and *end_s* in a figure whose x axis is time in units of *unit_s*."""
+    """Mark the spells between *start_s* and *end_s* in a figure with time on the x axis, in units of *unit_s*."""
     visible = [band for band in shown if band.start_s < end_s and band.end_s >= start_s][:MAX_BANDS]
     named: dict[str, None] = {}
     for band in visible:
@@ -140,9 +140,9 @@ def _cut_words(activity: Activity, start_s: float, end_s: float, bars: int) -> s
 
 
 def busy(activity: Activity, bins: int = 240) -> go.Figure:
-    """For every node and each of *bins* equal parts of the run: in what share of it the device worked.
+    """Draw the device's working share of each of *bins* equal parts of the run, for every node.
 
-    The colours go up to the busiest part, so that devices which are mostly idle can be told apart, too.
+    The colours end at the busiest part, so that mostly idle devices differ visibly, too.
     """
     scale = time_scale(activity.elapsed_s)
     edges_s = np.linspace(0.0, activity.elapsed_s, bins + 1)
@@ -164,7 +164,7 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
             y=list(activity.names),
             zmin=0,
             zmax=top,
-            # Steep at the start: a device that works 5 % of the time is not an idle one.
+            # Steep at the start: a device that works 5 % of the time is not idle.
             colorscale=[[share, rgba(COMPUTE, depth)] for share, depth in ((0, 0.06), (0.05, 0.2), (0.3, 0.5), (1, 1))],
             colorbar={
                 "title": {"text": "busy"},
@@ -188,7 +188,7 @@ def busy(activity: Activity, bins: int = 240) -> go.Figure:
 
 
 def busy_shares(spans: Sequence[Span], edges_s: FloatArray) -> FloatArray:
-    """The share, 0 to 1, of each interval between *edges_s* that one node's compute spans cover."""
+    """Return the share, 0 to 1, of each interval between *edges_s* covered by one node's compute spans."""
     work = sorted((span.start_s, span.end_s) for span in spans if span.kind == "compute")
     if not work or edges_s[-1] <= edges_s[0]:
         return np.zeros(len(edges_s) - 1)
@@ -201,7 +201,7 @@ def busy_shares(spans: Sequence[Span], edges_s: FloatArray) -> FloatArray:
 
 
 def rest_shares(rest: Rest | None, edges_s: FloatArray) -> FloatArray:
-    """The same for what is summed up, its work taken as even within each part."""
+    """The same for the spans that are summed up, with work spread evenly over each part."""
     if rest is None or edges_s[-1] <= edges_s[0]:
         return np.zeros(len(edges_s) - 1)
     worked_s = np.concatenate([[0.0], np.cumsum(rest.busy_s)])

@@ -1,7 +1,7 @@
-"""Who wins where: a grid of two swept keys, each cell in the colour of the value of a third that does best there.
+"""A grid of winners over two swept keys: the colour of a cell is the best value of a third key there.
 
-Each contender comes at its best of whatever else was swept, by its mean over seeds, and only if every seed got there.
-A cell in which seeds disagree who is first is told as undecided.
+Each contender is represented by the best of its other swept settings, by the mean over seeds, and only if every seed
+got there. A cell is undecided if its seeds disagree on the winner.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simcluster.reports.figure_style import LINES, styled
 from simcluster.reports.swept_lines import combination, said, scale_of, short
 
 FULL_LEAD = 2.0
-"""A lead by this factor has the full colour."""
+"""A lead by this factor or more has the full colour."""
 
 PALEST, UNDECIDED = 0.72, "#c3cad2"
 INK = "#10151b"
@@ -28,8 +28,8 @@ GREATEST_WINS = ("accuracy",)
 
 @dataclass(frozen=True)
 class Cell:
-    """*winner* is None where nobody got there. *lead* is how many times better than *second* it is, infinite if it is
-    alone. *is_clear*: it is first with every seed. *about* is all of it in words.
+    """*winner* is None if no contender got there. *lead* is its factor over *second*, infinite if it is alone.
+    *is_clear*: it is first with every seed. *about* has all contenders in words.
     """
 
     winner: str | None
@@ -42,7 +42,7 @@ class Cell:
 def winners(
     table: pd.DataFrame, keys: Sequence[str], x: str, y: str, of: str, by: str
 ) -> tuple[list[Any], list[Any], list[list[Cell]]]:
-    """(values across, values up, the cells, row by row)."""
+    """Return (values across, values up, the cells, row by row)."""
     across, up = (list(scale_of(table, key)[1]) for key in (x, y))
     others = [key for key in keys if key not in (x, y, of)]
     parts = dict(list(table.groupby([y, x], sort=False)))
@@ -84,7 +84,7 @@ def _cost(number: float, by: str) -> float:
 def draw_winners(
     across: Sequence[Any], up: Sequence[Any], cells: Sequence[Sequence[Cell]], x: str, y: str, contenders: Sequence[str]
 ) -> go.Figure:
-    """The grid: stronger where the lead is larger, grey where seeds disagree, empty where nobody got there."""
+    """Draw the grid: stronger for a larger lead, grey if seeds disagree, empty if no contender got there."""
     columns, rows = ([escape(said(value)) for value in values] for values in (across, up))
     figure = go.Figure()
     for index, name in enumerate(contenders):
@@ -104,7 +104,7 @@ def draw_winners(
 def _add(
     figure: go.Figure, columns: list[str], rows: list[str], cells: list[list[Cell | None]], name: str, colour: str
 ) -> None:
-    """The cells of one winner, and its entry in the legend; nothing if it wins nowhere."""
+    """Add the cells of one winner and its entry in the legend; nothing if it wins nowhere."""
     if not any(cell for row in cells for cell in row):
         return
     figure.add_trace(

@@ -1,4 +1,4 @@
-"""Places recorded numbers on an x axis: time, steps, or what was sent or drawn from the wall by then."""
+"""Recorded numbers on an x axis: time, steps, bytes sent or energy consumed by then."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ XAxis = Literal["time", "step", "bytes", "energy"]
 
 
 def check_axis(x: str) -> None:
-    """Raises UsageError if *x* is none."""
+    """Raise UsageError if *x* is not an axis."""
     known = get_args(XAxis)
     if x not in known:
         raise UsageError(Problem("x", repr(x), f"{', '.join(known[:-1])} or {known[-1]}"))
 
 
 def axes_of(runs: Sequence[RunFolder]) -> list[XAxis]:
-    """Those that all *runs* have: energy only where every device says what it draws."""
+    """Return the axes that all *runs* have: energy only if the power of every device is known."""
     known = all(run.summary.get("joules") is not None for run in runs)
     return [x for x in get_args(XAxis) if known or x != "energy"]
 
 
 class XScale:
-    """Turns rows of metrics into positions on the x axis, all runs on one scale."""
+    """Positions of rows of metrics on the x axis, with one scale for all runs."""
 
     def __init__(self, runs: Sequence[RunFolder], x: XAxis) -> None:
-        """Raises UsageError if *x* is energy, and a device does not say what it draws."""
+        """Raise UsageError if *x* is energy and the power of a device is unknown."""
         self.x = x
         self._by: dict[Path, _Sent | EnergyBy] = {}
         if x == "energy":
@@ -70,7 +70,7 @@ class XScale:
         times_s = rows["time_s"].to_numpy(dtype=float)
         if self.x == "time":
             return np.asarray(times_s / self._unit)
-        # A run's curves share one count: a long run has many sends.
+        # The curves of a run share one count, since a long run has many sends.
         if run.folder not in self._by:
             self._by[run.folder] = _Sent(run)
         return np.asarray(self._by[run.folder].by(times_s) / self._unit)
@@ -81,7 +81,7 @@ MAX_POINTS = 1500
 
 
 def node_lines(run: RunFolder, scale: XScale, rows: pd.DataFrame, name: str) -> list[go.Scatter]:
-    """*rows* of each node, under one *name*; none if the nodes are too many to be told apart."""
+    """Return thin lines of *rows*, one per node, under one *name*; none if the nodes are too many to tell apart."""
     nodes = list(dict.fromkeys(rows["node"]))
     if len(nodes) > MAX_NODE_LINES:
         return []
@@ -103,22 +103,22 @@ def node_lines(run: RunFolder, scale: XScale, rows: pd.DataFrame, name: str) -> 
 
 
 def thinned(rows: pd.DataFrame) -> pd.DataFrame:
-    """Every k-th row and the last, so that a long run stays light."""
+    """Return every k-th row and the last, so that the figure of a long run stays small."""
     stride = -(-len(rows) // MAX_POINTS)
     return rows if stride <= 1 else pd.concat([rows.iloc[::stride], rows.iloc[[-1]]])
 
 
 def bytes_sent_by(run: RunFolder, times_s: FloatArray) -> FloatArray:
-    """How many bytes all nodes together had sent by each of *times_s*: those of sends that had ended."""
+    """Return the bytes that all nodes together had sent by each of *times_s*: those of completed sends."""
     return _Sent(run).by(times_s)
 
 
 class _Sent:
-    """The ends of all sends of a run, in order, and the bytes sent by then."""
+    """Ends of all sends of a run, in order, and the bytes sent by then."""
 
     def __init__(self, run: RunFolder) -> None:
         sends = [(nanoseconds(s.end_s), s.size_bytes) for _, s in run.spans if s.kind == "send"]
-        # What is summed up counts at the end of its part.
+        # Sends that are summed up count at the end of their part.
         sends += [
             (nanoseconds((part + 1) * rest.width_s), size_bytes)
             for rest in run.rests.values()
@@ -135,10 +135,10 @@ class _Sent:
 
 
 class EnergyBy:
-    """The joules of all devices of *run* together by any moment. All are switched on from the start."""
+    """Joules of all devices of *run* together by any moment. All are switched on from the start."""
 
     def __init__(self, run: RunFolder) -> None:
-        """Raises UsageError, naming them, if devices of the run's topology do not say what they draw."""
+        """Raise UsageError, naming the devices of the run's topology without a known power."""
         from simcluster.topology import load
 
         topology = load(run.config["topology"])
@@ -158,7 +158,7 @@ class EnergyBy:
 
 
 def _works(run: RunFolder) -> Iterator[tuple[int, float, float, float]]:
-    """(rank, from, to, share of that time in which the device worked)."""
+    """Yield (rank, from, to, working share of the device in that time)."""
     for rank, span in run.spans:
         if span.kind == "compute":
             yield rank, span.start_s, span.end_s, 1.0
@@ -169,7 +169,7 @@ def _works(run: RunFolder) -> Iterator[tuple[int, float, float, float]]:
 
 
 def _watts(topology: Topology, rank: int) -> tuple[float, float]:
-    """(idle, busy) of a device that says both."""
+    """Return (idle, busy) of a device with both."""
     device = topology.nodes[topology.workers[rank]].device
     assert device is not None, "a worker has a device"
     assert device.power_idle_W is not None, "asked before whether it has"

@@ -1,4 +1,4 @@
-"""Says where runs differ, each against the first: settings, weights, counts, times, metrics, nodes, links.
+"""Differences of runs, each against the first: settings, weights, counts, times, metrics, nodes, links.
 
 Counts, weights and metrics are compared exactly: on two backends, or twice on one, they are meant to be the
 same to the last bit. Times are given as a ratio.
@@ -25,7 +25,7 @@ NODE_NUMBERS = ("compute_s", "wait_s", "bytes_sent", "bytes_received", "messages
 
 
 class Absent:
-    """Stands for a setting that one of two runs does not have: None is a value."""
+    """Stands for a setting that one of two runs lacks, since None is a value."""
 
     def __repr__(self) -> str:
         return "absent"
@@ -35,7 +35,7 @@ ABSENT = Absent()
 
 
 class Setting(NamedTuple):
-    """A key of the configuration, dotted, and what the two runs have there."""
+    """A dotted key of the configuration, and its values in the two runs."""
 
     key: str
     a: Any
@@ -54,7 +54,7 @@ class MetricDifference(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricsCompared:
-    """How many numbers (by step, node, name) both runs recorded, or only one; the first that differs."""
+    """Counts of the numbers (by step, node, name) that both runs recorded, or only one; the first that differs."""
 
     in_both: int
     only_a: int
@@ -65,7 +65,7 @@ class MetricsCompared:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two runs, and what is equal and different between them."""
+    """Two runs, their equalities and differences."""
 
     a: RunFolder
     b: RunFolder
@@ -86,13 +86,13 @@ class Pair:
 
     @cached_property
     def nodes_with_other_weights(self) -> list[str]:
-        """Names of the nodes, in rank order, that ended with other bits in b than in a."""
+        """Names of the nodes, in rank order, with final bits in b other than in a."""
         a, b = self.a.summary["nodes"], self.b.summary["nodes"]
         return [name for name in a if name in b and a[name]["weights_sha256"] != b[name]["weights_sha256"]]
 
     @cached_property
     def kernels(self) -> Judgement | None:
-        """Where bits differ between runs of unlike kernels: in what, and by how much; None elsewhere."""
+        """The judgement if bits differ between runs of unlike kernels, else None."""
         if self.same_weights is not False and not self.nodes_with_other_weights:
             return None
         found = unlike(self.a, self.b)
@@ -104,7 +104,7 @@ class Pair:
 
     @property
     def predicted_and_measured(self) -> tuple[RunFolder, RunFolder] | None:
-        """(simulated, real) if the one run is a simulation and the other is not."""
+        """(simulated, real) if one run is a simulation and the other is not."""
         simulated = [run.summary["backend"] == "sim" for run in (self.a, self.b)]
         if simulated == [True, False]:
             return self.a, self.b
@@ -119,7 +119,7 @@ class Pair:
 
     @property
     def interval(self) -> dict[str, Any] | None:
-        """Between what the simulated run expects the measured time: level, low, high, inside; None if it does not say.
+        """The simulated run's interval for the measured time: level, low, high, inside; None if it has none.
 
         Only a run on a calibrated topology says so.
         """
@@ -170,7 +170,7 @@ class Pair:
         return MetricsCompared(len(both), len(a) - len(both), len(b) - len(both), len(differing), first)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it. Of nodes and links, the numbers of both runs side by side."""
+        """Return everything as JSON values; for nodes and links, the numbers of both runs side by side."""
         a, b = self.a.summary, self.b.summary
         metrics = self.metrics
         return {
@@ -210,7 +210,7 @@ class Pair:
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, leaf) for each leaf of nested mappings and lists; an empty one is a leaf."""
+    """Yield (dotted key, leaf) for each leaf of nested mappings and lists; an empty one is a leaf."""
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
             yield from _flat(item, f"{key}.{name}" if key else str(name))
@@ -232,7 +232,7 @@ def _identity(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """*numbers* with None for NaN and infinities, which JSON lacks."""
+    """Return *numbers* with None for NaN and infinities, which JSON lacks."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in numbers.items()
     }
@@ -241,7 +241,7 @@ def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
 def _beside(
     a: Mapping[str, Mapping[str, Any]], b: Mapping[str, Mapping[str, Any]], keys: tuple[str, ...]
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """{name: {key: {"a": ..., "b": ...}}} for every name of either; a side that lacks it has None."""
+    """Return {name: {key: {"a": ..., "b": ...}}} for every name of either side; None on a side that lacks it."""
     return {
         name: {key: {"a": a.get(name, {}).get(key), "b": b.get(name, {}).get(key)} for key in keys}
         for name in dict.fromkeys([*a, *b])

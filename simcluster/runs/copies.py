@@ -13,15 +13,14 @@ import numpy as np
 from simcluster.runs.record import Copy, Metric, NodeRecord, RunRecord
 
 CONSENSUS = "eval_consensus"
-"""The metric that comes of copies: |x_i - mean|^2 of node i."""
+"""The metric computed from copies: |x_i - mean|^2 of node i."""
 
 
 def consensus_metrics(record: RunRecord) -> list[tuple[int, Metric]]:
-    """(rank, metric) for each step of which every node that ended well has a copy, in order; the latest, if it made a
-    step twice.
+    """Return (rank, metric) for each step, in order, if every node that ended well has a copy after it.
 
-    The mean is over those nodes in rank order, in double precision. Nodes whose copies differ in size hold parts of a
-    model, which have no distance.
+    Of a step made twice the later copy counts. The mean is over those nodes in rank order, in double precision. Nodes
+    with copies of different sizes hold parts of a model, which have no distance.
     """
     nodes = [node for node in record.nodes if node.ended_well] or record.nodes
     by_step = [{copy.step: copy for copy in node.copies} for node in nodes]
@@ -38,19 +37,19 @@ def consensus_metrics(record: RunRecord) -> list[tuple[int, Metric]]:
 
 
 def hand_in(record: NodeRecord) -> Iterator[bytes]:
-    """What is too large for a message of *record*: its weights, then its copies."""
+    """Yield the parts of *record* that are too large for a message: its weights, then its copies."""
     yield record.weights or b""
     for copy in record.copies:
         yield copy.values
 
 
 def told(copies: Sequence[Copy]) -> list[Copy]:
-    """*copies* without what was handed in."""
+    """Return *copies* without their values, which `hand_in` yields."""
     return [copy._replace(values=b"") for copy in copies]
 
 
 def put_back(record: NodeRecord, content: bytes) -> NodeRecord:
-    """*record* with what was handed in, if all of it has come; else without."""
+    """Return *record* with the weights and copies handed in; without them if any are missing."""
     sizes = [copy.size_bytes for copy in record.copies]
     start = len(content) - sum(sizes)
     if start < 0:

@@ -1,4 +1,4 @@
-"""Says what the faults of a run were: as events of its trace, as bands of time, as cells of a table."""
+"""The faults of a run as events of its trace, as bands of time, and as cells of a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 class Band(NamedTuple):
-    """One spell of a fault; it ends with the run if the plan ends it later, or never."""
+    """One spell of a fault; it ends with the run at the latest."""
 
     label: str
     start_s: float
@@ -20,7 +20,7 @@ class Band(NamedTuple):
 
 
 def bands(rows: Sequence[Row], elapsed_s: float) -> list[Band]:
-    """Every spell of every fault, in the order of the rows."""
+    """Return every spell of every fault, in the order of the rows."""
     return [
         Band(
             f"{'not there before its join' if row['kind'] == 'join' else row['kind']}: {row['target']}",
@@ -34,7 +34,7 @@ def bands(rows: Sequence[Row], elapsed_s: float) -> list[Band]:
 
 
 def trace_events(rows: Sequence[Row], elapsed_s: float, pid: int) -> Iterator[dict[str, Any]]:
-    """The process *pid*, called faults, of a Chrome trace: a thread for each fault, a span for each of its spells."""
+    """Yield the process *pid* of a Chrome trace, named faults: a thread for each fault, a span for each spell."""
     if not rows:
         return
     yield {"ph": "M", "name": "process_name", "ts": 0, "pid": pid, "tid": 0, "args": {"name": "faults"}}
@@ -54,7 +54,7 @@ def trace_events(rows: Sequence[Row], elapsed_s: float, pid: int) -> Iterator[di
 
 
 def cells(row: Row) -> list[str]:
-    """One row of the report's table, as text: kind, target, settings, when, bytes dropped."""
+    """Return a row of the report's table: kind, target, settings, when, bytes dropped."""
     settings = {name: value for name, value in row["plan"].items() if name not in _SAID_ELSEWHERE}
     shown = [_when(start_s, end_s, row["kind"]) for start_s, end_s in row["spells_s"][:3]]
     more = len(row["spells_s"]) - len(shown)

@@ -1,4 +1,4 @@
-"""A resolved experiment as one level of dotted keys, named as `--set` names them."""
+"""A resolved experiment as a flat mapping with the dotted keys of `--set`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 def flat(document: Mapping[str, Any]) -> dict[str, Any]:
-    """{dotted key: scalar} of *document*, in its order; a list of scalars is one JSON text, as is what is empty."""
+    """Return {dotted key: scalar} of *document*, in its order; empty values and lists of scalars become JSON text."""
     return dict(_leaves("", document))
 
 
@@ -27,7 +27,7 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _names(items: Sequence[Any]) -> list[str]:
-    """Links by their two ends, anything else by number; of those that would have one name, all by number."""
+    """Return names: links by their two ends, other items by number; all by number if names repeat."""
     names = [
         "-".join(map(str, item["between"]))
         if isinstance(item, Mapping) and isinstance(item.get("between"), (list, tuple))

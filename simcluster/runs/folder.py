@@ -1,4 +1,4 @@
-"""Where a run folder may be, and what it says when read back: config, summary, metrics, trace, weights.
+"""A run's directory: where it may be, and its content: config, summary, metrics, trace, weights.
 
 pandas and torch are imported where they are used: each takes longer to import than most commands run.
 """
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
 CONFIG, SUMMARY, METRICS = "config.yaml", "summary.json", "metrics.parquet"
 TRACE, REPORT, CHECKPOINTS, LOGS = "trace.json", "report.html", "checkpoints", "logs"
 LOG_SUFFIX: Final = ".log"
-"""Ends the names of what nodes printed, in the logs."""
+"""Suffix of the files of nodes' output in the logs."""
 TRACEBACK: Final = "traceback.txt"
-"""Of the node that failed, if one did."""
+"""Traceback of the node that failed, if one did."""
 FINAL: Final = "final.safetensors"
 """In the checkpoints: the weights of rank 0 at the end."""
 FINAL_PATH: Final = f"{CHECKPOINTS}/{FINAL}"
 SAMPLES: Final = "samples.parquet"
-"""What became of every sample that was drawn; not there if nothing was computed."""
+"""Use of every sample that was drawn; absent if nothing was computed."""
 
 ORDER: Final = "order.msgpack"
-"""In which order things happened, by node, packed by simcluster.replays; of a real run."""
+"""Order of events by node, packed by simcluster.replays; of a real run only."""
 
 NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
 SHARDS: Final = "shards"
 SUMMARY_BYTES: Final = 64 << 20
 TRACE_BYTES: Final = 2 << 30
 WEIGHTS_BYTES: Final = 64 << 30
-"""The most that is read of a file of a run folder."""
+"""The limits on files read from a run's directory."""
 _NO_LINKS: Final = "a folder without links: what they lead to might be overwritten or removed"
 OURS: Final = {*NEEDED, REPORT, SAMPLES, TRACEBACK, ORDER}
-"""What a run that was killed while its folder was written may have left beside its checkpoints."""
+"""Files that a run killed while writing its directory may leave next to its checkpoints."""
 
 
 class RunFolder:
-    """A run as its folder tells it. The summary is read at once, everything else when it is first asked for."""
+    """A run read from its directory. The summary is read at once, everything else at its first use."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Raises UsageError, naming everything that is missing, if *folder* is not a complete run folder."""
+        """Raise UsageError, naming every missing file, if *folder* is not a complete run directory."""
         self.folder = Path(folder)
         _check_complete(self.folder)
         self.summary: dict[str, Any] = read_summary(self.folder)
@@ -72,14 +72,14 @@ class RunFolder:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row per number that a node recorded: time_s, step, node, name, value; by time, then rank."""
+        """One row per number recorded by a node: time_s, step, node, name, value; by time, then rank."""
         from simcluster.runs.tables import METRIC_COLUMNS, read_table
 
         return read_table(self.folder, METRICS, METRIC_COLUMNS)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
-        """One row per sample and epoch: epoch, sample, node, used (times it is in the weights), lost (drawn in vain).
+        """One row per sample and epoch: epoch, sample, node, used (times it is in the weights), lost (times it is not).
 
         Raises UsageError for a run that computed nothing.
         """
@@ -89,7 +89,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
-        """Those of steps that were kept, by age: step, path, judged; `simcluster.resume` goes on from one."""
+        """The kept checkpoints of steps, by age: step, path, judged; `simcluster.resume` resumes from one."""
         from simcluster.checkpoints.store import checkpoints
 
         return checkpoints(self.folder)
@@ -104,22 +104,22 @@ class RunFolder:
 
     @cached_property
     def spans(self) -> list[tuple[int, Span]]:
-        """(rank, span) for all that the nodes did, by rank, kind and start; times to the nanosecond.
+        """(rank, span) for all activity of the nodes, by rank, kind and start; times to the nanosecond.
 
-        Of a run of very many spans, each node's first; `rests` sums up the others.
+        A run with very many spans has each node's first; `rests` sums up the others.
         """
         return spans_of(self.trace)
 
     @cached_property
     def rests(self) -> dict[int, Rest]:
-        """By rank, the sum of what is not in `spans`: of most runs, nothing."""
+        """By rank, the sum of the spans not in `spans`; empty for most runs."""
         return rests_of(self.trace)
 
     def weights(self) -> dict[str, Tensor]:
         """The final weights of rank 0, parameter by parameter in the model's order; they hash to
         `summary["weights_sha256"]`.
 
-        Raises UsageError if the run has left none: it failed before rank 0 could hand them in, or was timed only.
+        Raises UsageError if there are none: the run failed before rank 0 handed them in, or was timed only.
         """
         from simcluster.runs.weights import read_safetensors
 
@@ -142,7 +142,7 @@ class RunFolder:
 
     @property
     def label(self) -> str:
-        """A short name that tells runs of one experiment apart."""
+        """A short name that distinguishes runs of one experiment."""
         return "{name}, {algorithm} on {topology}, {backend}, seed {seed}".format(**self.summary)
 
     def __repr__(self) -> str:
@@ -150,14 +150,14 @@ class RunFolder:
 
 
 def default_folder(name: str, algorithm: str, backend: str, seed: int, root: str = "runs") -> Path:
-    """Where a run goes if nobody says otherwise: runs/<name>-<algorithm>-<backend>-seed<seed>."""
-    # An algorithm may be a path such as my/algo.py:train; its last part says enough and makes one folder.
+    """Return the default directory of a run: runs/<name>-<algorithm>-<backend>-seed<seed>."""
+    # An algorithm may be a path such as my/algo.py:train; its last part suffices and makes one directory.
     parts = (name, algorithm.replace("\\", "/").rsplit("/", 1)[-1], backend, f"seed{seed}")
     return Path(root) / "-".join("".join(c if c.isalnum() or c in "._+" else "_" for c in part) for part in parts)
 
 
 def check_folder(folder: str | os.PathLike[str]) -> None:
-    """Raises UsageError if *folder* holds anything but an earlier run, or cannot be written: call it before a run."""
+    """Raise UsageError if *folder* holds anything but an earlier run, or cannot be written. Call it before a run."""
     folder = Path(folder)
     check_links(folder, (CHECKPOINTS,), (CHECKPOINTS, SHARDS), (LOGS,))
     check_writable(folder)
@@ -184,7 +184,7 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def check_links(folder: Path, *inner: Sequence[str]) -> None:
-    """Raise UsageError if a symbolic link is in *folder*, or in those of *inner* below it: it might lead elsewhere."""
+    """Raise UsageError if *folder*, or one of *inner* below it, has a symbolic link, which might lead elsewhere."""
     try:
         found = links(folder, *inner)
     except OSError as error:
@@ -194,7 +194,7 @@ def check_links(folder: Path, *inner: Sequence[str]) -> None:
 
 
 def check_writable(folder: Path, key: str = "out") -> None:
-    """Raise UsageError if *folder* is not one that can be written, or made: by trying it, with nothing left behind."""
+    """Raise UsageError if *folder* cannot be written or created. This is tried, and leaves nothing there."""
     try:
         above = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
         if not above.is_dir():
@@ -215,7 +215,7 @@ def _is_summary(folder: Path) -> bool:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Return the summary of the run in *folder*. Raises UsageError, which names the field that is wrong."""
+    """Return the summary of the run in *folder*. Raises UsageError, which names the wrong field."""
     try:
         return summary_of(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES))
     except (OSError, ValueError) as error:

@@ -1,12 +1,12 @@
 """Predicted against measured: where a simulated run and a real one of the same experiment spend their time.
 
-Phases of a node: `compute`, `send` and `recv` are the times in which it did so at least once; `wait` is that in which
-it sent or received and did not compute: what communication costs it. A send is over when the last byte has left
-the node: in the simulator when the network has it, on sockets when the operating system does, which may be sooner. So
-it is `wait` that should agree, and `send` and `recv` that say where it comes from.
+Phases of a node: `compute`, `send` and `recv` are the times with at least one such activity; `wait` is the time of
+sending or receiving without computing, the cost of communication. A send ends when the last byte has left the node: in
+the simulator when the network has it, on sockets when the operating system does, which may be sooner. So `wait` should
+agree, and `send` and `recv` show its origin.
 
-Of a link, what is told is the time from the start of a send to the end of its receive, summed over the messages that
-crossed it. On real machines the two ends have two clocks, apart by as much as the news of the start was.
+The time of a link is from the start of a send to the end of its receive, summed over the messages that crossed it. On
+real machines the two ends have two clocks, which differ by the delay of the start signal.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def phases(predicted: RunFolder, measured: RunFolder) -> dict[str, dict[str, Pre
 
 
 def _settled(time_s: float) -> float:
-    """*time_s* without what is left of differences of equal times: spans are told to the nanosecond."""
+    """Return *time_s* without rounding residue: spans are recorded to the nanosecond."""
     return round(time_s, 12)
 
 
@@ -60,7 +60,7 @@ def links(predicted: RunFolder, measured: RunFolder, topology: Topology) -> dict
 
 
 def steps(predicted: RunFolder, measured: RunFolder) -> dict[int, Predicted]:
-    """Step -> the time it took, the mean over nodes, from one record to the next; of the steps that both runs have."""
+    """Step -> its time from one record to the next, the mean over nodes, for the steps that both runs have."""
     a, b = _seconds_by_step(predicted), _seconds_by_step(measured)
     return {step: Predicted(a[step], b[step]) for step in sorted(a) if step in b}
 
@@ -102,10 +102,10 @@ def _seconds_by_link(run: RunFolder, topology: Topology) -> dict[str, float]:
 
 
 def lateness(taken: Mapping[tuple[int, int], Sequence[float]]) -> dict[int, float]:
-    """By how much each rank's clock began later than others', at least, if *taken* are `transits` by those clocks.
+    """Return the least delay of each rank's clock against the others', given *taken*, the `transits` by those clocks.
 
-    Real nodes count from when they are told to go, which some hear later. Nothing is received before it was sent, and
-    these are the smallest shifts by which that is true of all messages; in the simulator there are none.
+    Real nodes count from the start signal, which reaches some later. A message is received after it was sent, and these
+    are the smallest shifts that make it so for all messages; in the simulator they are 0.
     """
     late: dict[int, float] = defaultdict(float)
     for _ in range(len({rank for pair in taken for rank in pair})):
@@ -117,7 +117,7 @@ def lateness(taken: Mapping[tuple[int, int], Sequence[float]]) -> dict[int, floa
 def transits(spans: Iterable[tuple[int, Span]]) -> dict[tuple[int, int], list[float]]:
     """(from, to) -> seconds from send to receipt of each message that was received.
 
-    Messages of one pair and tag arrive in the order in which they were sent.
+    Messages of one pair and tag arrive in the order sent.
     """
     sent: dict[tuple[int, int, str], list[float]] = defaultdict(list)
     received: dict[tuple[int, int, str], list[float]] = defaultdict(list)
@@ -145,5 +145,5 @@ def merged(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def length(intervals: Sequence[Interval]) -> float:
-    """Of all *intervals*, which do not overlap."""
+    """Return the total length of *intervals*, which do not overlap."""
     return sum(end_s - start_s for start_s, end_s in intervals)

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Copy(NamedTuple):
-    """A node's weights when it had made *step*, at *time_s*: *values* of *size_bytes*, of the numpy type *kind*."""
+    """A node's weights after *step*, at *time_s*: *values* of *size_bytes*, of the numpy type *kind*."""
 
     time_s: float
     step: int
@@ -41,7 +41,7 @@ class Copy(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """One row of metrics.parquet: at *time_s* of the run, *node* at its *step* noted *name* = *value*."""
+    """One row of metrics.parquet: at *time_s* of the run, *node* recorded *name* = *value* at its *step*."""
 
     time_s: float
     step: int
@@ -51,36 +51,35 @@ class Metric(NamedTuple):
 
 
 OBSERVED = "observed_"
-"""What the names of metrics begin with that only look: they are no part of a node's digest."""
+"""Prefix of metrics that only observe: they are not part of a node's digest."""
 
 KEPT_SPANS = 2**18
-"""Spans that a run keeps one by one, all nodes together; what nodes do beyond their share is summed up."""
+"""Spans that a run keeps one by one, all nodes together; those beyond a node's share are summed up."""
 
 
 def kept_spans(size: int) -> int:
-    """The share of one of *size* nodes."""
+    """Return the share of one of *size* nodes."""
     return KEPT_SPANS // size
 
 
 @dataclass
 class NodeRecord:
-    """Everything one node noted.
+    """The record of one node.
 
     *sent_to* maps a peer's rank to [messages, bytes]; bytes count header and body of the data lane. *control_bytes*
-    counts everything else that this node sent (0 in the simulator). *rest* sums up the spans that came after *spans*
-    were as many as are kept; None if none did. A node that never said its last words has no
-    *finished_s* and no *weights_sha256*. *weights* is the content of a file with its final weights
-    (simcluster.runs.weights); those of one node are enough for a run. *samples* says what became of its batches, as
-    simcluster.workloads.ledger has it: one entry for each life that it had. *copies* are of its weights on the way, if
-    the experiment asks for them: no part of the digest, as looking changes nothing. *order* is in which order things
-    happened there, packed by simcluster.replays: none in the simulator. *regroups* has a row for each group of ranks
-    that was formed anew with it in it, the last of *group_number*, in which it has *group_rank*;
-    *is_through* says that its algorithm came to its end there. *first_step* and *last_step* are (step, time) of what
-    its algorithm recorded first and last, also where no value is known. *incarnation* is which
-    of its lives ended last: see Recorder. *ended_well* and *trained* are of that life: it came to the run's end, or to
-    its time; and its weights have had a step, or were taken over from a node whose weights had. *holds_part*: only some
-    of its weights are the model's, and rank 0 has them all. *numerics* names the kernels that computed there, as
-    simcluster.process.kernels does: None where nothing was computed, or if the node never handed in its record.
+    counts everything else that this node sent (0 in the simulator). *rest* sums up the spans beyond the limit on
+    *spans*, or is None. A node that never handed in its record has no *finished_s* and no *weights_sha256*. *weights*
+    is the content of a file with its final weights (simcluster.runs.weights); those of one node suffice for a run.
+    *samples* has an entry for each of its lives, with the use of its batches as in simcluster.workloads.ledger.
+    *copies* are of its weights during the run, if the experiment asks for them; they are not part of the digest, as
+    observing changes nothing. *order* is the order of events, packed by simcluster.replays; empty in the simulator.
+    *regroups* has a row for each re-formed group of ranks with this node; the last is *group_number*, where it has
+    *group_rank*, and *is_through* says that its algorithm ended there. *first_step* and *last_step* are (step, time) of
+    its algorithm's first and last record, even without known values. *incarnation* is the life that ended last: see
+    Recorder. *ended_well* and *trained* describe that life: it reached the end of the run or its time limit; its
+    weights have had a step, or were taken over from a node with such weights. *holds_part*: only some of its weights
+    are the model's, and rank 0 has them all. *numerics* names the kernels that computed there, as
+    simcluster.process.kernels does; None if nothing was computed, or the node never handed in its record.
     """
 
     rank: int
@@ -113,7 +112,7 @@ class NodeRecord:
 
     @property
     def digest(self) -> str:
-        """One hash over all that this node did, in order, whether it lived to the end or not."""
+        """One hash over all activity of this node, in order, whether or not it survived."""
         sent = sorted(self.sent_to.items())
         # Hashed once, at the end: MessagePack keeps every bit of a float.
         metrics = [metric for metric in self.metrics if not metric.name.startswith(OBSERVED)]
@@ -132,19 +131,19 @@ class NodeRecord:
 
     @property
     def compute_s(self) -> float:
-        """Time the device worked: its pieces of work never overlap."""
+        """Time the device worked; its pieces of work never overlap."""
         kept_s = sum(span.end_s - span.start_s for span in self.spans if span.kind == "compute")
         return kept_s + (self.rest.compute_s if self.rest is not None else 0.0)
 
     @property
     def wait_s(self) -> float:
-        """Time the device stood idle before this node was done."""
+        """Time the device was idle before this node finished."""
         return max(0.0, (self.finished_s or 0.0) - self.began_s - self.compute_s)
 
 
 @dataclass
 class RunRecord:
-    """A whole run as a backend hands it over: the nodes in rank order, and the error if it failed.
+    """A whole run, as a backend returns it: the nodes in rank order, and the error if it failed.
 
     *elapsed_s* is virtual in the simulator and measured on sockets; *wall_s* is measured on both. A resumed run began
     at *began_s*.
@@ -159,11 +158,11 @@ class RunRecord:
 
     @property
     def lasted_s(self) -> float:
-        """What of *elapsed_s* was this run's own."""
+        """*elapsed_s* without the time before a resumed run."""
         return self.elapsed_s - self.began_s
 
     def begin_at(self, time_s: float) -> None:
-        """The run began at *time_s*, where an earlier one was kept: moves all that was noted there."""
+        """Shift everything recorded by *time_s*, the time of the checkpoint that the run resumed from."""
         self.began_s = time_s
         self.elapsed_s += time_s
         for node in self.nodes:
@@ -178,26 +177,25 @@ class RunRecord:
 
     @property
     def went_on(self) -> bool:
-        """Whether ranks were lost, and a group that was formed anew came to the end without them."""
+        """Whether ranks were lost, and a re-formed group finished without them."""
         return bool(regroups(self.nodes)) and self.standing.is_through
 
     @property
     def standing(self) -> NodeRecord:
-        """Of the node that stands for the run."""
+        """The record of the node that stands for the run."""
         return standing(self.nodes)
 
     @property
     def trace_sha256(self) -> str:
-        """One hash over all that every node did."""
+        """One hash over all activity of every node."""
         return hashlib.sha256("".join(node.digest for node in self.nodes).encode()).hexdigest()
 
 
 def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
     """Return the node of *nodes* that stands for the run: its weights and held-out loss are the run's.
 
-    It is the lowest rank of those that `last`. Where groups were formed again, it is one of the last group that its
-    first rank has begun. If none lasts, the run has failed: then it is the first rank of the last group, however that
-    ended.
+    It is the lowest rank of those that `last`. If groups were re-formed, it is in the last group that its first rank
+    has begun. If none lasts, the run has failed, and it is the first rank of the last group, however that ended.
     """
     lasting = last(nodes)
     begun = {node.group_number for node in nodes if not node.group_rank}
@@ -211,10 +209,10 @@ def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
 
 
 def last(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
-    """Return those of *nodes* whose model may be the run's: they ended well, with all of it, and have trained.
+    """Return those of *nodes* that may have the run's model: they ended well, with all of it, and have trained.
 
-    A node that was there from the beginning need not have trained: the time may be up before its first step. Until any
-    node has taken a step, one that came back counts only if no other is left: the state that it took over is untrained.
+    A node present from the start need not have trained: the time may be up before its first step. Until any node has
+    taken a step, a node that rejoined counts only if no other is left: the state that it took over is untrained.
     """
     well = [node for node in nodes if node.ended_well and not node.holds_part]
     if not any(node.steps for node in nodes):
@@ -223,6 +221,6 @@ def last(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
 
 
 def regroups(nodes: Sequence[NodeRecord]) -> list[dict[str, Any]]:
-    """A row for each group of ranks that was formed anew, in order, as its first node noted it: nobody was in all."""
+    """Return a row for each re-formed group of ranks, in order, as its first node recorded it: no node is in all."""
     found = {row["group"]: row for node in reversed(nodes) for row in node.regroups}
     return [found[number] for number in sorted(found)]

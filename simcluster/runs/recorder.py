@@ -19,12 +19,12 @@ class Recorder:
     """Fills a NodeRecord while a node runs. The transport calls it; *now* is the run's clock, 0 at its start.
 
     The first *keep* spans are kept one by one: see `kept_spans`. *on_metrics*, if given, is called after each `metrics`
-    with (step, {name: value}), off the clock. *ledger*, if set, tells what became of this node's batches until now.
-    *channel* and *restored* are a backend's: who takes checkpoints, and what this node goes on from. *incarnation* is 0
-    in a first life that began with the run, and higher by one each time that the node comes late or comes back.
-    *told_to_leave*: its algorithm is to end where its step does. *is_interrupted*: the run ends unjudged.
-    *losses_are_planned*: no node is lost but by the plan, unlike on real nodes and in their replay. *settle* is a
-    backend's whose work outlives the wait for it: it returns when the work in hand has ended, or False after the given
+    with (step, {name: value}), off the clock. *ledger*, if set, returns the use of this node's batches so far.
+    *channel* and *restored* are set by a backend: the taker of checkpoints, and the state to resume from. *incarnation*
+    is 0 in a first life that began with the run, and grows by one each time the node joins late or rejoins.
+    *told_to_leave*: its algorithm is to end at the end of its step. *is_interrupted*: the run ends without evaluation.
+    *losses_are_planned*: nodes are lost only by the plan, unlike on real nodes and in their replay. *settle* is set by
+    a backend if work can outlive the wait for it: it returns when the work in hand has ended, or False after the given
     seconds.
     """
 
@@ -52,14 +52,14 @@ class Recorder:
 
     @property
     def record(self) -> NodeRecord:
-        """Everything noted until now."""
+        """Everything recorded so far."""
         if self._adder is not None:
             self._record.rest = self._adder.total
         return self._record
 
     def span(self, kind: SpanKind, start_s: float, end_s: float, peer: int, tag: str, size_bytes: int) -> None:
         if kind == "recv" and tag.startswith(OWN_TAGS):
-            start_s = end_s  # the library listened beside the algorithm: nobody waited
+            start_s = end_s  # the library listened alongside the algorithm, which did not wait
         if self._adder is not None:
             self._adder.add((kind, start_s, end_s, peer, tag, size_bytes))
             return
@@ -78,7 +78,7 @@ class Recorder:
         self._record.bytes_received += size_bytes
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
-        """Notes *values* now; raises TypeError for what is not a number."""
+        """Record *values* now; raise TypeError for a value that is not a number."""
         time_s = self.now()
         for name, value in values.items():
             self.metric_at(time_s, step, name, value)
@@ -90,20 +90,20 @@ class Recorder:
             self.on_metrics(step, values)
 
     def metric_at(self, time_s: float, step: int, name: str, value: float) -> None:
-        """Notes one number for a moment that may have passed: an evaluation made off the clock.
+        """Record one number at a time that may have passed, as for an evaluation off the clock.
 
-        A number that is not known is no number to note.
+        An unknown number is not recorded.
         """
         if not isinstance(value, UnknownNumber):
             self._record.metrics.append(Metric(time_s, step, self._record.name, name, _number(name, value)))
 
     def end_algorithm(self) -> float:
-        """Notes, and returns, that the algorithm ended now: what follows, as evaluating, is off the clock."""
+        """Record and return the end of the algorithm; the rest, such as evaluation, is off the clock."""
         self.record.finished_s = self.now()
         return self.record.finished_s
 
     def finish(self, weights_sha256: str | None, finished_s: float | None = None) -> NodeRecord:
-        """Closes the record at *finished_s*, or this moment."""
+        """Close the record at *finished_s*, or now."""
         record = self.record
         record.finished_s = self.now() if finished_s is None else finished_s
         record.weights_sha256 = weights_sha256

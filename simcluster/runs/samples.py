@@ -1,4 +1,4 @@
-"""Which samples a run used, lost and repeated: counted from what every rank said of its batches."""
+"""Samples that a run used, lost and repeated, counted from every rank's notes on its batches."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ NOTHING: Final[Notes] = {
 
 
 def notes_of(node: NodeRecord, nodes: Sequence[NodeRecord]) -> list[Notes]:
-    """The notes of *node*, of each of its lives and groups in turn.
+    """Return the notes of *node*, for each of its lives and groups in turn.
 
-    If its last words in a life are not known, what the next group began with is used, its own batches too: it had done
-    its part of that.
+    If a life ended without final notes, the state that the next group began with is used, with the node's own batches:
+    it had done its part of that.
     """
     lives = [*node.samples] or [{**NOTHING}]
     rows = [row for row in regroups(nodes) if node.name in row["lost"]]
@@ -40,12 +40,12 @@ def notes_of(node: NodeRecord, nodes: Sequence[NodeRecord]) -> list[Notes]:
 
 
 def is_known(node: NodeRecord, nodes: Sequence[NodeRecord]) -> bool:
-    """Whether anything is known of its batches."""
+    """Whether anything is known about the batches of *node*."""
     return bool(node.samples) or any(node.name in row["lost"] for row in regroups(nodes))
 
 
 def number_of(notes: Mapping[str, Any]) -> int:
-    """Of the group of ranks that *notes* are from."""
+    """Return the number of the group of ranks that *notes* are from."""
     place = notes.get("place")
     return int(place[0]) if place else 0
 
@@ -55,7 +55,7 @@ def _flat(node: NodeRecord) -> list[Notes]:
 
 
 def _was_in(number: int, node: NodeRecord, nodes: Sequence[NodeRecord]) -> bool:
-    """Whether *node* was in the group *number*: in the first one whoever did not come later."""
+    """Whether *node* was in the group *number*; the first group has all nodes that did not join later."""
     rows = regroups(nodes)
     if number:
         return any(row["group"] == number and node.name in row["members"] for row in rows)
@@ -84,7 +84,7 @@ def _completed(
 
 
 def _place(number: int, node: NodeRecord, nodes: Sequence[NodeRecord]) -> dict[str, list[int]]:
-    """Where *node* was in the group *number*; in the first one, at its own rank."""
+    """Return the place of *node* in the group *number*; empty for the first group, where it has its own rank."""
     for row in regroups(nodes):
         if row["group"] == number:
             return {"place": [number, row["members"].index(node.name), len(row["members"])]}
@@ -96,9 +96,10 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Samples:
-    """A row for each sample of each epoch that was drawn: how often its gradient went into the weights, how often it
-    was drawn in vain. An epoch is a pass of a rank over its shard. *dealt_again*: there were several groups of ranks;
-    a sample has a row for each in which it was drawn.
+    """A row for each drawn sample of each epoch: how often its gradient entered the weights, and how often it was lost.
+
+    An epoch is a pass of a rank over its shard. *dealt_again*: there were several groups of ranks, and a sample has a
+    row for each group that drew it.
     """
 
     columns: Mapping[str, Any]
@@ -106,13 +107,13 @@ class Samples:
 
     @property
     def totals(self) -> dict[str, int]:
-        """*used* and *lost*, each use counted; *repeated*: uses beyond the first of a sample in an epoch."""
+        """Counts of *used* and *lost*; *repeated* counts uses beyond the first of a sample in an epoch."""
         used, lost = self.columns["used"], self.columns["lost"]
         repeated = int(np.maximum(self._uses() - 1, 0).sum())
         return {"used": int(used.sum()), "lost": int(lost.sum()), "repeated": repeated}
 
     def _uses(self) -> Counts:
-        """How often each was used, by whatever ranks: a group that was formed anew has other shards."""
+        """Return the uses of each sample by any rank: a re-formed group has other shards."""
         if not self.dealt_again:
             found: Counts = self.columns["used"]
             return found
@@ -122,16 +123,16 @@ class Samples:
 
 
 Place = tuple[int, int, int]
-"""(number of the group, rank in it, its size): who has which samples."""
+"""(number of the group, rank in it, its size): this decides the samples of a rank."""
 
 
 def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Samples:
-    """Those of the run of *nodes*."""
+    """Return the samples of the run of *nodes*."""
     size = len(nodes)
     noted = [notes_of(node, nodes) for node in nodes]
     books = closed(noted, _serving(noted[0], stands=standing(nodes) is nodes[0]))
     if any(notes["joined"] for notes in books[0]):
-        books = [books[0]] * size  # every batch was that of all ranks, and they trained one model
+        books = [books[0]] * size  # every batch was shared by all ranks, which trained one model
     dealt: list[tuple[str, Place, tuple[Counts, Counts]]] = []
     for node, lives in zip(nodes, books, strict=True):
         found: dict[Place, list[Batches]] = {(0, node.rank, size): []}
@@ -148,16 +149,16 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
 
 
 def _serving(lives: Sequence[Notes], *, stands: bool) -> Sequence[Notes]:
-    """Of the *lives* of a server the one whose weights are the run's: its last, if it *stands* for the run, else the
-    last that served others.
+    """Return, of a server's *lives*, the one with the run's weights: the last if the server *stands* for the run,
+    else the last that served others.
     """
     served = [notes for notes in lives if any(rank != OWN for rank, *_ in notes["judged"])]
     return (lives if stands or not served else served)[-1:]
 
 
 def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], nodes: Sequence[NodeRecord]) -> float | None:
-    """The batches of each rank that are in the weights, in the group of ranks that *notes* are from; None if ranks did
-    not go in step.
+    """Return the number of batches of each rank in the weights, for the group that *notes* are from; None if its ranks
+    were not in step.
     """
     number = number_of(notes)
     ends: list[float] = []
@@ -175,7 +176,7 @@ def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], nodes: S
 
 
 def _cut(groups: Sequence[Batches], end: float | None) -> list[Batches]:
-    """If ranks went in step, what was in hand before batch *end* is in the weights, and nothing that came after is."""
+    """Settle the batches of ranks in step: those in hand before *end* are in the weights, and later ones are not."""
     if end is None:
         return list(groups)
     return [
@@ -185,7 +186,7 @@ def _cut(groups: Sequence[Batches], end: float | None) -> list[Batches]:
 
 
 def _counted(groups: Sequence[Batches]) -> tuple[Counts, Counts]:
-    """(how often each batch was used, was lost), by number."""
+    """Return (uses, losses) of each batch, by number."""
     last = max((first + width for first, width, _ in groups), default=0)
     counts = np.zeros((2, last), dtype=np.int64)
     for first, width, fate in groups:
@@ -196,7 +197,7 @@ def _counted(groups: Sequence[Batches]) -> tuple[Counts, Counts]:
 def _positions(
     name: str, shard: Any, batches: tuple[Counts, Counts], size: int, seed: int, rank: int
 ) -> dict[str, Any]:
-    """A row for each place in the passes of *rank* over its *shard*, one behind the other, that any batch reached."""
+    """Return a row for each position that any batch reached in the successive passes of *rank* over its *shard*."""
     used, lost = (np.repeat(counts, size) for counts in batches)
     rng, length = numpy_stream(seed, "batches", str(rank)), len(used)
     passes = -(-length // len(shard))

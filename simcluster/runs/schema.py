@@ -1,4 +1,4 @@
-"""The types and bounds of what a run folder says, checked once when it is read: a folder may come from somewhere else.
+"""Types and bounds of a run directory's content, checked once when it is read: the directory may come from elsewhere.
 
 Keys that it does not name may be there.
 """
@@ -16,7 +16,7 @@ from simcluster.runs.trace import KINDS
 
 MOST_NODES = 100_000
 MOST_DEPTH = 32
-"""How deeply lists and mappings are nested at most."""
+"""Maximum nesting of lists and mappings."""
 
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Time = Annotated[float, Meta(ge=-1e12, le=1e12)]
@@ -146,7 +146,7 @@ class SpanArgs(Struct):
 
 
 class SpanEvent(Struct):
-    """A span of a node, as trace.json has it."""
+    """A node's span in trace.json."""
 
     ts: Annotated[float, Meta(ge=-1e18, le=1e18)]
     dur: Annotated[float, Meta(ge=0, le=1e18)]
@@ -177,7 +177,7 @@ class Trace(Struct):
 
 
 def summary_of(content: bytes) -> dict[str, Any]:
-    """Return the summary that *content* is. Raises ValueError, which names the field."""
+    """Parse *content* as a summary. Raises ValueError, which names the field."""
     found = _plain(content)
     told = _as(found, Summary)
     if not 0 < len(told.nodes) <= MOST_NODES:
@@ -190,7 +190,7 @@ def summary_of(content: bytes) -> dict[str, Any]:
 
 
 def trace_of(content: bytes, ranks: int) -> dict[str, Any]:
-    """Return the trace of *ranks* nodes that *content* is. Raises ValueError, which names the field."""
+    """Parse *content* as a trace of *ranks* nodes. Raises ValueError, which names the field."""
     found = _plain(content)
     told = _as(found, Trace)
     known = {str(rank) for rank in range(ranks)}
@@ -228,7 +228,7 @@ def _as(found: Mapping[str, Any], kind: type[Any], place: str = "") -> Any:
 
 
 def _check_depth(found: Any) -> None:
-    """Raise ValueError if *found* is nested deeper than anything in a run folder: without recursion."""
+    """Raise ValueError if *found* is nested deeper than anything in a run directory. Not recursive."""
     level, depth = [found], 0
     while level:
         depth += 1

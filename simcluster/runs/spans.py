@@ -1,4 +1,4 @@
-"""A span: one thing that a node did for a while."""
+"""Spans of a node's activity, and the summary of those beyond the limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SpanKind = Literal["compute", "send", "recv"]
 
 
 class Span(NamedTuple):
-    """What a node did from *start_s* to *end_s*: computed, or waited in send or recv. *peer* is a rank, -1 if none."""
+    """A node's activity from *start_s* to *end_s*: compute, or waiting in send or recv. *peer* is a rank or -1."""
 
     kind: SpanKind
     start_s: float
@@ -25,15 +25,15 @@ class Span(NamedTuple):
 
 PARTS = 256
 AT_ONCE = 256
-"""Spans that wait to be summed up together."""
+"""Spans that are summed up at once."""
 
 
 @dataclass
 class Rest:
-    """*spans* more spans than the record holds, of which *compute_s* seconds computed; *digest* is the hash of all.
+    """The sum of *spans* spans that the record does not hold: *compute_s* seconds of work; *digest* hashes all of them.
 
-    Part i of time begins at i times *width_s*: in it the device worked for busy_s[i] seconds, and the sends that ended
-    in it had sent_bytes[i]. *width_s* is a power of two, so that nodes with different ones compare.
+    Part i begins at i * *width_s*: during it the device worked for busy_s[i] seconds, and sends of sent_bytes[i] bytes
+    ended. *width_s* is a power of two, so that nodes with different widths compare.
     """
 
     spans: int = 0
@@ -44,14 +44,14 @@ class Rest:
     sent_bytes: list[int] = field(default_factory=lambda: [0] * PARTS)
 
     def widen(self) -> None:
-        """Makes each part twice as long."""
+        """Make each part twice as long."""
         self.width_s *= 2
         half = PARTS // 2
         self.busy_s = [a + b for a, b in zip(self.busy_s[::2], self.busy_s[1::2], strict=True)] + [0.0] * half
         self.sent_bytes = [a + b for a, b in zip(self.sent_bytes[::2], self.sent_bytes[1::2], strict=True)] + [0] * half
 
     def later(self, by_s: float) -> Rest:
-        """The same, *by_s* later: each part in the middle of where it was."""
+        """Return the same rest *by_s* later: each part's content is moved to its middle."""
         moved = Rest(self.spans, 0.0, self.digest, self.width_s)
         for part in range(PARTS):
             middle_s = (part + 0.5) * self.width_s + by_s
@@ -62,7 +62,7 @@ class Rest:
         return moved
 
     def add(self, kind: str, start_s: float, end_s: float, size_bytes: int) -> None:
-        """Puts one span into the parts that it lies in."""
+        """Add one span to the parts that it overlaps."""
         if self.width_s == 0.0:
             self.width_s = math.ldexp(1.0, math.frexp(max(end_s, 1e-9) / PARTS)[1])
         while end_s >= self.width_s * PARTS:
@@ -78,7 +78,7 @@ class Rest:
 
 
 class Adder:
-    """Sums spans up as they come; `total` is the sum of all until now."""
+    """Sums up spans as they arrive; `total` is the sum so far."""
 
     def __init__(self) -> None:
         self._total = Rest()
@@ -92,7 +92,7 @@ class Adder:
 
     @property
     def total(self) -> Rest | None:
-        """The sum until now, None if there is nothing to sum up."""
+        """The sum so far, or None without spans."""
         self._sum_up()
         self._total.digest = self._hash.hexdigest()
         return self._total if self._total.spans else None
@@ -101,7 +101,7 @@ class Adder:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        # The elements without the head of their array: so it does not matter how many are hashed at once.
+        # The elements without their array's header: the hash does not depend on the batches.
         self._hash.update(msgspec.msgpack.encode(waiting)[1 if len(waiting) < 16 else 3 :])
         self._total.spans += len(waiting)
         for kind, start_s, end_s, _, _, size_bytes in waiting:

@@ -1,4 +1,4 @@
-"""Boils a run down to the numbers of summary.json: totals, nodes, links."""
+"""Reduce a run to the numbers of summary.json: totals, nodes, links."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ if TYPE_CHECKING:
 
 
 LOSS, ACCURACY, STALENESS = "eval_loss", "eval_accuracy", "staleness"
-"""Names of metrics that mean something here; algorithms may record others."""
+"""Names of metrics with a meaning here; algorithms may record others."""
 
 REGROUPED = ("time_s", "step", "lost", "joined", "members")
-"""What is told of a group of ranks that was formed anew."""
+"""Fields of a re-formed group of ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """Bytes that crossed one link from its first named end to its second, and back; what share of the run it
-    was busy.
-    """
+    """Bytes over one link from its first named end to its second, and back; the share of the run it was busy."""
 
     forward_bytes: int
     backward_bytes: int
@@ -40,11 +38,10 @@ class LinkUse:
 
 
 def link_use(topology: Topology, record: RunRecord) -> dict[str, LinkUse]:
-    """What every link of *topology* carried in the run, by its name, in file order.
+    """Return the use of every link of *topology* in the run, by name, in file order.
 
-    Each pair's bytes follow the topology's route. A full-duplex link is as busy as its busier direction, a
-    half-duplex one as both together; both against its nominal bandwidth, which faults may have changed
-    meanwhile.
+    Each pair's bytes follow the topology's route. A full-duplex link is as busy as its busier direction, a half-duplex
+    one as both together; both relative to its nominal bandwidth, which faults may have changed meanwhile.
     """
     carried = {link.name: [0, 0] for link in topology.links}
     for node in record.nodes:
@@ -61,7 +58,7 @@ def link_use(topology: Topology, record: RunRecord) -> dict[str, LinkUse]:
 
 
 def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, version: str) -> dict[str, Any]:
-    """The content of summary.json, in its order. Times in seconds, sizes in bytes, absent numbers None."""
+    """Return the content of summary.json, in its order. Times in seconds, sizes in bytes, absent numbers None."""
     metrics = [metric for node in record.nodes for metric in node.metrics]
     judged = record.standing.metrics if record.nodes else []
     of_nodes = bills(topology, record)
@@ -115,7 +112,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
 
 
 def label(block: Mapping[str, Any] | str) -> str:
-    """What to call an algorithm, workload or topology block: its name, or the file and function it is loaded from."""
+    """Return the name of an algorithm, workload or topology block, or the file and function it is loaded from."""
     if isinstance(block, str):
         return block
     path = str(block.get("path") or "unnamed").replace("\\", "/")
@@ -139,7 +136,7 @@ def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
 
 
 def _steps(record: RunRecord) -> int:
-    """The last step that a node recorded; of groups formed again, the last that the standing one did or took over."""
+    """Return the last step that a node recorded; after re-forming, the standing node's last, made or taken over."""
     if not regroups(record.nodes):
         return max((node.steps for node in record.nodes), default=0)
     node = record.standing
@@ -147,13 +144,13 @@ def _steps(record: RunRecord) -> int:
 
 
 def _last(metrics: list[Metric], name: str) -> float | None:
-    """The latest value called *name*; of several at one time, the one of the highest step."""
+    """Return the latest value named *name*; of several at one time, the one with the highest step."""
     found = [(metric.time_s, metric.step, index) for index, metric in enumerate(metrics) if metric.name == name]
     return metrics[max(found)[2]].value if found else None
 
 
 def _versions() -> dict[str, str]:
-    """What the weights may depend on beside the experiment itself."""
+    """Return the versions that the weights may depend on besides the experiment."""
     found = {"python": platform.python_version()}
     for package in ("torch", "numpy", "simpy"):
         try:
@@ -164,14 +161,14 @@ def _versions() -> dict[str, str]:
 
 
 class Bill(NamedTuple):
-    """*joules* and *price_usd* of a node, or of all; None where a device that they are of does not say."""
+    """*joules* and *price_usd* of a node, or of all; None if a device does not state its power or price."""
 
     joules: float | None
     price_usd: float | None
 
 
 def bills(topology: Topology, record: RunRecord) -> dict[str, Bill]:
-    """Each node's bill, by its name. Nodes stay switched on until the run ends, whenever their own part does."""
+    """Return each node's bill, by name. Nodes stay switched on until the run ends, even if they finish earlier."""
     found = {}
     for node in record.nodes:
         device = topology.nodes[node.name].device
@@ -181,10 +178,10 @@ def bills(topology: Topology, record: RunRecord) -> dict[str, Bill]:
 
 
 def bill(device: Device, compute_s: float, elapsed_s: float) -> Bill:
-    """That of *device* in a run of *elapsed_s*, in which it worked for *compute_s*.
+    """Return the bill of *device* for a run of *elapsed_s* with *compute_s* of work.
 
-    Working it draws *power_busy_W*, for the rest *power_idle_W*: sending and receiving count as rest. Switches and
-    cables are not counted. The price is that of the whole time, as a device that waits is paid for as well.
+    It draws *power_busy_W* while working, else *power_idle_W*: sending and receiving count as idle. Switches and cables
+    are not counted. The price covers the whole time, since a waiting device is paid for, too.
     """
     joules = None
     if device.power_idle_W is not None and device.power_busy_W is not None:
@@ -195,7 +192,7 @@ def bill(device: Device, compute_s: float, elapsed_s: float) -> Bill:
 
 
 def total(all_bills: Iterable[Bill]) -> Bill:
-    """The sum of all; a part that any of them lacks is None, since a sum without it would look like the whole."""
+    """Return the sum; a part that any bill lacks is None, since a sum without it would look complete."""
     known = list(all_bills)
     return Bill(_sum(bill.joules for bill in known), _sum(bill.price_usd for bill in known))
 
@@ -209,9 +206,9 @@ HELD_OUT: Final = (LOSS, ACCURACY)
 
 
 def keep_those_that_stand(record: RunRecord) -> None:
-    """Leave in *record* the held-out metrics of the node that stands for the run alone.
+    """Leave in *record* only the held-out metrics of the node that stands for the run.
 
-    If groups were formed again, steps that it was not there for keep those of the lowest rank that made them.
+    If groups were re-formed, steps that this node missed keep those of the lowest rank that made them.
     """
     if not record.nodes:
         return

@@ -49,7 +49,7 @@ class SweepFolder:
 
     @property
     def failed(self) -> int:
-        """Points whose run failed or was never had."""
+        """Number of points with a failed run or none."""
         return int((self.table["status"] != "done").sum())
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The tables of a run folder, read back: bounded before memory is taken, with the columns that their readers need.
+"""Tables of a run directory: checked for size before they are loaded, and for the columns that readers need.
 
 pandas is imported where it is used.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 200_000_000
 METRIC_COLUMNS: Final = {"time_s": "f", "step": "iu", "node": "OTU", "name": "OTU", "value": "f"}
 SAMPLE_COLUMNS: Final = {"epoch": "iu", "sample": "iu", "node": "OTU", "used": "iu", "lost": "iu"}
-"""Column -> the kinds of numpy that it may have."""
+"""Column -> its permitted numpy kinds."""
 
 
 def read_table(folder: Path, name: str, columns: Mapping[str, str], what: str = "a Parquet table") -> pd.DataFrame:

@@ -1,10 +1,10 @@
-"""Writes a run as a Chrome trace, which Perfetto opens; reads back from one what plots need.
+"""Write a run as a Chrome trace, which Perfetto opens; read back the parts that plots need.
 
-One process per node (pid = rank), one thread per lane: "compute", "send", "recv"; behind them, if there were any, one
-for faults and one for groups of ranks that were formed anew. A device works on one thing at a time, but sends and
-receives of one node may overlap, and spans of one thread must nest; so what overlaps goes to the first lane that is
-free: "send 2", "send 3", ... Times are rounded to nanoseconds, the grain of Perfetto's own clock, so that spans that
-touch do not overlap by a rounding error of the format.
+One process per node (pid = rank), one thread per lane: "compute", "send", "recv"; after them, if there were any, a
+process for faults and one for re-formed groups of ranks. A device works on one thing at a time, but sends and receives
+of a node may overlap, and spans of one thread must nest; so an overlapping span goes to the first free lane: "send 2",
+"send 3", ... Times are rounded to nanoseconds, the resolution of Perfetto's clock, so that adjacent spans do not
+overlap by a rounding error of the format.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ COUNTERS: Final = ("loss", "eval_loss", "eval_accuracy", "staleness")
 
 
 def chrome_trace(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
-    """The trace of *record*; *other* is shown by viewers as the trace's description."""
+    """Return the trace of *record*; viewers show *other* as its description."""
     return {"traceEvents": list(events(record)), **description(record, other)}
 
 
 def events(record: RunRecord) -> Iterator[dict[str, Any]]:
-    """One by one, as a long run has many."""
+    """Yield the events one by one, since a long run has many."""
     for node in record.nodes:
         yield from _process(node)
         if node.rest is not None:
@@ -42,7 +42,7 @@ def events(record: RunRecord) -> Iterator[dict[str, Any]]:
 
 
 def description(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
-    """All of a trace but its events. "rest" has, by rank, what is summed up and not told span by span."""
+    """Return a trace without its events. "rest" has, by rank, the spans that are summed up."""
     rests = {str(node.rank): asdict(node.rest) for node in record.nodes if node.rest is not None}
     if not rests:
         return {"displayTimeUnit": "ms", "otherData": dict(other)}
@@ -89,7 +89,7 @@ def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
 
 
 def _summed_up(rank: int, rest: Rest) -> Iterator[dict[str, Any]]:
-    """Counters of a node's rest: one value a part, up to the first of those that are empty to the end."""
+    """Yield counters of a node's rest: one value per part, up to the first of the empty parts at the end."""
     after = max((part + 1 for part in range(PARTS) if rest.busy_s[part] or rest.sent_bytes[part]), default=0)
     for part in range(min(after + 1, PARTS)):
         time_us = nanoseconds(part * rest.width_s) / 1e3
@@ -101,7 +101,7 @@ def _summed_up(rank: int, rest: Rest) -> Iterator[dict[str, Any]]:
 
 
 def group_events(rows: Sequence[Mapping[str, Any]], pid: int) -> Iterator[dict[str, Any]]:
-    """The process *pid*, called groups, of a Chrome trace: an instant for each."""
+    """Yield the process *pid* of a Chrome trace, named groups: an instant for each re-formed group."""
     if not rows:
         return
     yield {"ph": "M", "name": "process_name", "ts": 0, "pid": pid, "tid": 0, "args": {"name": "groups"}}
@@ -119,7 +119,7 @@ def group_events(rows: Sequence[Mapping[str, Any]], pid: int) -> Iterator[dict[s
 
 
 def assign_lanes(spans: list[Span]) -> list[int]:
-    """For each of *spans*, sorted by start, the lowest lane whose last span has ended by then."""
+    """Return, for each of *spans*, sorted by start, the lowest lane that is free by then."""
     busy: list[tuple[int, int]] = []
     free: list[int] = []
     lanes = []
@@ -156,12 +156,12 @@ def _complete(pid: int, tid: int, span: Span) -> dict[str, Any]:
 
 
 def rests_of(trace: Mapping[str, Any]) -> dict[int, Rest]:
-    """By rank, what `chrome_trace` summed up; empty where it told every span."""
+    """Return, by rank, the spans that `chrome_trace` summed up; empty if it wrote every span."""
     return {int(rank): Rest(**rest) for rank, rest in trace.get("rest", {}).items()}
 
 
 def spans_of(trace: Mapping[str, Any]) -> list[tuple[int, Span]]:
-    """(rank, span) for every span of a trace that `chrome_trace` wrote, in its order; times to 1 ns."""
+    """Return (rank, span) for every span of a trace that `chrome_trace` wrote, in its order; times to 1 ns."""
     return [
         (
             event["pid"],

@@ -1,4 +1,4 @@
-"""Two runs that were computed by unlike kernels: in what these differ, and whether the results agree all the same.
+"""Two runs by unlike kernels: the differences of the kernels, and whether the results agree nevertheless.
 
 Unlike kernels round differently, and training carries that on: such runs are judged by a tolerance, not by bits.
 """
@@ -20,7 +20,7 @@ KEYS = ("torch", "blas", "cpu_capability")
 
 
 class Unlike(NamedTuple):
-    """Kernels of *node* in the one run and in the other."""
+    """Kernels of *node* in both runs."""
 
     node: str
     key: str
@@ -30,7 +30,7 @@ class Unlike(NamedTuple):
 
 @dataclass(frozen=True)
 class Judgement:
-    """*found* says how the kernels differ. *difference* is that of the weights; None if a run has left none."""
+    """*found* lists differences of the kernels. *difference* is that of the weights; None if a run has none."""
 
     found: list[Unlike]
     difference: float | None
@@ -50,7 +50,7 @@ class Judgement:
 
 
 def unlike(a: RunFolder, b: RunFolder) -> list[Unlike]:
-    """Return where nodes of one name had other kernels in the two runs; a run that does not say counts as like."""
+    """Return differences of kernels between nodes of one name; a run without kernels counts as alike."""
     found = []
     for name, node in a.summary["nodes"].items():
         one, other = node.get("numerics"), b.summary["nodes"].get(name, {}).get("numerics")
@@ -60,7 +60,7 @@ def unlike(a: RunFolder, b: RunFolder) -> list[Unlike]:
 
 
 def weights_difference(a: RunFolder, b: RunFolder) -> float | None:
-    """Return the norm of the difference of the final weights over that of *a*'s; None if there is no such number."""
+    """Return the norm of the weights' difference over the norm of *a*'s weights; None if there is no such number."""
     try:
         ours, theirs = a.weights(), b.weights()
     except UsageError:

@@ -1,7 +1,6 @@
 """Weights as a file without pickle: safetensors, which other programs read too.
 
-The format sorts tensors in a way of its own; the order of the model, which their hash depends on, is kept in the file's
-metadata.
+The format sorts tensors; the model's order, which the hash of the weights depends on, is in the file's metadata.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 ORDER = "names"
-"""The key of the metadata that lists the tensors' names in order."""
+"""The key of the tensors' names, in order, in the metadata."""
 
 
 def to_safetensors(names: Sequence[str], tensors: Sequence[Tensor]) -> bytes | None:
-    """The content of a file that holds *tensors*; None if one is of a dtype that the format lacks (complex128)."""
+    """Return a file's content with *tensors*; None if the format lacks the dtype of one (complex128)."""
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in zip(names, tensors, strict=True)}
     try:
         return safetensors.torch.save(own, {ORDER: json.dumps(list(names))})
@@ -27,7 +26,7 @@ def to_safetensors(names: Sequence[str], tensors: Sequence[Tensor]) -> bytes | N
 
 
 def read_safetensors(content: bytes) -> dict[str, Tensor]:
-    """Return name -> tensor, in the order in which they were given. Raises ValueError if *content* is no such file."""
+    """Return name -> tensor in their original order. Raises ValueError if *content* is no such file."""
     try:
         tensors = safetensors.torch.load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])

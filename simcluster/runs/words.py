@@ -1,4 +1,4 @@
-"""Turns numbers into words for people: times, sizes, shares. The one place that rounds."""
+"""Numbers as text for people: times, sizes, shares. Only this module rounds."""
 
 from __future__ import annotations
 

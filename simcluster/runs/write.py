@@ -1,7 +1,7 @@
-"""Writes the run folder: config, summary, metrics, trace, checkpoints.
+"""Write the run directory: config, summary, metrics, trace, checkpoints.
 
-Everything is first written whole under another name, and only then renamed, so a full disk leaves no half file under a
-final name and an earlier run as it was. pandas is imported where it is used: that takes longer than most commands run.
+Every file is written completely under another name and then renamed, so a full disk leaves no partial file under a
+final name, and an earlier run intact. pandas is imported where it is used: the import takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class FolderError(RunError):
-    """A file of the run folder could not be written; *folder* is its path."""
+    """A file of the run directory *folder* could not be written."""
 
     def __init__(self, folder: Path, name: str, error: OSError) -> None:
         rest = "; the rest of the run is there" if name == REPORT else ""
@@ -63,11 +63,11 @@ def write_run(
     *,
     samples: Samples | None = None,
 ) -> Path:
-    """Write everything *record* says to *folder*, and return that.
+    """Write *record* to *folder*, and return its path.
 
-    An earlier run in *folder* is replaced; files that are not ours stay, and so do checkpoints of steps, which are
-    another's affair. *samples* are what became of them, if known. Raises UsageError if *folder* holds something else,
-    FolderError if it cannot be written.
+    An earlier run in *folder* is replaced; foreign files stay, and so do checkpoints of steps, which another module
+    keeps. *samples* are given if known. Raises UsageError if *folder* holds something else, FolderError if it cannot be
+    written.
     """
     folder = Path(folder)
     check_folder(folder)
@@ -85,7 +85,7 @@ def write_run(
         details = record.error.details
         writers[TRACEBACK] = lambda file: file.write(details.encode())
     replace_files(folder, writers)
-    # What an earlier run has left must not stay beside the numbers of this one.
+    # Remains of an earlier run must not be mixed with this run.
     for name in [REPORT, *(name for name in (TRACEBACK, SAMPLES, FINAL_PATH, ORDER) if name not in writers)]:
         inside.remove(folder, *name.split("/"))
     if config["backend"] == "sim":
@@ -94,9 +94,9 @@ def write_run(
 
 
 def replace_files(folder: Path, writers: Mapping[str, Callable[[BinaryIO], object]]) -> None:
-    """Let each writer write under another name, then rename all of them; on an error, none. Raises FolderError.
+    """Let each writer write under another name, then rename all files; on an error, none. Raises FolderError.
 
-    Whatever ends the process between two renames leaves a folder without a summary, which reads as no run.
+    If the process ends between two renames, the directory has no summary and does not read as a run.
     """
     name = ""
     try:
@@ -118,7 +118,7 @@ def replace_files(folder: Path, writers: Mapping[str, Callable[[BinaryIO], objec
 
 
 def _remove_logs(folder: Path) -> None:
-    """Remove the logs of an earlier run on real nodes, and their folder if nothing else is in it."""
+    """Remove the logs of an earlier run on real nodes, and their directory if it is then empty."""
     with suppress(OSError), inside.opened(folder, LOGS) as logs:
         for name in os.listdir(logs):
             if name.endswith(LOG_SUFFIX):
@@ -132,13 +132,12 @@ def _write_yaml(content: dict[str, Any], file: BinaryIO) -> None:
 
 
 def _write_json(content: Mapping[str, Any], file: BinaryIO) -> None:
-    # msgspec writes floats so that they read back to the same bits, and NaN and infinities, which JSON lacks,
-    # as null.
+    # msgspec writes floats that read back to the same bits, and null for NaN and infinities, which JSON lacks.
     file.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
 def _write_trace(record: RunRecord, other: Mapping[str, Any], file: BinaryIO) -> None:
-    """One event a line, so that two traces can be compared with the usual tools."""
+    """Write one event per line, so that the usual tools can compare two traces."""
     file.write(b'{"traceEvents":[\n')
     for index, event in enumerate(events(record)):
         file.write((b",\n" if index else b"") + msgspec.json.encode(event))

@@ -1,4 +1,4 @@
-"""Runs and sweeps written to where people already look: MLflow, Weights & Biases, TensorBoard."""
+"""Export of runs and sweeps to trackers: MLflow, Weights & Biases, TensorBoard."""
 
 from simcluster.tracking.exporting import Exported, check, export
 

@@ -1,6 +1,6 @@
-"""Writes a finished run or sweep to a tracker, by the tracker's name.
+"""Write a finished run or sweep to a tracker, by the tracker's name.
 
-Whatever a tracker has already stays as it is: each run is there once.
+Existing content of a tracker is left alone, and each run is written once.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from simcluster.tracking.handover import Handover, hand_over
 
 
 class TrackingFailed(RunError):
-    """A tracker refused what it was given; the run itself is complete."""
+    """A tracker failed; the run itself is complete."""
 
 
 class Tracker(Protocol):
-    """An open tracker. *where* is what it writes to, *look* how to see it."""
+    """An open tracker. *where* is its destination, *look* how to view it."""
 
     where: str
     look: str
 
     def write(self, run: Handover) -> bool:
-        """Whether *run* was written: False if it had been before, and then nothing changes."""
+        """Write *run*; return False, without changing anything, if it is there already."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A tracker: the *module* here that has its `open_tracker`, the packages that it *needs*, the *extra* with them."""
+    """A tracker: the *module* with its `open_tracker`, the packages it *needs*, the *extra* that installs them."""
 
     module: str
     needs: tuple[str, ...]
@@ -51,7 +51,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Exported:
-    """What came of it: runs *written* now, *known* before, points *without* a run; *where*, and how to *look*."""
+    """An export: runs *written* now, runs *known* before, points *without* a run; *where*, and how to *look*."""
 
     written: int
     known: int
@@ -67,7 +67,7 @@ class Exported:
 
 
 def check(to: str, into: str | None = None, flag: str = "--to") -> None:
-    """Raises UsageError for a tracker that nobody knows, that is not installed, or that cannot be *into* there."""
+    """Raise UsageError if the tracker is unknown, is not installed, or cannot be written *into* there."""
     kind = KINDS.get(to)
     if kind is None:
         raise UsageError(Problem(flag, repr(to), f"a tracker: {nearest(to, KINDS)}"))
@@ -85,7 +85,7 @@ def check(to: str, into: str | None = None, flag: str = "--to") -> None:
 
 
 def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) -> Exported:
-    """Writes *source* to the tracker called *to*, below the folder *into*; by default runs/TRACKER.
+    """Write *source* to the tracker named *to*, below the directory *into* (default: runs/TRACKER).
 
     Raises UsageError as `check` does, TrackingFailed if the tracker fails.
     """
@@ -98,7 +98,7 @@ def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) ->
             counts[tracker.write(run)] += 1
     except (UsageError, RunError):
         raise
-    except Exception as error:  # whatever a package of others may raise, the run is none the worse for it
+    except Exception as error:  # a tracker's package may raise anything; the run is complete all the same
         failure = TrackingFailed(f"{to} failed with {type(error).__name__}: {error}")
         failure.folder = str(source.folder)
         raise failure from error
@@ -113,7 +113,7 @@ def _open(to: str, into: str | None) -> Tracker:
 
 
 def _handed_over(source: RunFolder | SweepFolder) -> Iterator[Handover]:
-    """Each run once: points of a sweep that are equal share theirs."""
+    """Yield each run once: equal points of a sweep share a run."""
     if isinstance(source, RunFolder):
         yield hand_over(source)
         return

@@ -1,7 +1,6 @@
-"""What a tracker is handed of a run: a name, parameters, numbers over step and time, a summary, files.
+"""A run in the form for trackers: a name, parameters, numbers over step and time, a summary, files.
 
-Everything is read from the folder, after the run, so no node ever waits for a tracker, and whatever is written comes
-from one process.
+Everything is read from the run's directory after the run, so no node waits for a tracker and one process writes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_NODES = 16
-"""Of a metric that more nodes record, only the mean over them is handed over."""
+"""If more nodes record a metric, only its mean is handed over."""
 
 MAX_PARAMS = 500
 """A configuration with more keys is handed over without the nodes and links of its topology."""
@@ -43,11 +42,11 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Handover:
-    """One run. *id* is of its content and its *group*: what has run again to the same result is the same run.
+    """One run. *id* depends on its content and *group*: a repetition with the same result is the same run.
 
-    *experiment* is its name in the experiment file; *group* the sweep that it belongs to, or "", and *swept* those of
-    its *params* that the sweep changed. *began_s* is when a tracker's clock starts, since the epoch: time 0 of the run.
-    *values* are by step, then name.
+    *experiment* is its name in the experiment file; *group* is its sweep or "", and *swept* holds the *params* that the
+    sweep changed. *began_s* is time 0 of the run for a tracker, in seconds since the epoch. *values* are sorted by
+    step, then name.
     """
 
     id: str
@@ -65,7 +64,7 @@ class Handover:
 
     @property
     def place(self) -> str:
-        """What it is listed under: all of a sweep together, single runs by their experiment."""
+        """The heading to list it under: the sweep, or the experiment of a single run."""
         return self.group or self.experiment
 
     @property
@@ -74,7 +73,7 @@ class Handover:
 
 
 def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> Handover:
-    """What a tracker is to know of *run*, of the sweep *group* that changed the keys *swept*."""
+    """Return *run* in the form for trackers; the sweep *group* changed the keys *swept*."""
     summary = run.summary
     params = _params(run.config)
     content = [run.config, summary["trace_sha256"], summary["weights_sha256"], group]
@@ -102,24 +101,24 @@ def _params(config: Mapping[str, Any]) -> dict[str, Scalar]:
 
 
 def _is_of(key: str, swept: str) -> bool:
-    """Whether *key* is *swept*, or inside it: of a topology that was swept whole its name says enough."""
+    """Whether *key* is *swept* or inside it. If whole topologies were swept, their names suffice."""
     return key == swept or (key.startswith(f"{swept}.") and not key.startswith(PARTS))
 
 
 def _values(metrics: pd.DataFrame) -> list[Value]:
-    """One value of each name a step: a node's own as NAME/NODE, and as NAME the mean over all that recorded it."""
+    """Return one value per name and step: NAME/NODE for a node, NAME for the mean over the nodes that recorded it."""
     recorders = metrics.groupby("name", sort=False)["node"].nunique()
     own = metrics[metrics["name"].map(recorders).between(2, MAX_NODES)]
     own = own.assign(name=own["name"] + "/" + own["node"])
     found = [*_means(metrics), *_means(own)]
-    # A tracker whose only axis is the step has the time as one more number.
+    # For trackers with the step as their only axis.
     times = metrics.groupby("step")["time_s"].max()
     found += [Value("time_s", int(step), time_s, time_s) for step, time_s in times.items()]  # type: ignore[call-overload]
     return sorted(found, key=lambda value: (value.step, value.name))
 
 
 def _means(metrics: pd.DataFrame) -> list[Value]:
-    """By name and step: the mean value, NaN if one is, at the latest time."""
+    """Return the mean by name and step at the latest time; NaN if any value is NaN."""
     known = metrics.assign(unknown=metrics["value"].isna())
     by = known.groupby(["name", "step"], sort=False)
     found = by.agg(time_s=("time_s", "max"), value=("value", "mean"), unknown=("unknown", "any"))
@@ -132,7 +131,7 @@ def _means(metrics: pd.DataFrame) -> list[Value]:
 
 
 def _numbers(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Every number of the summary of the run as a whole."""
+    """Return every number of the summary that is about the whole run."""
     found = {key: value for key, value in flat(summary).items() if not key.startswith(("nodes.", "links.", "faults"))}
     return {
         key: float(value)
@@ -142,7 +141,7 @@ def _numbers(summary: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _tags(run: RunFolder) -> dict[str, str]:
-    """Words of the summary: what it ran, what it ran on, how it ended, and where it is."""
+    """Return words of the summary: what ran, where, how it ended, and its directory."""
     words = ("backend", "algorithm", "topology", "numerics", "status", "weights_sha256", "trace_sha256", "version")
     found = {name: str(run.summary[name]) for name in words if run.summary.get(name) is not None}
     found |= {f"versions.{name}": str(version) for name, version in run.summary.get("versions", {}).items()}

@@ -1,4 +1,4 @@
-"""Names that trackers and file systems take."""
+"""Names that trackers and file systems accept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 
 
 def file_name(text: str) -> str:
-    """*text* as the name of one file or folder."""
+    """Return *text* as the name of a file or directory."""
     return re.sub(r"[^\w.+-]", "_", text).lstrip(".")[:200] or "_"
 
 
 def key(text: str) -> str:
-    """*text* as a key that each tracker takes: letters, digits, and `_-. :/` in between."""
+    """Return *text* as a key that every tracker accepts: letters, digits, and `_-. :/` in between."""
     return posixpath.normpath(re.sub(r"[^\w./ :-]", "_", text)).lstrip("./")[:250] or "_"

@@ -1,8 +1,7 @@
-"""Runs as MLflow runs, by default in a SQLite file: INTO/mlflow.db, artifacts beside it.
+"""Runs as MLflow runs, by default in a SQLite file: INTO/mlflow.db, with artifacts next to it.
 
-Numbers go in batches: one call each would take seconds for what takes a tenth of one. A run carries its id as a tag,
-and another one when it is complete: one that is complete is not written again, one that is not is deleted and written
-anew.
+Numbers are written in batches: one call for each would take seconds rather than a tenth of one. A run has its id as a
+tag, and a second tag once it is complete. A complete run is not written again; an incomplete one is replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from simcluster.tracking.names import key
 
 ID, COMPLETE = "simcluster.id", "simcluster.complete"
 METRICS_A_CALL, PARAMS_A_CALL = 1000, 100
-"""The most that a server takes at once."""
+"""Limits of a server per call."""
 LONGEST_PARAM, LONGEST_TAG = 6000, 5000
 
 T = TypeVar("T")
@@ -27,10 +26,10 @@ T = TypeVar("T")
 
 class MlflowTracker:
     def __init__(self, uri: str, artifacts: str | None) -> None:
-        # It reports its use to its makers over the network unless told not to, before it is imported.
+        # MLflow sends telemetry unless disabled before the import.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         mlflow: Any = importlib.import_module("mlflow")
-        for name in ("mlflow", "alembic"):  # which tell of every step in making a database
+        for name in ("mlflow", "alembic"):  # these log every step of creating a database
             logging.getLogger(name).setLevel(logging.WARNING)
         self._client = mlflow.MlflowClient(tracking_uri=uri)
         self._entities = mlflow.entities

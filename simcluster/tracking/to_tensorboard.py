@@ -1,7 +1,7 @@
-"""Runs as TensorBoard event files: a folder each, INTO/EXPERIMENT/NAME/ID.
+"""Runs as TensorBoard event files, one directory each: INTO/EXPERIMENT/NAME/ID.
 
-A run is written under another name and then renamed, so a folder that is there is complete, and a run that is written
-twice is there once.
+A run is written under another name and then renamed, so every directory there is complete, and writing a run twice
+keeps one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def open_tracker(into: str | None) -> TensorboardTracker:
 def _write_events(run: Handover, folder: Path) -> None:
     summaries: Any = importlib.import_module("tensorboardX.summary")
     writers: Any = importlib.import_module("tensorboardX.writer")
-    # Not its SummaryWriter, which looks for a service on the network to tell the same things.
+    # Not its SummaryWriter, which looks for a service on the network to send the same data to.
     writer = writers.FileWriter(str(folder), max_queue=10_000)
     try:
         totals = {f"summary/{name}": value for name, value in run.summary.items()}
@@ -61,7 +61,7 @@ def _write_events(run: Handover, folder: Path) -> None:
 
 
 def _hparams(run: Handover) -> dict[str, Any]:
-    """What its table of runs compares, of which it shows the first few: what was swept, else all but the topology."""
+    """Return the columns of its table of runs, which shows the first few: the swept keys, else all but the topology."""
     if run.swept:
         return {**run.swept, "seed": run.params["seed"]}
     found = {name: value for name, value in run.params.items() if not name.startswith("topology.")}

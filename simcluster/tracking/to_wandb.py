@@ -1,7 +1,7 @@
 """Runs as offline runs of Weights & Biases: INTO/wandb/offline-run-TIME-ID, which `wandb sync` uploads.
 
-It is always offline: no account is asked for and nothing is sent. A run is written elsewhere and then moved, so a
-folder that is there is complete, and a run that is written twice is there once.
+It is always offline: it needs no account and sends nothing. A run is written elsewhere and then moved, so every
+directory there is complete, and writing a run twice keeps one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from simcluster.tracking.names import file_name
 SETTINGS: dict[str, Any] = {
     "mode": "offline",
     "silent": True,
-    "console": "off",  # what the program prints is no part of the run
+    "console": "off",  # the program's output is not part of the run
     "disable_git": True,
     "disable_code": True,
-    "x_disable_stats": True,  # this process is not the run: its load says nothing
+    "x_disable_stats": True,  # this process is not the run, so its load is irrelevant
     "x_disable_meta": True,
     "x_disable_machine_info": True,
     "x_save_requirements": False,
@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 
 class WandbTracker:
     def __init__(self, into: Path) -> None:
-        # It reports its own crashes over the network unless told not to, before it is imported.
+        # W&B reports its crashes over the network unless disabled before the import.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         self._runs = into.absolute() / "wandb"
         self._runs.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def open_tracker(into: str | None) -> WandbTracker:
 
 
 def _write(run: Handover, folder: Path) -> Path:
-    """Writes *run* below *folder*, and returns the folder that it is in."""
+    """Write *run* below *folder*; return its directory."""
     wandb: Any = importlib.import_module("wandb")
     begun: Any = wandb.init(
         project=file_name(run.experiment), group=run.group or None, name=run.name, id=run.id, dir=str(folder),
@@ -67,7 +67,7 @@ def _write(run: Handover, folder: Path) -> Path:
         begun.summary.update({f"summary/{name}": value for name, value in (run.summary | run.tags).items()})
         files = Path(begun.dir)
         for path in run.files:
-            copy = files / "run" / path.name  # "config.yaml" itself is a name of its own there
+            copy = files / "run" / path.name  # "config.yaml" is a reserved name there
             copy.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, copy)
             begun.save(str(copy), base_path=str(files), policy="now")
