@@ -120,7 +120,7 @@ def _body(name: str) -> str:
     return f"""<header>
 <div class="title"><h1>{escape(name)}</h1><span class="pill">sweep</span><span id="count"></span>
 <a href="report.html">its report</a></div>
-<noscript><p>This page needs JavaScript; table.csv beside it does not.</p></noscript>
+<noscript><p>This page needs JavaScript; table.csv does not.</p></noscript>
 </header>
 <section aria-label="figure">
 <div class="controls">{_axis("x", "across")}{_axis("y", "up")}{_axis("colour", "colour")}

@@ -69,7 +69,7 @@ def save_figure(
     try:
         write_whole(target.parent, target.name, content=content)
     except OSError as error:
-        raise UsageError(Problem("path", str(target), f"a file that can be written ({error.strerror})")) from None
+        raise UsageError(Problem("path", str(target), f"a writable file ({error.strerror})")) from None
     return target
 
 

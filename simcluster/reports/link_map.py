@@ -59,7 +59,7 @@ def link_map(topology: Topology, use: Mapping[str, Use], computing: Mapping[str,
     its properties and the bytes carried.
     """
     placed = place(list(topology.nodes), [(link.a, link.b) for link in topology.links])
-    at = {name: (round(x, 6), round(y, 6)) for name, (x, y) in placed.items()}  # a straight line is one
+    at = {name: (round(x, 6), round(y, 6)) for name, (x, y) in placed.items()}  # straight lines stay straight
     figure = go.Figure()
     for number, step in enumerate(STEPS):
         low = STEPS[number - 1].below if number else 0.0

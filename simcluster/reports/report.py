@@ -48,7 +48,7 @@ def write_report(run: RunFolder, topology: Topology) -> Path:
 
 
 def render(run: RunFolder, topology: Topology) -> str:
-    """The whole page as a string of about 5 MB, nearly all of it plotly.js."""
+    """Return the page as a string of about 5 MB, nearly all of it plotly.js."""
     figures = _figures(run)
     body = "\n".join(
         [
@@ -69,7 +69,7 @@ def render(run: RunFolder, topology: Topology) -> str:
 
 
 def _figures(run: RunFolder) -> dict[str, go.Figure]:
-    """Every figure that this run has the numbers for, by the name its place in the page has."""
+    """Return every figure that this run has numbers for, by the name of its place in the page."""
     plots, recorded = RunPlots(run), set(run.metrics["name"])
     figures = {"timeline": plots.timeline(), "busy": plots.busy()} if run.summary["elapsed_s"] else {}
     for x in axes_of([run]):
@@ -150,7 +150,7 @@ def _cards(summary: dict[str, Any]) -> str:
 
 
 def _bill_cards(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Energy and price, where every device says what it draws and costs."""
+    """Return energy and price, if the power and price of every device are known."""
     cards = []
     if summary.get("joules") is not None:
         mean_W = summary["joules"] / summary["elapsed_s"] if summary["elapsed_s"] else 0.0
@@ -191,8 +191,8 @@ def _timeline(figures: dict[str, go.Figure]) -> str:
         return ""
     return section(
         "Where the time went",
-        "The first steps, one row a node: the device above, sending and waiting to receive below it. "
-        "Drag to zoom, double-click to go back; trace.json beside this page shows the whole run in "
+        "The first steps, one row per node: the device above, sending and waiting to receive below it. "
+        "Drag to zoom, double-click to go back; trace.json next to this page shows the whole run in "
         "Perfetto.",
         '<div class="figure" data-figure="timeline"></div>'
         '<p class="note">How busy each device was, over the whole run.</p>'
@@ -212,7 +212,7 @@ def _regroups(run: RunFolder) -> str:
     table = regroups_table(run)
     if not table:
         return ""
-    note = "Ranks that go in step went on in another group, from the last step that all of its members had ended."
+    note = "Ranks in step resumed in another group, from the last step that all of its members had ended."
     return section("Groups", note, table)
 
 
@@ -232,7 +232,7 @@ def _staleness(figures: dict[str, go.Figure]) -> str:
         return ""
     return section(
         "Staleness",
-        "How many updates were how far behind.",
+        "The number of updates by staleness.",
         '<div class="figure" data-figure="staleness"></div>',
     )
 
@@ -256,5 +256,5 @@ def _repeat(run: RunFolder) -> str:
 
 
 def _folder_words(run: RunFolder) -> str:
-    """The folder as it was given if that means something to others, else its own name."""
+    """Return the directory as given if it is meaningful elsewhere, else its name."""
     return run.folder.name if run.folder.is_absolute() else run.folder.as_posix()

@@ -200,7 +200,7 @@ def faults_table(run: RunFolder) -> str:
 def regroups_table(run: RunFolder) -> str:
     """Return the re-formed groups of ranks, in order; empty if there were none."""
     rows = [[escape(cell) for cell in group_cells(row)] for row in run.summary.get("regroups", ())]
-    heads = ["at", "from step", "lost", "joined", "who goes on"]
+    heads = ["at", "from step", "lost", "joined", "members"]
     return _table(heads, rows, text_columns={2, 3, 4}) if rows else ""
 
 

@@ -127,9 +127,7 @@ def draw_speedup(found: SpeedUps) -> go.Figure:
 def draw_efficiency(found: SpeedUps, x: str) -> go.Figure:
     """Draw the speed-up over the proportional one. Raises UsageError if that is unknown."""
     if found.ideal is None:
-        raise UsageError(
-            Problem("x", x, "a key that changes the number of nodes, or one of numbers, to be efficient with")
-        )
+        raise UsageError(Problem("x", x, "a key that changes the number of nodes, or one with numbers as values"))
     shares = [
         SweptLine(
             line.label,

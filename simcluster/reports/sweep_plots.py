@@ -69,8 +69,8 @@ class SweepPlots:
     def against(self, x: str | None = None, y: str = "elapsed_s") -> go.Figure:
         """*y* against the swept key *x* (the first, if none is named): a line for each combination of the other keys.
 
-        Means over seeds; the band is from the least to the greatest. A point that failed is left out. Raises UsageError
-        for a key that was not swept, or a measure that nothing has.
+        Means over seeds; the band is from the minimum to the maximum. Failed points are left out. Raises UsageError for
+        a key that was not swept, or a measure without values.
         """
         key = self._key(x)
         self._check_measure(y)
@@ -88,9 +88,9 @@ class SweepPlots:
     def time_to_target(self, x: str | None = None) -> go.Figure:
         """The time to the sweep's target against the swept key *x*, a line for each combination of the other keys.
 
-        A number only where every seed got there. Where lines cross is marked, interpolated on the axes as they are
-        drawn, and told in words where the fastest changes. Raises UsageError for a sweep without a target, or that
-        never reached it.
+        A place has a number only if every seed reached the target. Crossings of lines are marked, interpolated on the
+        axes as drawn, and stated in words if the fastest line changes. Raises UsageError for a sweep without a target
+        or that never reached it.
         """
         self._check_measure(TARGET)
         return time_to_target(self._table, self._keys, self._key(x), TARGET, "time to the target")
@@ -103,10 +103,10 @@ class SweepPlots:
         return meetings(*soonest_lines(self._table, self._keys, self._key(x), TARGET)[:2])
 
     def speedup(self, x: str | None = None, by: By | None = None) -> go.Figure:
-        """How many times faster than at the smallest value of *x* (the first, of words), seed by seed.
+        """Speed-up over the smallest value of *x* (the first, for words), seed by seed.
 
-        *by* is `time_to_target_s` (if the sweep has a target, the default) or `elapsed_s`: then what ranks work in a
-        second. The dashed line is in proportion to the number of nodes, or to the value where that stays.
+        *by* is `time_to_target_s` (the default if the sweep has a target) or `elapsed_s`, which compares work per
+        second. The dashed line is proportional to the number of nodes, or to the value if that number is constant.
         """
         return draw_speedup(speed_ups(self._table, self._keys, self._runs, self._key(x), self._by(by)))
 
@@ -116,10 +116,10 @@ class SweepPlots:
         return draw_efficiency(speed_ups(self._table, self._keys, self._runs, key, self._by(by)), key)
 
     def winner(self, x: str, y: str, of: str, by: str = "") -> go.Figure:
-        """Which value of the key *of* does best at each *x* and *y*, and how many times better than the next.
+        """The best value of the key *of* at each *x* and *y*, and its factor over the next.
 
-        *by* is a measure, by default the time to the target, or of the run. Each comes at its best of what else was
-        swept, and only with every seed. Raises as `against` does.
+        *by* is a measure, by default the time to the target, or of the run. Each value is represented by the best of
+        its other swept settings, and only if every seed got there. Raises as `against` does.
         """
         measure = by or self._by(None)
         self._check_measure(measure)
@@ -159,9 +159,9 @@ class SweepPlots:
         self, x: XAxis = "time", panel: Literal["loss", "accuracy"] = "loss", by: str | None = None
     ) -> go.Figure:
         """Evaluated loss or accuracy against time, step, bytes or energy: a line for each combination of the keys, or
-        for each value of the key *by*; a band over what is together.
+        for each value of the key *by*, with a band over its runs.
 
-        The mean at equal places; drawn as far as all of them go. Raises UsageError if nothing was evaluated.
+        The mean at equal places, as far as all runs reach. Raises UsageError if nothing was evaluated.
         """
         check_axis(x)
         parts, cut = first_of(groups(self._table, self._keys if by is None else [self._key(by)]))
@@ -203,13 +203,13 @@ class SweepPlots:
 
     def _check_measure(self, name: str) -> None:
         if name == TARGET and name not in self.measures:
-            found = "nobody got there" if name in self._table else "no target"
+            found = "not reached by any point" if name in self._table else "no target"
             raise UsageError(Problem("target", found, "a sweep with a target that is reached: --target accuracy=0.9"))
         if name not in self.measures:
             raise UsageError(Problem("y", repr(name), f"a measure of this sweep: {nearest(name, self.measures)}"))
 
     def _by(self, by: By | None) -> By:
-        """The measure of how fast a point was: to the target, if there is one."""
+        """Return the measure of a point's speed: the time to the target, if there is one."""
         if by not in (None, *get_args(By)):
             raise UsageError(Problem("by", repr(by), " or ".join(get_args(By))))
         chosen: By = by or (TARGET if TARGET in self.measures else "elapsed_s")

@@ -44,7 +44,7 @@ def render(name: str, table: pd.DataFrame, keys: Sequence[str], plots: SweepPlot
             *_grids(keys, figures),
             _convergence(figures, plots),
             section(
-                "Points", "One row a point; its run is the folder of that name under points/.", _table(table, keys)
+                "Points", "One row per point; its run is the folder of that name under points/.", _table(table, keys)
             ),
         ]
     )
@@ -57,7 +57,7 @@ def answers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
     for measure, (beginning, greatest) in BEST.items():
         if measure not in table or not table[measure].notna().any() or not keys:
             continue
-        # Of a combination that only some seeds got anywhere with, a mean says little.
+        # The mean of a combination that only some seeds reached would mislead.
         means = table.groupby(list(keys), sort=False)[measure].agg(lambda found: found.mean(skipna=False)).dropna()
         if means.nunique() < 2:
             continue
@@ -88,8 +88,8 @@ def _header(name: str, table: pd.DataFrame, keys: Sequence[str]) -> str:
         f"{words.plural(len(table), 'point')}: {words.listing([f'{table[key].nunique()} of {key}' for key in keys])}"
     )
     about += f", {seeds} seeds each" if seeds > 1 else ""
-    sentences = answers(table, keys) or ["All points came to the same."]
-    bad = f'<p class="second bad">{words.plural(failed, "point")} failed; the table says why.</p>' if failed else ""
+    sentences = answers(table, keys) or ["All points have the same result."]
+    bad = f'<p class="second bad">{words.plural(failed, "point")} failed; see the table.</p>' if failed else ""
     rest = "".join(f'<p class="second">{escape(sentence)}</p>' for sentence in sentences[1:])
     return f"""<header>
 <div class="title"><h1>{escape(name)}</h1><span class="pill">sweep</span><span>{escape(about)}</span>
@@ -108,7 +108,7 @@ def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
             for measure in plots.measures
         }
         if plots.counts_nodes(key):
-            with suppress(UsageError):  # runs that a time has stopped tell no speed
+            with suppress(UsageError):  # runs stopped by time have no comparable speed
                 figures |= {f"{key}-speedup": plots.speedup(key), f"{key}-efficiency": plots.efficiency(key)}
     if plots.contest is not None:
         figures |= {f"winner-{measure}": plots.winner(*plots.contest, by=measure) for measure in plots.measures}
@@ -117,7 +117,7 @@ def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
     for panel in ("loss", "accuracy"):
         if panel in plots.measures:
             for x in plots.axes:
-                with suppress(UsageError):  # runs of one step have one place on that axis, and no line
+                with suppress(UsageError):  # runs of one step have a single place on that axis, so no line
                     figures[f"curve {panel}-{x}"] = plots.convergence(x, panel)
     return {escape(name): figure for name, figure in figures.items()}
 

@@ -91,7 +91,7 @@ def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptL
     ]
     found = told[:MAX_SENTENCES]
     if len(told) > MAX_SENTENCES:
-        found.append(f"And {len(told) - MAX_SENTENCES} crossings more.")
+        found.append(f"And {len(told) - MAX_SENTENCES} more crossings.")
     if not told and len(lines) > 1:
         found += _soonest(lines)
     missing = [line for line in lines if any(math.isnan(height) for height in line.means)]
@@ -137,7 +137,7 @@ def _mark(figure: go.Figure, met: Sequence[Crossing], scale: SweptScale, unit: T
         if crossing.is_lowest:
             height = crossing.height / unit.unit_s
             figure.add_annotation(
-                # Annotations stand at the logarithm where the axis is of it.
+                # On a logarithmic axis plotly places annotations at the logarithm.
                 x=math.log10(crossing.place) if scale.is_logarithmic else crossing.place,
                 y=math.log10(height) if is_log else height,
                 text=text,

@@ -249,11 +249,11 @@ def _of_two(
             if before == i - 1:
                 share = was / (was - apart)
                 start = a[before]
-                assert start is not None, "a gap would have begun anew"
+                assert start is not None, "a gap resets last"
                 yield x[before] + share * (x[i] - x[before]), start + share * (mine - start), was < 0
             else:  # they coincided in between
                 height = a[before + 1]
-                assert height is not None, "a gap would have begun anew"
+                assert height is not None, "a gap resets last"
                 yield x[before + 1], height, was < 0
         last = (i, apart)
 

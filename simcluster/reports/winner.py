@@ -62,7 +62,7 @@ def _cell(rows: pd.DataFrame | None, of: str, by: str, others: Sequence[str]) ->
             best[combination([of], [name]) + (f" with {label}" if label else "")] = numbers.rename(said(name))
     order = sorted(best, key=lambda label: _cost(best[label].mean(), by))
     if not order:
-        return Cell(None, None, np.nan, True, "nobody got there")
+        return Cell(None, None, np.nan, True, "not reached")
     lines = [f"{label}: {best[label].mean():.4g}" for label in order]
     first = best[order[0]]
     if len(order) == 1:

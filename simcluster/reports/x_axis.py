@@ -172,7 +172,7 @@ def _watts(topology: Topology, rank: int) -> tuple[float, float]:
     """Return (idle, busy) of a device with both."""
     device = topology.nodes[topology.workers[rank]].device
     assert device is not None, "a worker has a device"
-    assert device.power_idle_W is not None, "asked before whether it has"
+    assert device.power_idle_W is not None, "checked by _check_power"
     assert device.power_busy_W is not None, "they come together"
     return device.power_idle_W, device.power_busy_W
 
@@ -182,7 +182,7 @@ def _check_power(topology: Topology) -> None:
         Problem(
             f"topology.nodes.{name}.device",
             f"{device.name} without power_idle and power_busy",
-            "both at every device, to tell energy: {power_idle: 4 W, power_busy: 40 W}",
+            "both for every device, to compute energy: {power_idle: 4 W, power_busy: 40 W}",
         )
         for name in topology.workers
         if (device := topology.nodes[name].device) is not None and device.power_idle_W is None

@@ -1,7 +1,7 @@
 """Differences of runs, each against the first: settings, weights, counts, times, metrics, nodes, links.
 
-Counts, weights and metrics are compared exactly: on two backends, or twice on one, they are meant to be the
-same to the last bit. Times are given as a ratio.
+Counts, weights and metrics are compared exactly: on two backends, or twice on one, they should be
+equal to the last bit. Times are given as a ratio.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Pair:
     def interval(self) -> dict[str, Any] | None:
         """The simulated run's interval for the measured time: level, low, high, inside; None if it has none.
 
-        Only a run on a calibrated topology says so.
+        Only a run on a calibrated topology has one.
         """
         both = self.predicted_and_measured
         told = both[0].summary.get("elapsed_interval_s") if both else None
@@ -149,7 +149,7 @@ class Pair:
 
     @cached_property
     def metrics(self) -> MetricsCompared:
-        # pandas takes half a second to import, so only those who compare pay for it.
+        # pandas takes half a second to import, so only comparisons pay for it.
         import pandas as pd
 
         keys = ["step", "node", "name", "again"]
@@ -187,7 +187,7 @@ class Pair:
                 "interval": self.interval,
             },
             **{key: {"a": a[key], "b": b[key], "equal": a[key] == b[key]} for key in COUNTS + RESULTS},
-            # Runs written before there was a bill lack it.
+            # Runs of earlier versions have no bill.
             **{key: {"a": a.get(key), "b": b.get(key)} for key in BILL},
             "settings": [
                 {"key": key, **{side: value for side, value in (("a", x), ("b", y)) if value is not ABSENT}}
@@ -222,7 +222,7 @@ def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    # 1, 1.0 and True are equal in Python, but True is another setting than 1.
+    # 1, 1.0 and True are equal in Python, but as settings True and 1 differ.
     return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
 
 

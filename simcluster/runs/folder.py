@@ -177,10 +177,10 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
         )
     for name in sorted({*OURS, *(PARTIAL + name for name in OURS)} & set(names)):
         if not (folder / name).is_file():
-            raise UsageError(Problem("out", f"{folder / name}, which is no file", "a run folder, or a new one"))
+            raise UsageError(Problem("out", f"{folder / name}, which is not a file", "a run folder, or a new one"))
     for name in (CHECKPOINTS, LOGS):
         if (folder / name).exists() and not (folder / name).is_dir():
-            raise UsageError(Problem("out", f"{folder / name}, which is no folder", "a run folder, or a new one"))
+            raise UsageError(Problem("out", f"{folder / name}, which is not a folder", "a run folder, or a new one"))
 
 
 def check_links(folder: Path, *inner: Sequence[str]) -> None:

@@ -114,7 +114,7 @@ class NodeRecord:
     def digest(self) -> str:
         """One hash over all activity of this node, in order, whether or not it survived."""
         sent = sorted(self.sent_to.items())
-        # Hashed once, at the end: MessagePack keeps every bit of a float.
+        # Hashed once at the end; MessagePack keeps every bit of a float.
         metrics = [metric for metric in self.metrics if not metric.name.startswith(OBSERVED)]
         noted = [self.spans, metrics, sent, self.bytes_received, self.steps, self.finished_s]
         if self.rest is not None:

@@ -65,7 +65,7 @@ def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
         "tid": 0,
         "args": {"sort_index": node.rank},
     }
-    # Threads are numbered from 1, kind after kind: viewers take thread 0 for the process itself.
+    # Threads are numbered from 1, kind by kind, since viewers use thread 0 for the process itself.
     first_tid = 1
     for kind in KINDS:
         spans = sorted((span for span in node.spans if span.kind == kind), key=lambda span: span[1:])

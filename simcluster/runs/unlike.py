@@ -69,6 +69,6 @@ def weights_difference(a: RunFolder, b: RunFolder) -> float | None:
         return None
     apart = sum(float((ours[name].double() - theirs[name].double()).square().sum()) for name in ours)
     whole = sum(float(one.double().square().sum()) for one in ours.values())
-    if apart != apart or whole != whole:  # not a number somewhere: no tolerance takes that
+    if apart != apart or whole != whole:  # NaN is within no tolerance
         return float("inf")
     return float((apart / whole) ** 0.5) if whole else (float("inf") if apart else 0.0)
