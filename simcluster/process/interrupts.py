@@ -91,7 +91,7 @@ class CtrlC:
 
     @property
     def _answer(self) -> Answer | None:
-        """The command's answer, behind blocks around this one."""
+        """The answer of the command, found through the `CtrlC` blocks around this one."""
         before = self._before
         while isinstance(before, CtrlC):
             before = before._before

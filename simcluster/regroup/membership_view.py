@@ -52,7 +52,7 @@ class Facts:
         return self.count > before
 
     def comes(self, rank: int, incarnation: int) -> bool:
-        """Note that *rank* asks to be let in, in its life *incarnation*; return whether that is news."""
+        """Note that *rank*, in its life *incarnation*, asks to be admitted; return whether that is new."""
         if incarnation < self.lives[rank]:
             return False
         return self.meet(rank, incarnation) | self._note(self.asking, rank)
