@@ -54,7 +54,7 @@ def test_a_text_too_short_for_one_held_out_window_is_told_the_longest_context(le
 
 
 def test_a_file_that_is_missing_or_empty_is_told_by_name(tmp_path: Path):
-    with pytest.raises(UsageError, match="nowhere.txt: No such file"):
+    with pytest.raises(UsageError, match=r"nowhere\.txt: No such file"):
         read_text(str(tmp_path / "nowhere.txt"))
     (tmp_path / "empty.txt").write_bytes(b"")
     with pytest.raises(UsageError, match=r"empty.txt, which is empty"):
