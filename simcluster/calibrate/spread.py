@@ -16,6 +16,7 @@ from simcluster.experiment.job import ClusterJob
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load
 from simcluster.topology.model.spread import spread_block
+from simcluster.topology.read.spread import MOST_FACTOR
 from simcluster.topology.replicas import replica, rounds_of
 from simcluster.units import write_latency
 
@@ -80,7 +81,8 @@ def _work_s(node: NodeFit) -> float:
 
 
 def _factors(whole: float, rounds: Sequence[float]) -> list[float]:
-    return [value / whole for value in rounds] if whole >= LEAST_S else [1.0] * len(rounds)
+    """Return the factor of each round, at most the limit of a topology: a disturbed round can fit an absurd rate."""
+    return [min(value / whole, MOST_FACTOR) for value in rounds] if whole >= LEAST_S else [1.0] * len(rounds)
 
 
 def _rehearsals(topology: Topology, rows: Sequence[Row], kept: Sequence[int]) -> list[tuple[float, float]]:
@@ -99,7 +101,7 @@ def _rehearsed(topology: Topology, rows: Sequence[Row], index: int, number: int)
         (_mean([(row.name, row.seconds) for row in own], what), _mean(noted, what)) for what in (STEP, SWAP)
     )
     startup_s = max(0.0, swap_s - swaps_s)
-    return step_s / steps_s, startup_s if startup_s >= LEAST_STARTUP_S else 0.0
+    return min(step_s / steps_s, MOST_FACTOR), startup_s if startup_s >= LEAST_STARTUP_S else 0.0
 
 
 def _mean(noted: Sequence[tuple[str, float]], what: str) -> float:

@@ -193,3 +193,12 @@ def test_a_latency_that_is_what_rounding_leaves_of_nothing_is_written_as_none() 
     found = simulated(document(link("a", "b"), nodes="ab"))
     left = replace(found, links={0: replace(found.links[0], latency_s=8.7e-19)})
     assert calibrated_document(left)["links"][0]["latency"] == "0 s"
+
+
+def test_a_round_that_fits_an_absurd_rate_leaves_a_file_that_reads() -> None:
+    found = simulated(document(link("a", "b"), nodes="ab"))
+    rate = found.links[0].bandwidth_Bps
+    slower = replace(found.links[0], bandwidth_Bps=replace(rate, value=rate.value / 10_000))
+    written = calibrated_document(replace(found, links={0: slower}))
+    assert set(written["links"][0]["spread"]["bandwidth"]) == {1000}, "10,000 times the median is no rate of a link"
+    assert load(written).links[0].bandwidth_Bps == pytest.approx(rate.value / 10_000)
