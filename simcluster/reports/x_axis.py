@@ -44,7 +44,7 @@ class XScale:
     def __init__(self, runs: Sequence[RunFolder], x: XAxis) -> None:
         """Raise UsageError if *x* is energy and the power of a device is unknown."""
         self.x = x
-        self._by: dict[Path, _Sent | EnergyBy] = {}
+        self._by: dict[Path, BytesSent | EnergyBy] = {}
         if x == "energy":
             self._by = {run.folder: EnergyBy(run) for run in runs}
         longest_s = max((run.summary["elapsed_s"] for run in runs), default=0.0)
@@ -72,7 +72,7 @@ class XScale:
             return np.asarray(times_s / self._unit)
         # The curves of a run share one count, since a long run has many sends.
         if run.folder not in self._by:
-            self._by[run.folder] = _Sent(run)
+            self._by[run.folder] = BytesSent(run)
         return np.asarray(self._by[run.folder].by(times_s) / self._unit)
 
 
@@ -108,12 +108,7 @@ def thinned(rows: pd.DataFrame) -> pd.DataFrame:
     return rows if stride <= 1 else pd.concat([rows.iloc[::stride], rows.iloc[[-1]]])
 
 
-def bytes_sent_by(run: RunFolder, times_s: FloatArray) -> FloatArray:
-    """Return the bytes that all nodes together had sent by each of *times_s*: those of completed sends."""
-    return _Sent(run).by(times_s)
-
-
-class _Sent:
+class BytesSent:
     """Ends of all sends of a run, in order, and the bytes sent by then."""
 
     def __init__(self, run: RunFolder) -> None:
