@@ -50,10 +50,6 @@ class Routes:
         names = [self._names[index] for index in path]
         return names if names[0] == a else names[::-1]
 
-    def reached_from(self, name: str) -> set[str]:
-        """Return every name that *name* has a path to, itself included."""
-        return {self._names[index] for index in self._tree(self._index[name])}
-
     def _path(self, start: int, end: int) -> list[int] | None:
         if start == end:
             return [start]
