@@ -83,6 +83,12 @@ def test_resumed_is_bit_for_bit_never_stopped(algorithm: str, settings: dict[str
     assert all(metric.time_s >= rest.began_s for node in rest.nodes for metric in node.metrics)
 
 
+def test_a_centre_that_no_rank_has_met_is_still_with_rank_0_when_the_run_resumes(tmp_path: Path) -> None:
+    settings = {"form": "round_robin", "interval": 6}  # the checkpoint at step 4 is before the first meeting
+    whole = play(config("easgd", **settings), tmp_path, {"checkpoint": {"every": 4}})
+    assert hashes(play_on(tmp_path, 4)) == hashes(whole)
+
+
 @pytest.mark.parametrize("algorithm", ["pipeline", "tensor_parallel"])
 def test_a_model_that_ranks_share_is_put_together_again(algorithm: str, tmp_path: Path) -> None:
     experiment = config(algorithm, steps=4) | {"topology": mesh(2)}

@@ -43,11 +43,10 @@ async def sync_ps(
 
     *pull_interval*: steps between pulls of the weights; in the others a worker takes a local step (Dean et al. 2012,
     section 4.1). *polyak*: how far a pull moves a worker's weights towards the server's; 1 replaces them. *timeout_s*:
-    seconds that the server waits for gradients once it has its own; later ones are rejected, and their workers are sent
-    the current step's weights. None waits for all. *wait_for*: K, the number of gradients, the server's included, that
-    make a step; the other N - K ranks are backups. *cancel_late*: a worker that is late for a step is sent the next
-    one's weights and drops its work. *server_trains*: false for a server that only serves. A step takes what the
-    remaining ranks have; lost ones may rejoin.
+    seconds that the server waits for gradients once it has its own; later ones are rejected, and answered with the
+    current step's weights. None waits for all. *wait_for*: K, the number of gradients, the server's included, that make
+    a step; N - K ranks are backups. *cancel_late*: a late worker is sent the next step's weights and drops its work.
+    *server_trains*: false for a server that only serves. A step takes what the remaining ranks have; lost ones rejoin.
     """
     ranks = trainers(node.size, server_trains)
     needed = most_of(ranks, "wait_for", wait_for)
