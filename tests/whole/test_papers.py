@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from experiments.papers.frame.lab import lab
-from experiments.papers.frame.page import PAGE, line, names, overview, page, paper, recorded
+from experiments.papers.frame.page import PAGE, files, line, names, overview, page, paper, recorded
 from experiments.papers.frame.paper import Check, Paper, agrees, exceeds, verdict_of
 
 YES, NO = Check("one", "1", "1", True), Check("two", "2", "3", False)
@@ -58,7 +58,7 @@ def test_a_page_has_each_paper_with_its_verdict_and_why_something_is_missed() ->
     written = page(results)
     assert written.count("Verdict: partly.") == len(names())
     for name in names():
-        assert f"experiments/papers/{name}.py" in written
+        assert f"`experiments/papers/{files()[name]}`" in written
         for check, why in paper(name).missed.items():
             assert f"Not reproduced, {check}: {why}" in written
 

@@ -16,26 +16,33 @@ from experiments.papers.frame.paper import Check, Paper, verdict_of
 
 FOLDER = Path(__file__).resolve().parent.parent
 PAGE = FOLDER.parent.parent / "docs" / "papers.md"
+SUBJECTS = ("communication", "gossip", "staleness")
 RESULTS = FOLDER / "results.json"
 """What the full setting of each paper found when it was last run: what the page is made of."""
 
 _HEAD = """# Results of papers, reproduced
 
-Published results, checked with this simulator: each is a file in `experiments/papers/` that runs the library's
-algorithms through `simcluster.run` and computes its verdict from their records. `make papers` writes this page
-(`python -m experiments.papers NAME` repeats one paper); the tests run all of them in a shorter setting. Results that
-did not reproduce are explained here and in [experiments/LOG.md](../experiments/LOG.md).
+Published results, checked with this simulator: each is a file below `experiments/papers/` that runs the
+library's algorithms through `simcluster.run` and computes its verdict from their records. `make papers` writes this
+page (`python -m experiments.papers NAME` repeats one paper); the tests run all of them in a shorter setting. Results
+that did not reproduce are explained here and in [experiments/LOG.md](../experiments/LOG.md).
 """
 
 
+def files() -> dict[str, Path]:
+    """Name of a paper -> its file below `experiments/papers/`, in alphabetical order."""
+    found = [path for subject in SUBJECTS for path in (FOLDER / subject).glob("*.py") if path.stem != "__init__"]
+    return {path.stem: path.relative_to(FOLDER) for path in sorted(found, key=lambda path: path.stem)}
+
+
 def names() -> list[str]:
-    """Of all papers' files, in alphabetical order."""
-    return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
+    """All papers' names, in alphabetical order."""
+    return list(files())
 
 
 def paper(name: str) -> Paper:
-    """What the file called *name* says."""
-    found: Paper = importlib.import_module(f"experiments.papers.{name}").PAPER
+    """The paper whose file is called *name*."""
+    found: Paper = importlib.import_module(f"experiments.papers.{files()[name].parent}.{name}").PAPER
     return found
 
 
@@ -94,7 +101,7 @@ def _section(name: str, one: Paper, checks: Sequence[Check]) -> str:
     rows = [[check.name, check.expected, check.ours, "yes" if check.holds else "no"] for check in checks]
     said = [
         f'## <a id="{name}"></a>{one.title}\n',
-        f"{one.citation}. `experiments/papers/{name}.py`.\n",
+        f"{one.citation}. `experiments/papers/{files()[name]}`.\n",
         f"Claim: {one.claim}\n",
         f"Setting: {one.setting}\n",
         f"Expected: {one.expected}\n",

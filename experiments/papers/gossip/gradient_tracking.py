@@ -12,7 +12,7 @@ from experiments.papers.frame import Check, Lab, Paper, star
 from experiments.papers.frame.apart import curvatures_and_centres
 from simcluster.overlays import overlay_of
 
-APART = Path(__file__).parent / "frame" / "apart.py"
+APART = Path(__file__).parent.parent / "frame" / "apart.py"
 SIZE = 4
 Vector = np.ndarray[Any, Any]
 

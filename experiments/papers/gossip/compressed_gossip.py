@@ -13,7 +13,7 @@ from experiments.papers.frame import Check, Lab, Paper, agrees, exceeds, star
 from experiments.papers.frame.apart import kicks
 from experiments.papers.frame.lab import values
 
-APART = Path(__file__).parent / "frame" / "apart.py"
+APART = Path(__file__).parent.parent / "frame" / "apart.py"
 TENTH: Any = {"kind": "top_k", "fraction": 0.1}
 RANKS, SIZE = 5, 40
 

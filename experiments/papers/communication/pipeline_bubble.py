@@ -9,7 +9,7 @@ from typing import Any
 from experiments.papers.frame import Check, Lab, Paper, agrees, star
 from experiments.papers.frame.lab import values
 
-EQUAL = f"{Path(__file__).parent / 'frame' / 'equal_layers.py'}:equal_layers"
+EQUAL = f"{Path(__file__).parent.parent / 'frame' / 'equal_layers.py'}:equal_layers"
 
 
 def idle_and_stashed(lab: Lab, p: int, m: int, schedule: str, chunks: int = 1) -> tuple[float, list[float]]:

@@ -13,7 +13,7 @@ from experiments.papers.frame.apart import kicks
 from experiments.papers.frame.lab import values
 from simcluster.overlays import overlay_of
 
-FRAME = Path(__file__).parent / "frame"
+FRAME = Path(__file__).parent.parent / "frame"
 SIZE = 4
 
 

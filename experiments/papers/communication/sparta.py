@@ -12,7 +12,7 @@ from experiments.papers.frame.apart import kicks
 
 DIGITS = {"name": "mnist_mlp", "hidden": 16, "batch_size": 16, "learning_rate": 0.1}
 P, NEVER = 0.05, 1e-6
-APART = Path(__file__).parent / "frame" / "apart.py"
+APART = Path(__file__).parent.parent / "frame" / "apart.py"
 
 
 def shared(lab: Lab, p: float, steps: int, size: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from experiments.papers.frame import Check, Lab, Paper, agrees, star
 from experiments.papers.frame.lab import values
 
-EQUAL = f"{Path(__file__).parent / 'frame' / 'equal_layers.py'}:equal_layers"
+EQUAL = f"{Path(__file__).parent.parent / 'frame' / 'equal_layers.py'}:equal_layers"
 LAYERS = 12
 KINDS = ("parameters", "gradients", "optimizer", "peak")
 

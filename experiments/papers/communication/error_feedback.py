@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.papers.frame import Check, Lab, Paper, exceeds, served, star
 
-VALLEY = f"{Path(__file__).parent / 'frame' / 'valley.py'}:valley"
+VALLEY = f"{Path(__file__).parent.parent / 'frame' / 'valley.py'}:valley"
 SIGNS: dict[str, Mapping[str, Any]] = {
     "signs": {"kind": "sign", "scaled": False, "error_feedback": False},
     "scaled signs": {"kind": "sign", "scaled": True, "error_feedback": False},

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.papers.frame import Check, Lab, Paper, star
 from experiments.papers.frame.apart import curvatures_and_centres
 
-APART = Path(__file__).parent / "frame" / "apart.py"
+APART = Path(__file__).parent.parent / "frame" / "apart.py"
 DEVICE = {"flops": "1000 PFLOP/s", "profile": {"mnist_mlp/gradient": "2 ms"}}
 ALIKE: Mapping[str, Any] = {"partition": "iid"}
 

@@ -1,0 +1,1 @@
+"""Papers on averaging with neighbours instead of with all."""
