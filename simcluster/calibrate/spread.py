@@ -111,11 +111,7 @@ def _mean(noted: Sequence[tuple[str, float]], what: str) -> float:
 
 def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecord:
     """Simulate the rehearsal of round *number*, with the work and the messages of *rows*."""
-    config = {
-        "pattern": pattern_of(number),
-        "work": _work_of_ranks(topology, rows),
-        "sizes": _sizes(topology, rows),
-    }
+    config = {"pattern": pattern_of(number), "work": _work_of_ranks(topology, rows), "sizes": _sizes(topology, rows)}
     job = ClusterJob(topology.workers, json.dumps(config), program=PROGRAM, topology=topology)
     record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)
     if record.error is not None:

@@ -11,15 +11,7 @@ from pydantic import PlainValidator
 
 from simcluster.documents.models import Wrong, refuse, tried
 from simcluster.errors import nearest
-from simcluster.units import (
-    UnitError,
-    parse_bandwidth,
-    parse_latency,
-    parse_power,
-    parse_price,
-    parse_rate,
-    parse_size,
-)
+from simcluster.units import UnitError, parse_bandwidth, parse_latency, parse_power, parse_price, parse_rate, parse_size
 
 LEAST, MOST = 1e-18, 1e30
 """Range of quantities used in computations: multiplying or dividing by them stays finite."""

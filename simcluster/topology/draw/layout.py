@@ -48,11 +48,7 @@ def place(names: Sequence[str], links: Sequence[tuple[str, str]]) -> dict[str, P
 
 
 def scale(
-    points: Mapping[str, Point],
-    sizes: Mapping[str, Size],
-    links: Sequence[tuple[str, str]],
-    gap: Size,
-    label: Size,
+    points: Mapping[str, Point], sizes: Mapping[str, Size], links: Sequence[tuple[str, str]], gap: Size, label: Size
 ) -> dict[str, Point]:
     """Return *points* scaled so that boxes of *sizes* are *gap* apart and linked ones leave room for a *label*.
 

@@ -26,13 +26,7 @@ def draw_html(topology: Topology, link_use: LinkUse | None = None) -> str:
         for node in topology.nodes.values()
     ]
     links = [
-        (
-            link.name,
-            link.type or "",
-            format_bandwidth(link.bandwidth_Bps),
-            format_latency(link.latency_s),
-            link.duplex,
-        )
+        (link.name, link.type or "", format_bandwidth(link.bandwidth_Bps), format_latency(link.latency_s), link.duplex)
         for link in topology.links
     ]
     devices = [node.device for node in topology.nodes.values() if node.device is not None]

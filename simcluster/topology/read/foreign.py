@@ -75,9 +75,7 @@ def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str,
 
 
 def _document(
-    about: Attributes,
-    nodes: Iterable[tuple[str, Attributes]],
-    edges: Iterable[tuple[tuple[str, ...], Attributes]],
+    about: Attributes, nodes: Iterable[tuple[str, Attributes]], edges: Iterable[tuple[tuple[str, ...], Attributes]]
 ) -> dict[str, Any]:
     head = {key: about[key] for key in ("name", "description", *NETWORK_KEYS) if about.get(key)}
     links = [{"between": list(ends), **_unflatten(attributes)} for ends, attributes in edges]

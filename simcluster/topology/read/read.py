@@ -202,20 +202,12 @@ def _ends(link: Any) -> Ends | None:
         return None
 
 
-def _check_ends(
-    document: Document,
-    index: int,
-    ends: Ends,
-    nodes: Mapping[str, Part],
-    problems: list[Problem],
-) -> bool:
+def _check_ends(document: Document, index: int, ends: Ends, nodes: Mapping[str, Part], problems: list[Problem]) -> bool:
     for position, end in enumerate(ends):
         if end not in nodes and nodes:
             problems.append(
                 document.problem(
-                    ("links", index, "between", position),
-                    found=f"unknown node {end!r}",
-                    expected=nearest(end, nodes),
+                    ("links", index, "between", position), found=f"unknown node {end!r}", expected=nearest(end, nodes)
                 )
             )
     if ends[0] == ends[1]:
