@@ -13,8 +13,8 @@ from simcluster.errors import Problem, UsageError
 class Reading:
     """One *document*, the *folder* of its relative paths, and the *problems* found so far."""
 
-    def __init__(self, document: Document, folder: Path) -> None:
-        self.document, self.folder = document, folder
+    def __init__(self, document: Document, folder: Path | None = None) -> None:
+        self.document, self.folder = document, folder or document.folder_of(())
         self.problems: list[Problem] = []
 
     def bad(self, path: tuple[Any, ...], expected: str, found: str | None = None, *, at_key: bool = False) -> None:

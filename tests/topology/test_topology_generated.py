@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.documents.yaml import Document
-from simcluster.errors import Problem, UsageError
+from simcluster.documents.reading import Reading
+from simcluster.errors import UsageError
 from simcluster.experiment.read import read_experiment
 from simcluster.topology import chain, complete, load, loads, ring, star, torus, two_sites
-from simcluster.topology.model.model import Node
-from simcluster.topology.read.nodes import read_node
+from simcluster.topology.read.nodes import Part, read_node
 
 
 @pytest.mark.parametrize(
@@ -118,11 +117,11 @@ def test_an_experiment_names_one_in_its_topology_and_sets_it_from_outside():
 def test_every_worker_of_a_generated_cluster_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    def counting(document: Document, name: str, problems: list[Problem]) -> Node | None:
+    def counting(reading: Reading, name: str) -> Part:
         read.append(name)
-        return read_node(document, name, problems)
+        return read_node(reading, name)
 
-    monkeypatch.setattr("simcluster.topology.read.read.read_node", counting)
+    monkeypatch.setattr("simcluster.topology.read.nodes.read_node", counting)
     load({"generator": "ring", "workers": 50})
     # The first one is read ahead, for a device that is wrong is wrong everywhere.
     assert read == ["n0", *(f"n{number}" for number in range(50))]

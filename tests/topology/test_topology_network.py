@@ -15,7 +15,6 @@ from simcluster.topology import describe, load, loads
 from simcluster.topology.model.conditions import Background, BackgroundFlow, Jitter, RateTrace
 from simcluster.topology.read.links import LINK_KEYS
 from simcluster.topology.read.network import NETWORK_KEYS
-from simcluster.topology.read.nodes import MESSAGE_KEYS
 from tests.support.root import ROOT
 
 FULL = """\
@@ -94,8 +93,9 @@ def test_the_example_of_the_documentation_is_read() -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
     home = loads(example)
     assert [link.medium for link in home.links] == [None, None, "wifi", "wifi"]
+    of_nodes = ("send_overhead", "recv_overhead", "host_bandwidth", "send_buffer")
     keys = set(re.findall(r"^\| `(\w+)`", text, flags=re.MULTILINE)) | {"recv_overhead"}
-    assert keys == {*NETWORK_KEYS, *LINK_KEYS, *MESSAGE_KEYS} - {"between", "type", "bandwidth", "latency"}
+    assert keys == {*NETWORK_KEYS, *LINK_KEYS, *of_nodes} - {"between", "type", "bandwidth", "latency"}
 
 
 def test_a_file_that_says_nothing_of_it_has_none_of_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -155,16 +155,8 @@ class Topology:
 
     @property
     def _facts(self) -> tuple[Any, ...]:
-        settings = (
-            self.network,
-            self.routing,
-            self.paths,
-            self.background,
-            self.inbox_bytes,
-            self.misfit,
-            self.startup_s,
-        )
-        return (self.name, self.description, tuple(self.nodes.values()), self.links, settings)
+        values = (getattr(self, field.name) for field in fields(self) if field.compare)
+        return tuple(tuple(value.values()) if isinstance(value, Mapping) else value for value in values)
 
     @cached_property
     def workers(self) -> list[str]:
@@ -189,19 +181,17 @@ class Topology:
         ValueError for unknown names, or if no path exists (`load` ensures one between workers).
         """
         key = (a, b)
-        if key not in self._routes:
-            self._routes[key] = self._find_route(a, b)
-        return self._routes[key]
-
-    def _find_route(self, a: str, b: str) -> tuple[Hop, ...]:
+        if key in self._routes:
+            return self._routes[key]
         for name in (a, b):
             if name not in self.nodes:
                 raise ValueError(f"topology {self.name} has no node {name!r}: {nearest(name, self.nodes)}")
         path = self._laid.get((a, b)) or self._routing.path(a, b)
         if path is None:
             raise ValueError(f"topology {self.name} has no path from {a} to {b}")
-        steps = [(self._pairs[pair], pair[0]) for pair in itertools.pairwise(path)]
-        return tuple(Hop(link, link.a == source) for link, source in steps)
+        links = ((self._pairs[pair], pair[0]) for pair in itertools.pairwise(path))
+        route = self._routes[key] = tuple(Hop(link, link.a == source) for link, source in links)
+        return route
 
     def route_latency_s(self, a: str, b: str) -> float:
         """Return the one-way latency from *a* to *b*, bit-identical in both directions."""

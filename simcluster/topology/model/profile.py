@@ -35,16 +35,13 @@ class Profile:
 
 
 def profile_block(measured: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
-    """Return *measured* (kind -> FLOPs -> seconds) as a node's `profile` in a topology file; 0 FLOPs alone: of any
-    size.
-    """
-    block: dict[str, Any] = {}
-    for kind, points in measured.items():
-        if set(points) == {0}:
-            block[kind] = write_latency(points[0])
-        else:
-            block[kind] = {write_amount(flops): write_latency(points[flops]) for flops in sorted(points)}
-    return block
+    """Return *measured* (kind -> FLOPs -> seconds) as a node's `profile` in a topology file; only 0 FLOPs: any size."""
+    return {
+        kind: write_latency(points[0])
+        if set(points) == {0}
+        else {write_amount(flops): write_latency(points[flops]) for flops in sorted(points)}
+        for kind, points in measured.items()
+    }
 
 
 def _read_off(points: Sequence[tuple[float, float]], flops: float) -> float:

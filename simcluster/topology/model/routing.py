@@ -88,7 +88,10 @@ class Routes:
         path = [end]
         while path[-1] != start:
             ways = sorted(self._before(start, path[-1], distances))
-            path.append(ways[_hash(self._names[of], self._names[to], self._names[path[-1]]) % len(ways)])
+            # A hash that is the same in every process.
+            names = "\x00".join(self._names[node] for node in (of, to, path[-1]))
+            number = int.from_bytes(hashlib.sha256(names.encode()).digest()[:8], "big")
+            path.append(ways[number % len(ways)])
         return path[::-1]
 
     def _only_exit(self, node: int) -> int:
@@ -140,8 +143,3 @@ class Routes:
                 if neighbour not in distances:
                     heapq.heappush(heap, (length + step, hops + 1, neighbour))
         return distances
-
-
-def _hash(*names: str) -> int:
-    """Return a hash that is the same in every process."""
-    return int.from_bytes(hashlib.sha256("\x00".join(names).encode()).digest()[:8], "big")

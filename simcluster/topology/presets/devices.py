@@ -36,8 +36,6 @@ class _Overhead(NamedTuple):
     source: str
 
 
-_NONE = _Overhead("0 us", "0 us", "")
-
 # Small networks, batch 1: time against depth is a line that starts at 40 us and rises 5 us per operator.
 _X86_OVERHEAD = _Overhead(
     "40 us",
@@ -61,20 +59,16 @@ _MPS_OVERHEAD = _Overhead(
 
 
 def _device(
-    name: str,
-    flops: str,
-    memory_bandwidth: str,
-    memory: str,
-    source: str,
-    overhead: _Overhead = _NONE,
-    power: _Power | None = None,
+    name: str, numbers: str, source: str, overhead: _Overhead = _MPS_OVERHEAD, power: _Power | None = None
 ) -> Device:
+    """Return the device with *numbers*: its rate, the bandwidth of its memory, and its memory."""
+    flops, memory_bandwidth, memory = numbers.split(", ")
     return Device(
         name,
         parse_rate(flops),
         parse_bandwidth(memory_bandwidth),
         parse_size(memory),
-        source="; ".join(part for part in (source, overhead.source, power and f"power {power.source}") if part),
+        source="; ".join([source, overhead.source, *([f"power {power.source}"] if power else [])]),
         work_overhead_s=parse_latency(overhead.work),
         operator_overhead_s=parse_latency(overhead.operator),
         power_idle_W=parse_power(power.idle) if power else None,
@@ -87,40 +81,28 @@ _APPLE = "by Apple for the whole machine, idle and at most (support.apple.com/10
 _DEVICES = [
     _device(
         "mac-mini-m1",
-        "1.73 TFLOP/s",
-        "59 GB/s",
-        "16 GB",
+        "1.73 TFLOP/s, 59 GB/s, 16 GB",
         f"GPU of 8 cores, 2.6 TFLOP/s peak by Apple; {_TWO_THIRDS}; {_MEMORY} (68.3 GB/s)",
-        _MPS_OVERHEAD,
-        _Power("6.8 W", "39 W", _APPLE),
+        power=_Power("6.8 W", "39 W", _APPLE),
     ),
     _device(
         "mac-mini-m2",
-        "2.4 TFLOP/s",
-        "86 GB/s",
-        "16 GB",
+        "2.4 TFLOP/s, 86 GB/s, 16 GB",
         f"GPU of 10 cores, 3.6 TFLOP/s peak by Apple; {_TWO_THIRDS}; {_MEMORY} (100 GB/s)",
-        _MPS_OVERHEAD,
-        _Power("7 W", "50 W", _APPLE),
+        power=_Power("7 W", "50 W", _APPLE),
     ),
     _device(
         "mac-mini-m2-pro",
-        "3.84 TFLOP/s",
-        "172 GB/s",
-        "16 GB",
+        "3.84 TFLOP/s, 172 GB/s, 16 GB",
         "GPU of 16 cores; estimate: 1.6 times the mac-mini-m2 of 10 cores of the same generation; "
         f"{_MEMORY} (200 GB/s)",
-        _MPS_OVERHEAD,
-        _Power("7 W", "100 W", _APPLE),
+        power=_Power("7 W", "100 W", _APPLE),
     ),
     _device(
         "mac-mini-m4",
-        "2.9 TFLOP/s",
-        "103 GB/s",
-        "16 GB",
+        "2.9 TFLOP/s, 103 GB/s, 16 GB",
         _M4_MEASURED,
-        _MPS_OVERHEAD,
-        _Power(
+        power=_Power(
             "4 W",
             "39.6 W",
             "idle by Apple (support.apple.com/103253); busy measured with HPL on all CPU cores, which stands in for "
@@ -129,59 +111,39 @@ _DEVICES = [
     ),
     _device(
         "mac-mini-m4-pro",
-        "4.64 TFLOP/s",
-        "235 GB/s",
-        "24 GB",
+        "4.64 TFLOP/s, 235 GB/s, 24 GB",
         f"GPU of 16 cores; estimate: 1.6 times the measured M4 of 10 cores (arXiv:2502.05317); {_MEMORY} (273 GB/s)",
-        _MPS_OVERHEAD,
-        _Power("5 W", "140 W", _APPLE),
+        power=_Power("5 W", "140 W", _APPLE),
     ),
     _device(
         "macbook-air-m1",
-        "1.51 TFLOP/s",
-        "59 GB/s",
-        "8 GB",
+        "1.51 TFLOP/s, 59 GB/s, 8 GB",
         f"GPU of 7 cores; estimate: 7/8 of the mac-mini-m1; {_MEMORY} (68.3 GB/s)",
-        _MPS_OVERHEAD,
     ),
     _device(
         "macbook-air-m2",
-        "1.92 TFLOP/s",
-        "86 GB/s",
-        "8 GB",
+        "1.92 TFLOP/s, 86 GB/s, 8 GB",
         f"GPU of 8 cores; estimate: 8/10 of the mac-mini-m2; {_MEMORY} (100 GB/s)",
-        _MPS_OVERHEAD,
     ),
     _device(
         "macbook-air-m3",
-        "1.88 TFLOP/s",
-        "86 GB/s",
-        "8 GB",
+        "1.88 TFLOP/s, 86 GB/s, 8 GB",
         f"GPU of 8 cores; estimate: 8/10 of the macbook-pro-m3; {_MEMORY} (100 GB/s)",
-        _MPS_OVERHEAD,
     ),
     _device(
         "macbook-pro-m3",
-        "2.35 TFLOP/s",
-        "86 GB/s",
-        "16 GB",
+        "2.35 TFLOP/s, 86 GB/s, 16 GB",
         "GPU of 10 cores, 3.53 TFLOP/s peak (estimate: 1280 lanes x 2 x 1.38 GHz); "
         f"{_TWO_THIRDS}; {_MEMORY} (100 GB/s)",
-        _MPS_OVERHEAD,
     ),
     _device(
         "macbook-pro-m4",
-        "2.9 TFLOP/s",
-        "103 GB/s",
-        "16 GB",
+        "2.9 TFLOP/s, 103 GB/s, 16 GB",
         f"the chip of the mac-mini-m4, with a fan as well: {_M4_MEASURED}",
-        _MPS_OVERHEAD,
     ),
     _device(
         "raspberry-pi-4",
-        "22 GFLOP/s",
-        "5.5 GB/s",
-        "4 GB",
+        "22 GFLOP/s, 5.5 GB/s, 4 GB",
         "CPU, 4 x Cortex-A72; estimate: twice the 11.4 GFLOP/s fp64 HPL measured on the Compute Module 4 "
         "(geerlingguy/top500-benchmark issue 33), as a vector holds twice as many fp32; memory 5.56 GB/s "
         "STREAM, measured (sci-pi.org.uk/bench/stream.html)",
@@ -194,9 +156,7 @@ _DEVICES = [
     ),
     _device(
         "raspberry-pi-5",
-        "60 GFLOP/s",
-        "10 GB/s",
-        "8 GB",
+        "60 GFLOP/s, 10 GB/s, 8 GB",
         "CPU, 4 x Cortex-A76; estimate: twice the 30.2 GFLOP/s fp64 HPL measured at 2.4 GHz "
         "(geerlingguy/top500-benchmark issue 18); memory estimate: 0.6 of LPDDR4X-4267 on 32 bits, 17.1 GB/s",
         _slower_than_x86(3, "about the ratio of their single cores"),
@@ -209,9 +169,7 @@ _DEVICES = [
     ),
     _device(
         "jetson-orin-nano",
-        "853 GFLOP/s",
-        "54 GB/s",
-        "8 GB",
+        "853 GFLOP/s, 54 GB/s, 8 GB",
         "GPU, 1024 CUDA cores x 2 x 625 MHz = 1.28 TFLOP/s peak; "
         "estimate: two thirds of that, as the M4's GPU reaches; "
         "memory estimate: 0.8 of NVIDIA's 68 GB/s",
@@ -219,9 +177,7 @@ _DEVICES = [
     ),
     _device(
         "x86-laptop",
-        "300 GFLOP/s",
-        "38 GB/s",
-        "16 GB",
+        "300 GFLOP/s, 38 GB/s, 16 GB",
         "CPU, 6 cores with AVX2 at 2.6 GHz under load: 6 x 32 x 2.6 = 499 GFLOP/s peak; estimate: 0.6 "
         "of that; memory estimate: 0.75 of dual-channel DDR4-3200, 51.2 GB/s",
         _X86_OVERHEAD,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -40,8 +41,8 @@ class BackgroundBlock(Block):
     """Background traffic: its rate, and its mean times on and off."""
 
     rate_Bps: Bandwidth = Field(alias="rate")
-    on_s: Time | None = Field(None, alias="on")
-    off_s: Time | None = Field(None, alias="off")
+    on_s: Time = Field(math.inf, alias="on")
+    off_s: Time = Field(0.0, alias="off")
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
@@ -52,8 +53,6 @@ class BackgroundBlock(Block):
     @property
     def background(self) -> Background:
         """The traffic itself."""
-        if self.on_s is None or self.off_s is None:
-            return Background(self.rate_Bps)
         return Background(self.rate_Bps, self.on_s, self.off_s)
 
 
@@ -61,13 +60,15 @@ class RateTraceBlock(TraceBlock):
     """A bandwidth over time: absolute, or as a factor of the link's own."""
 
     rows, either = "steps", f"a file (CSV, time_s and factor or bandwidth) or steps, {_STEPS}"
-    steps: Annotated[tuple[tuple[float, float | str], ...], PlainValidator(lambda value: _steps(value))] = ()
-    period_s: Time | None = Field(None, alias="period")
+    steps: Annotated[tuple[tuple[float, Any], ...], PlainValidator(lambda value: steps_of(value, _step, _STEPS))] = ()
+    period_s: Time = Field(math.inf, alias="period")
 
     def trace(self, bandwidth_Bps: float) -> RateTrace:
         """Return the bandwidths over time of a link with *bandwidth_Bps*."""
-        rates = tuple((at_s, _rate_Bps(value, bandwidth_Bps)) for at_s, value in self.steps)
-        return RateTrace(rates) if self.period_s is None else RateTrace(rates, self.period_s)
+        rates = (
+            (at_s, x * bandwidth_Bps if isinstance(x, float) else parse_bandwidth_or_zero(x)) for at_s, x in self.steps
+        )
+        return RateTrace(tuple(rates), self.period_s)
 
 
 def _jitter(value: object) -> Jitter:
@@ -83,7 +84,7 @@ def _background(value: object) -> Background:
 
 def _rate_trace(value: object) -> RateTraceBlock:
     block = RateTraceBlock.read(value)
-    if block.period_s is not None and block.steps[-1][0] >= block.period_s:
+    if block.steps[-1][0] >= block.period_s:
         refuse([fault("period", expected=f"more than {block.steps[-1][0]:g} s, the time of the last step")])
     return block
 
@@ -93,16 +94,8 @@ BackgroundOf = Annotated[Background, PlainValidator(_background)]
 RateTraceOf = Annotated[RateTraceBlock, PlainValidator(_rate_trace)]
 
 
-def _steps(value: object) -> Any:
-    return steps_of(value, _step, _STEPS)
-
-
 def _step(value: object) -> float | str:
     if isinstance(value, str):
         quantity(parse_bandwidth_or_zero)(value)
         return value
     return float(_share(value))
-
-
-def _rate_Bps(value: float | str, bandwidth_Bps: float) -> float:
-    return parse_bandwidth_or_zero(value) if isinstance(value, str) else value * bandwidth_Bps

@@ -56,20 +56,22 @@ def load_node_link(path: Path) -> Document:
         )
     about = data.get("graph") if isinstance(data.get("graph"), dict) else {}
     problems: list[Problem] = []
-    named = _named(nodes, "nodes", ("id",), str(path), problems)
+    named = [(name, rest) for (name,), rest in _named(nodes, "nodes", ("id",), str(path), problems)]
     joined = _named(edges, "edges", ("source", "target"), str(path), problems)
-    problems += _refuse_directed(bool(data.get("directed")), str(path))
-    problems += _twice([name for (name,), _ in named], str(path))
+    problems += _directed(str(path)) if data.get("directed") else []
+    first: dict[str, int] = {}
+    for index, (name, _) in enumerate(named):
+        if first.setdefault(name, index) != index:
+            problems.append(Problem(f"nodes[{index}]", f"a second node called {name}", "one", str(path)))
     if problems:
         raise UsageError(problems)
-    return Document(_document(about, [(name, rest) for (name,), rest in named], joined), str(path))
+    return Document(_document(about, named, joined), str(path))
 
 
 def from_graph(graph: networkx.Graph[Any], file: str | None = None) -> dict[str, Any]:
     """Return the document of a networkx graph. Raise UsageError if it is directed."""
-    problems = _refuse_directed(graph.is_directed(), file)
-    if problems:
-        raise UsageError(problems)
+    if graph.is_directed():
+        raise UsageError(_directed(file))
     edges = [((str(a), str(b)), attributes) for a, b, attributes in graph.edges(data=True)]
     return _document(graph.graph, [(str(name), data) for name, data in graph.nodes(data=True)], edges)
 
@@ -114,19 +116,9 @@ def _named(
     return named
 
 
-def _twice(names: list[str], file: str) -> list[Problem]:
-    seen: set[str] = set()
-    problems = []
-    for index, name in enumerate(names):
-        if name in seen:
-            problems.append(Problem(f"nodes[{index}]", f"a second node called {name}", "one", file))
-        seen.add(name)
-    return problems
-
-
-def _refuse_directed(directed: bool, file: str | None) -> list[Problem]:
+def _directed(file: str | None) -> list[Problem]:
     expected = "an undirected one: a link carries both ways (duplex: full, half or free)"
-    return [Problem("graph", "a directed graph", expected, file)] if directed else []
+    return [Problem("graph", "a directed graph", expected, file)]
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from simcluster.documents.values import extreme
 from simcluster.documents.yaml import Document, parse_value
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.model.model import Duplex
-from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS, Maker
+from simcluster.topology.presets.generators import MAKERS, MOST_WORKERS
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.units import UnitError, parse_bandwidth, parse_latency
 
@@ -32,47 +32,37 @@ def expand(
 
     *check* reads a document with nodes and links, or raises UsageError. Raise UsageError with every wrong setting.
     """
-    rest = _apply(document, overrides, set().union(*(_settings(make) for make in MAKERS.values())))
-    name = document.data[GENERATOR]
+    settings = {GENERATOR}.union(*(inspect.signature(make).parameters for make in MAKERS.values()))
+    rest = {}
+    for key, value in overrides.items():
+        path = tuple(key.split("."))
+        if path[0] in settings:
+            document.override(path, parse_value(value) if isinstance(value, str) else value, f"override {key}")
+        else:
+            rest[key] = value
+    data = document.data
+    name = data[GENERATOR]
     make = MAKERS.get(name) if isinstance(name, str) else None
     if make is None:
         expected = f"the name of a generator: {nearest(str(name), MAKERS)}"
         raise UsageError(document.problem((GENERATOR,), expected=expected))
-    problems = _check(document, make)
-    if problems:
+    if problems := _check(document, inspect.signature(make).parameters):
         raise UsageError(problems)
-    settings = {
-        key: value for key, value in document.data.items() if value is not None and key not in (GENERATOR, *OF_ALL)
-    }
-    made = _make(document, make, settings, check)
-    for key in OF_ALL:
-        if document.data.get(key) is not None:
-            made[key] = document.data[key]
+    try:
+        made = make(**{key: data[key] for key in data if data[key] is not None and key not in (GENERATOR, *OF_ALL)})
+        # A wrong device is wrong at every node: check the first one ahead, so that a problem is reported once.
+        check({"nodes": dict(islice(made["nodes"].items(), 1))})
+    except UsageError as error:
+        raise UsageError(list(dict.fromkeys(_here(document, problem) for problem in error.problems))) from None
+    made |= {key: data[key] for key in OF_ALL if data.get(key) is not None}
     return Document(made, document.file), rest
 
 
-def _settings(make: Maker) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(make).parameters)
-
-
-def _apply(document: Document, overrides: Mapping[str, Any], settings: set[str]) -> dict[str, Any]:
-    rest = {}
-    for key, value in overrides.items():
-        first, *others = key.split(".")
-        if first == GENERATOR or first in settings:
-            value = parse_value(value) if isinstance(value, str) else value
-            document.override((first, *others), value, f"override {key}")
-        else:
-            rest[key] = value
-    return rest
-
-
-def _check(document: Document, make: Maker) -> list[Problem]:
+def _check(document: Document, settings: Mapping[str, inspect.Parameter]) -> list[Problem]:
     """Return what is wrong with the settings, except what only building the topology can tell."""
-    settings = _settings(make)
+    known = (GENERATOR, *OF_ALL, *settings)
     problems = [
         document.problem((key,), found="unknown key", expected=nearest(key, known), at_key=True)
-        for known in [(GENERATOR, *OF_ALL, *settings)]
         for key in document.data
         if key not in known
     ]
@@ -100,19 +90,6 @@ def _wrong(key: str, value: Any, parameter: inspect.Parameter) -> str:
         return extreme((parse_bandwidth if key.endswith("bandwidth") else parse_latency)(value))
     except UnitError as error:
         return error.expected
-
-
-def _make(
-    document: Document, make: Maker, settings: Mapping[str, Any], check: Callable[[dict[str, Any]], object]
-) -> dict[str, Any]:
-    try:
-        made = make(**settings)
-        # A wrong device is wrong at every node: check the first one ahead, so that a problem is reported once.
-        check({"nodes": dict(islice(made["nodes"].items(), 1))})
-    except UsageError as error:
-        problems = dict.fromkeys(_here(document, problem) for problem in error.problems)
-        raise UsageError(list(problems)) from None
-    return made
 
 
 def _here(document: Document, problem: Problem) -> Problem:

@@ -1,16 +1,18 @@
-"""Reads one link of a topology document."""
+"""Read the links of a topology document."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, get_args
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import Field, PlainValidator
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Wrong, fault
+from simcluster.documents.models import Block, Wrong, fault, read
+from simcluster.documents.reading import Reading
 from simcluster.documents.values import Bandwidth, Latency, number, one_of, text
+from simcluster.errors import MOST_PROBLEMS, nearest
 from simcluster.topology.model.model import Duplex, Link
 from simcluster.topology.model.spread import NONE
 from simcluster.topology.presets.links import LINKS
@@ -21,8 +23,10 @@ _MEDIUM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _MEDIUM_EXPECTED = "a name of letters, digits, _ and -, at most 64: links of one medium share the air"
 
 
-def read_ends(value: object) -> tuple[str, str]:
-    """Return the two node names in *value*."""
+Ends: TypeAlias = tuple[str, str]
+
+
+def _read_ends(value: object) -> Ends:
     # A node may be called 7, and 7 is a number to YAML.
     if isinstance(value, list) and len(value) == 2 and all(type(end) in (str, int) for end in value):
         return str(value[0]), str(value[1])
@@ -32,7 +36,7 @@ def read_ends(value: object) -> tuple[str, str]:
 class LinkBlock(Block):
     """A link, by the fields of Link."""
 
-    between: Annotated[tuple[str, str], PlainValidator(read_ends)]
+    between: Annotated[Ends, PlainValidator(_read_ends)]
     type: Annotated[str, one_of(LINKS)] | None = None
     bandwidth_Bps: Bandwidth | None = Field(None, alias="bandwidth")
     latency_s: Latency | None = Field(None, alias="latency")
@@ -76,12 +80,55 @@ class LinkBlock(Block):
             given["duplex"] = "half"
         if self.trace is not None:
             given["trace"] = self.trace.trace(given["bandwidth_Bps"])
+        own = {name: getattr(self, name) for name in self.model_fields_set & _SAME}
         a, b = self.between
-        return Link(
-            a, b, source=source, **given, **{name: getattr(self, name) for name in self.model_fields_set & _SAME}
-        )
+        return Link(a, b, source=source, **given, **own)
 
 
 _NUMBERS = ("bandwidth_Bps", "latency_s", "duplex")
 _SAME = frozenset({"type", "ack_share", "jitter", "loss", "background", "medium", "spread"})
 LINK_KEYS = LinkBlock.known.names
+
+
+def read_links(reading: Reading, nodes: Collection[str]) -> tuple[list[Link | None], list[Ends | None]]:
+    """Return (links between *nodes*, their ends), None for what could not be read."""
+    given = reading.document.data.get("links")
+    given = given if isinstance(given, list) else []
+    blocks = [read(LinkBlock.read, reading.document, ("links", index), reading.problems) for index in range(len(given))]
+    ends = [_ends(link) if block is None else block.between for link, block in zip(given, blocks, strict=True)]
+    first: dict[frozenset[str] | str, int] = {}
+    for index, pair in enumerate(ends):
+        if len(reading.problems) > MOST_PROBLEMS:
+            break
+        if pair is not None:
+            _check_ends(reading, index, pair, nodes, first)
+    return [None if block is None else block.link() for block in blocks], ends
+
+
+def _ends(link: Any) -> Ends | None:
+    try:
+        return _read_ends(link["between"])
+    except (Wrong, TypeError, KeyError):
+        return None
+
+
+def _check_ends(
+    reading: Reading, index: int, ends: Ends, nodes: Collection[str], first: dict[frozenset[str] | str, int]
+) -> None:
+    """Report unknown nodes, and two links between the same ones or with the same name: a-b to c and a to b-c are both
+    called a-b-c. *first* has the first link of each.
+    """
+    (a, b), path = ends, ("links", index, "between")
+    for position, end in enumerate(ends):
+        if end not in nodes and nodes:
+            reading.bad((*path, position), nearest(end, nodes), f"unknown node {end!r}")
+    if a == b:
+        reading.bad(path, "two nodes", f"a link from {a} to itself")
+    elif a in nodes and b in nodes:
+        same, called = first.setdefault(frozenset(ends), index), first.setdefault(f"{a}-{b}", index)
+        if same == called == index:
+            return
+        earlier, found = (same, f"between {a} and {b}") if same != index else (called, f"called {a}-{b}")
+        line = reading.document.mark(("links", earlier))
+        place = f"line {line[0]}" if line else f"links[{earlier}]"
+        reading.bad(path, f"one (the first is {place})", f"a second link {found}")

@@ -9,9 +9,9 @@ from typing import Annotated, Any, get_args
 from pydantic import Field
 
 from simcluster.documents.models import Block
+from simcluster.documents.reading import Reading
 from simcluster.documents.values import Size, list_of, one_of, only
-from simcluster.documents.yaml import Document
-from simcluster.errors import Problem, nearest
+from simcluster.errors import nearest
 from simcluster.topology.model.conditions import BackgroundFlow
 from simcluster.topology.model.model import Link, NetworkKind, Node, Routing
 from simcluster.topology.read.conditions import BackgroundBlock
@@ -26,13 +26,12 @@ _ROUTES = "a list of routes, each a list of nodes from end to end: [[a, sw1, b]]
 _BACKGROUND = "a list of {from, to, rate}, with on and off if it comes and goes"
 
 
-class _Ends(Block):
+class FlowBlock(BackgroundBlock):
+    """The background between two nodes; `check_network` checks that these exist."""
+
+    mapping = "a mapping with from, to, rate, on, off"
     source: Any = Field(None, alias="from")
     target: Any = Field(None, alias="to")
-
-
-class FlowBlock(BackgroundBlock, _Ends):
-    """The background between two nodes; `check_background` checks that these exist."""
 
 
 class NetworkBlock(Block):
@@ -54,30 +53,23 @@ class NetworkBlock(Block):
         return {"paths": paths, "background": tuple(flows), **same}
 
 
-def check_network(document: Document, nodes: Nodes, links: list[Link | None], problems: list[Problem]) -> None:
-    """Add to *problems* what is wrong with the routes and the background between *nodes*."""
-    routes, background = document.get(("routes",)), document.get(("background",))
-    if isinstance(routes, list):
-        _check_routes(document, routes, nodes, links, problems)
-    for index, flow in enumerate(background if isinstance(background, list) else ()):
-        if isinstance(flow, dict):
-            _check_flow(document, index, flow, nodes, problems)
-
-
-def _check_routes(
-    document: Document, routes: list[Any], nodes: Nodes, links: list[Link | None], problems: list[Problem]
-) -> None:
-    joined = {frozenset((link.a, link.b)) for link in links if link is not None}
+def check_network(reading: Reading, nodes: Nodes, links: list[Link | None]) -> None:
+    """Report what is wrong with the routes and the background between *nodes*."""
+    routes, background = reading.document.get(("routes",)), reading.document.get(("background",))
+    joined = None if None in links else {frozenset((link.a, link.b)) for link in links if link is not None}
     first: dict[frozenset[str], int] = {}
-    for index, value in enumerate(routes):
+    for index, value in enumerate(routes if isinstance(routes, list) else ()):
         # A node may be called 7, and 7 is a number to YAML.
         is_names = isinstance(value, list) and all(type(name) in (str, int) for name in value)
         names = [str(name) for name in value] if is_names else []
-        wrong = _wrong_path(names, nodes, None if None in links else joined)
+        wrong = _wrong_path(names, nodes, joined)
         if not wrong and first.setdefault(frozenset((names[0], names[-1])), index) != index:
             wrong = ("a second route between them", "one: it goes both ways")
         if wrong:
-            problems.append(document.problem(("routes", index), found=wrong[0] or None, expected=wrong[1]))
+            reading.bad(("routes", index), wrong[1], wrong[0] or None)
+    for index, flow in enumerate(background if isinstance(background, list) else ()):
+        if isinstance(flow, dict):
+            _check_flow(reading, index, flow, nodes)
 
 
 def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | None) -> tuple[str, str] | None:
@@ -88,12 +80,10 @@ def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | No
         if name not in nodes:
             return f"unknown node {name!r}", nearest(name, nodes)
     for name in (names[0], names[-1]):
-        node = nodes[name]
-        if node is not None and node.kind == "switch":
+        if (node := nodes[name]) is not None and node.kind == "switch":
             return f"the switch {name} at an end", "workers or hosts at both ends"
     for name in names[1:-1]:
-        node = nodes[name]
-        if node is not None and not node.gateway:
+        if (node := nodes[name]) is not None and not node.gateway:
             return f"a route through {name}, which forwards nothing", "gateways and switches between the ends"
     for a, b in pairwise(names):
         if joined is not None and frozenset((a, b)) not in joined:
@@ -101,13 +91,11 @@ def _wrong_path(names: list[str], nodes: Nodes, joined: set[frozenset[str]] | No
     return None
 
 
-def _check_flow(document: Document, index: int, flow: dict[str, Any], nodes: Nodes, problems: list[Problem]) -> None:
+def _check_flow(reading: Reading, index: int, flow: dict[str, Any], nodes: Nodes) -> None:
     ends = [name for name, node in nodes.items() if node is None or node.kind != "switch"]
-    given = [str(flow.get(key) or "") for key in ("from", "to")]
+    a, b = given = [str(flow.get(key) or "") for key in ("from", "to")]
     for key, name in zip(("from", "to"), given, strict=True):
         if name not in ends:
-            expected = f"a worker or host of this file: {nearest(name, ends)}"
-            problems.append(document.problem(("background", index, key), expected=expected))
-    if given[0] == given[1] and given[0] in ends:
-        path = ("background", index, "to")
-        problems.append(document.problem(path, found=repr(given[1]), expected=f"another node than {given[0]}"))
+            reading.bad(("background", index, key), f"a worker or host of this file: {nearest(name, ends)}")
+    if a == b and a in ends:
+        reading.bad(("background", index, "to"), f"another node than {a}", repr(b))

@@ -1,27 +1,25 @@
-"""Reads one node of a topology document."""
+"""Read the nodes of a topology document."""
 
 from __future__ import annotations
 
 import ipaddress
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, PlainValidator
 from pydantic_core import InitErrorDetails
 
 from simcluster.documents.models import Block, Wrong, fault, read
+from simcluster.documents.reading import Reading
 from simcluster.documents.values import Bandwidth, Flag, Latency, Size, text, whole
-from simcluster.documents.yaml import Document
-from simcluster.errors import Problem
 from simcluster.topology.model.model import Node
 from simcluster.topology.model.spread import NONE
 from simcluster.topology.read.devices import DeviceBlock
-from simcluster.topology.read.launch import LaunchBlock
 from simcluster.topology.read.spread import NodeSpread
 
-MESSAGE_KEYS = ("send_overhead", "recv_overhead", "host_bandwidth", "send_buffer")
+MOST_PROCESSES = 256
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the start"
@@ -29,6 +27,10 @@ NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the star
 _SSH = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 _SITE = re.compile(r"[^\x00-\x1f]{1,64}")
+# The command must never look like an option of the program that starts it.
+_WORD = re.compile(r"[^\x00-\x1f\x7f-][^\x00-\x1f\x7f]{0,1023}")
+_ARGUMENT = re.compile(r"[^\x00-\x1f\x7f]{0,1024}")
+_PYTHON = "a Python there, by name or path, in which simcluster is installed"
 
 
 def _address(value: object) -> str:
@@ -41,6 +43,34 @@ def _address(value: object) -> str:
     return str(value)
 
 
+def _words(words: object) -> tuple[str, ...]:
+    if isinstance(words, Sequence) and not isinstance(words, str) and words:
+        fits = all(isinstance(word, str) and _ARGUMENT.fullmatch(word) for word in words)
+        if fits and _WORD.fullmatch(words[0]):
+            return tuple(words)
+    raise Wrong("a list of words that start simcluster there: [uv, run, simcluster]")
+
+
+class LaunchBlock(Block):
+    """How the processes of a node are started, or the default for all nodes."""
+
+    python: Annotated[str, text(_WORD, _PYTHON)] | None = None
+    command: Annotated[tuple[str, ...], PlainValidator(_words)] = ()
+    processes: Annotated[int, whole(1, MOST_PROCESSES)] | None = Field(None, alias="nproc_per_node")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the command for `simcluster` there, word by word; empty by default."""
+        return (self.python, "-m", "simcluster") if self.python is not None else self.command
+
+    @classmethod
+    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        yield from super().faults(given)
+        if "python" in given and "command" in given:
+            yield fault("python", expected="python or command, not both: a command names its Python")
+
+
+LAUNCH_KEYS = LaunchBlock.known.names
 Site = Annotated[str, text(_SITE, "the name of a place")]
 
 
@@ -67,12 +97,8 @@ class NodeBlock(LaunchBlock, DeviceBlock):
 
     def node(self, name: str) -> Node:
         """Return the worker called *name*."""
-        return Node(
-            name,
-            self.made(),
-            command=self.words,
-            **{key: getattr(self, key) for key in self.model_fields_set & _OF_NODE},
-        )
+        own = {key: getattr(self, key) for key in self.model_fields_set & _OF_NODE}
+        return Node(name, self.made(), command=self.words, **own)
 
 
 NODE_KEYS = NodeBlock.known.names
@@ -91,47 +117,59 @@ class SwitchBlock(Block):
             return NodeBlock.unknown(key)
         return fault(key, found="it on a switch", expected="none: a switch only forwards", at_key=True)
 
+    def node(self, name: str) -> Node:
+        """Return the switch called *name*."""
+        return Node(name, site=self.site)
+
 
 class HostBlock(SwitchBlock):
     """An end of plain flows: nothing computes there, so it has no device and no rank."""
 
     gateway: Flag = True
 
+    def node(self, name: str) -> Node:
+        """Return the host called *name*."""
+        return Node(name, site=self.site, gateway=self.gateway, is_host=True)
 
-def read_node(document: Document, name: str, problems: list[Problem]) -> Node | None:
-    """Return the node called *name* in the document, or None if it is invalid."""
-    path = ("nodes", name)
-    before = len(problems)
+
+class Part(NamedTuple):
+    """A node as seen by its links, as far as known even if it is invalid: then *node* is None."""
+
+    node: Node | None
+    gateway: bool
+    may_be_worker: bool
+    is_worker: bool
+
+
+def read_node(reading: Reading, name: str) -> Part:
+    """Return the node called *name* in the document."""
+    path, before = ("nodes", name), len(reading.problems)
     if not NODE_NAME.fullmatch(name):
-        expected = f"a name of {NODE_NAME_EXPECTED}"
-        problems.append(document.problem(path, found=repr(name), expected=expected, at_key=True))
-    nodes = document.data["nodes"]
+        reading.bad(path, f"a name of {NODE_NAME_EXPECTED}", repr(name), at_key=True)
+    nodes = reading.document.data["nodes"]
     if nodes[name] is None:
         nodes[name] = {}
-    block = _block_of(nodes[name])
-    made: Any = read(block.read, document, path, problems)
-    if made is None or len(problems) > before:
-        return None
-    if isinstance(made, NodeBlock):
-        return made.node(name)
-    return Node(name, site=made.site, gateway=getattr(made, "gateway", True), is_host=made.kind == "host")
+    given = nodes[name] if isinstance(nodes[name], dict) else {"kind": ""}
+    kind = given.get("kind")
+    block: type[NodeBlock | SwitchBlock] = NodeBlock
+    if kind == "switch" or (kind == "host" and not any(key in NODE_KEYS and key not in _OF_HOST for key in given)):
+        block = SwitchBlock if kind == "switch" else HostBlock
+    made: Any = read(block.read, reading.document, path, reading.problems)
+    node = made.node(name) if made is not None and len(reading.problems) == before else None
+    gateway = block is SwitchBlock or given.get("gateway") is not False
+    is_worker = block is NodeBlock and (kind is None or kind in ("worker", "host"))
+    return Part(node, gateway, block is NodeBlock, is_worker)
 
 
-def _block_of(given: Any) -> type[Block]:
-    kind = given.get("kind") if isinstance(given, dict) else None
-    if kind == "switch":
-        return SwitchBlock
-    is_bare = kind == "host" and not any(key not in HostBlock.known.names for key in given if key in NODE_KEYS)
-    return HostBlock if is_bare else NodeBlock
+def read_nodes(reading: Reading) -> dict[str, Part]:
+    """Return the nodes of the document by name."""
+    given = reading.document.data.get("nodes")
+    if not isinstance(given, dict) or not given:
+        return {}
+    nodes = {name: read_node(reading, name) for name in given}
+    if not any(part.may_be_worker or (part.node is not None and part.node.is_host) for part in nodes.values()):
+        reading.bad(("nodes",), "at least one worker: a node with a device", "switches only", at_key=True)
+    return nodes
 
 
-class Part:
-    """A node as seen by its links, as far as known even if the node is invalid."""
-
-    def __init__(self, node: Node | None, given: Any) -> None:
-        self.node = node
-        block = _block_of(given)
-        kind = given.get("kind") if isinstance(given, dict) else ""
-        self.gateway = block is SwitchBlock or not isinstance(given, dict) or given.get("gateway") is not False
-        self.may_be_worker = block is NodeBlock
-        self.may_be_switch = block is not NodeBlock or not (kind is None or kind in ("worker", "host"))
+_OF_HOST = HostBlock.known.names

@@ -11,10 +11,9 @@ from typing import Any
 from simcluster.documents.yaml import Document, KeyPath, parse_value
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.read.conditions import BackgroundBlock, JitterBlock, RateTraceBlock
-from simcluster.topology.read.launch import LAUNCH_KEYS
 from simcluster.topology.read.links import LINK_KEYS
 from simcluster.topology.read.network import NETWORK_KEYS
-from simcluster.topology.read.nodes import NODE_KEYS
+from simcluster.topology.read.nodes import LAUNCH_KEYS, NODE_KEYS
 from simcluster.topology.read.spread import SPREAD_KEYS
 from simcluster.topology.read.stragglers import STRAGGLER_KEYS
 
@@ -48,17 +47,15 @@ def _path(document: Document, key: str) -> KeyPath:
     if not rest or not rest[0]:
         raise UsageError(Problem(f"override {key}", "", f"{first}.NAME.KEY=VALUE"))
     name, *keys = rest
-    place: KeyPath
-    if first == "nodes":
-        nodes = document.get(("nodes",))
-        if not isinstance(nodes, dict) or name not in nodes:
-            raise _unknown(key, name, nodes if isinstance(nodes, dict) else ())
-        place = ("nodes", name)
-        _check_keys(key, keys, NODE_KEYS)
-    else:
-        place = ("links", _link_index(document, key, name))
+    if first == "links":
+        index = _link_index(document, key, name)
         _check_keys(key, keys, LINK_KEYS)
-    return (*place, *keys)
+        return (first, index, *keys)
+    nodes = document.get(("nodes",))
+    if not isinstance(nodes, dict) or name not in nodes:
+        raise _unknown(key, name, nodes if isinstance(nodes, dict) else ())
+    _check_keys(key, keys, NODE_KEYS)
+    return (first, name, *keys)
 
 
 _INNER: dict[str, tuple[str, ...] | None] = {

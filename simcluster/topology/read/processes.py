@@ -9,67 +9,66 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from typing import Any
 
-from simcluster.errors import Problem
+from simcluster.documents.yaml import Document
+from simcluster.errors import Problem, UsageError
 from simcluster.topology.model.device import Device
-from simcluster.topology.model.model import Node
-from simcluster.topology.read.launch import LAUNCH_KEYS
+from simcluster.topology.model.model import Topology
+from simcluster.topology.presets.generators import MOST_WORKERS
+from simcluster.topology.read.nodes import LAUNCH_KEYS
 from simcluster.units import write_bandwidth, write_rate, write_size
 
 LINK = "loopback"
-OF_MACHINE = ("site",)
-OF_BOTH = frozenset({"kind", "nproc_per_node"})
 
 
-def names_of(name: str, count: int) -> list[str]:
-    """Return the names of the *count* processes of node *name*."""
-    return [f"{name}_{number}" for number in range(count)] if count > 1 else [name]
+def with_processes(topology: Topology, document: Document) -> dict[str, Any] | None:
+    """Return the document of *topology*, read from *document*, with each node split into its processes.
 
-
-def clashes(nodes: Mapping[str, Node], counts: Mapping[str, int]) -> list[Problem]:
-    """Return a problem for each process that would have another node's name."""
-    return [
+    Return None if each has one. Raise UsageError for too many, or for a process with another node's name.
+    """
+    counts = {name: node.processes for name, node in topology.nodes.items() if node.processes and node.processes > 1}
+    if not counts:
+        return None
+    processes = sum(counts.values())
+    if processes > MOST_WORKERS:
+        found, expected = f"{processes} processes in all", f"at most {MOST_WORKERS}"
+        raise UsageError(document.problem(("launch", "nproc_per_node"), found=found, expected=expected))
+    clashes = [
         Problem(f"nodes.{name}", f"{count} processes, one of them called {process}", "no other node of that name")
         for name, count in counts.items()
-        for process in names_of(name, count)
-        if count > 1 and process in nodes
+        for process in _names(name, count)
+        if process in topology.nodes
     ]
-
-
-def with_processes(document: Mapping[str, Any], nodes: Mapping[str, Node], counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return *document*, a checked topology with *nodes*, with each node split into its number of *counts*."""
-    made = copy.deepcopy(dict(document))
+    if clashes:
+        raise UsageError(clashes)
+    made: dict[str, Any] = copy.deepcopy(dict(topology.document))
     made["nodes"], links = {}, list(made.get("links") or [])
-    for name, block in document["nodes"].items():
-        count = counts.get(name, 1)
-        block = copy.deepcopy(block or {})
-        if count == 1:
-            block.pop("nproc_per_node", None)
-            made["nodes"][name] = block
+    for name, block in topology.document["nodes"].items():
+        own = {key: value for key, value in copy.deepcopy(block or {}).items() if key != "nproc_per_node"}
+        if name not in counts:
+            made["nodes"][name] = own
             continue
-        machine = {key: block[key] for key in OF_MACHINE if key in block}
-        own = {key: value for key, value in block.items() if key not in OF_BOTH}
-        device = nodes[name].device
-        assert device is not None, "only workers have processes"
-        for number, process in enumerate(names_of(name, count)):
-            made["nodes"][process] = own | _share(device, count) | _port(own, number)
+        own.pop("kind", None)
+        share = _share(topology.nodes[name].device, counts[name])
+        for number, process in enumerate(_names(name, counts[name])):
+            port = {"port": own["port"] + number} if own.get("port") is not None else {}
+            made["nodes"][process] = own | share | port
             links.append({"between": [name, process], "type": LINK})
-        made["nodes"][name] = {"kind": "switch"} | machine
+        made["nodes"][name] = {"kind": "switch"} | {key: own[key] for key in ("site",) if key in own}
     made["links"] = links
     if "launch" in made:
         made["launch"] = {key: made["launch"][key] for key in LAUNCH_KEYS[:2] if key in made["launch"]}
     return made
 
 
-def _port(own: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Return a separate port for each process."""
-    return {"port": own["port"] + number} if own.get("port") is not None else {}
+def _names(name: str, count: int) -> list[str]:
+    return [f"{name}_{number}" for number in range(count)]
 
 
-def _share(device: Device, count: int) -> dict[str, Any]:
+def _share(device: Device | None, count: int) -> dict[str, Any]:
     """Return the share of *device* of one of *count* processes, as keys of a node."""
+    assert device is not None, "only workers have processes"
     share: dict[str, Any] = {"flops": write_rate(device.flops_per_s / count)}
     if math.isfinite(device.memory_bandwidth_Bps):
         share["memory_bandwidth"] = write_bandwidth(device.memory_bandwidth_Bps / count)
