@@ -85,25 +85,19 @@ def fit_way(there: PairSamples, back: PairSamples) -> WayFit:
     # The first message of a stream takes as long as a single one; then the answer follows.
     bandwidth = quartiles([further_bytes / max(s - single_s - startup.value, TINY_S) for s in streamed])
     moving_s = largest / bandwidth.value
-    both = [
-        _both_ways((STREAM_MESSAGES - 1) * moving_s, ends)
-        for ends in zip(there.both[largest], back.both[largest], strict=True)
-    ]
+    together = zip(there.both[largest], back.both[largest], strict=True)
+    sends = [quartiles([seconds / BURST_MESSAGES for seconds in samples.sends[0]]) for samples in (there, back)]
     return WayFit(
         there.a,
         there.b,
         startup,
         bandwidth,
-        (_sending(there), _sending(back)),
+        (sends[0], sends[1]),
         (_receiving(back, startup.value), _receiving(there, startup.value)),
         (_ahead(there, bandwidth.value), _ahead(back, bandwidth.value)),
-        quartiles(both),
+        quartiles([_both_ways((STREAM_MESSAGES - 1) * moving_s, ends) for ends in together]),
         single_s / (startup.value + moving_s) - 1,
     )
-
-
-def _sending(samples: PairSamples) -> Value:
-    return quartiles([seconds / BURST_MESSAGES for seconds in samples.sends[0]])
 
 
 def _receiving(samples: PairSamples, startup_s: float) -> Value:
@@ -122,14 +116,11 @@ def _ahead(samples: PairSamples, bandwidth_Bps: float) -> float:
 
 
 def _both_ways(alone_s: float, together_s: tuple[float, float]) -> float:
-    """Return each direction's share of the bandwidth; *together_s* is the time of each."""
-    faster, slower = _share(alone_s, min(together_s)), _share(alone_s, max(together_s))
+    """Return each direction's share of the bandwidth if work of *alone_s* took *together_s* in each; 1 if messages are
+    too short to tell.
+    """
+    faster, slower = (min(1.0, alone_s / s) if alone_s > 0 and s > 0 else 1.0 for s in sorted(together_s))
     return slower if slower < HALF else faster
-
-
-def _share(alone_s: float, together_s: float) -> float:
-    """Return the share of the bandwidth if work of *alone_s* took *together_s*; 1 if messages are too short to tell."""
-    return min(1.0, alone_s / together_s) if alone_s > 0 and together_s > 0 else 1.0
 
 
 def spread_over_links(

@@ -16,26 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simcluster.calibrate import samples
 from simcluster.calibrate.rehearsal import pattern_of, rehearse
-from simcluster.calibrate.samples import (
-    BOTH,
-    BURST,
-    BURST_MESSAGES,
-    FILL,
-    FILL_MESSAGES,
-    LATE,
-    ROUND,
-    SENDS,
-    STOLEN,
-    STREAM,
-    STREAM_MESSAGES,
-    SWAP_MESSAGES,
-    pair_name,
-    step_name,
-    swap_name,
-    witness_name,
-    work_name,
-)
+from simcluster.calibrate.samples import BOTH, BURST, FILL, ROUND, SENDS, STREAM, SWAP_MESSAGES, sample_name
 from simcluster.calibrate.witness import Witness
 from simcluster.experiment.node import prepare as prepare_experiment
 from simcluster.experiment.read import Experiment, read_experiment
@@ -92,16 +75,18 @@ class _Meter:
         answering = asyncio.create_task(self._answer())
         watching = asyncio.create_task(self.witness.watch())
         await self._in_turns(self._find_largest)
-        replica = self._replica(experiment) if experiment is not None else None
-        batches = replica.batches() if replica is not None else iter(())
+        if experiment is not None:
+            steps = WARM_UP + ROUNDS
+            replica = experiment.workload.replica(self.node.rank, self.node.size, experiment.seed, steps=steps)
+            batches = replica.batches()
         for self._number in range(-WARM_UP, ROUNDS):
             self.witness.take()
             await self._in_turns(self._links)
-            if replica is not None:
+            if experiment is not None:
                 await self._step(replica, batches)
             late_s, stolen_s = self.witness.take()
-            self._note(witness_name(LATE), late_s)
-            self._note(witness_name(STOLEN), stolen_s)
+            self._note(samples.LATE, "node", 0, late_s)
+            self._note(samples.STOLEN, "node", 0, stolen_s)
         if self.node.rank == self.node.size - 1:
             for rank in range(self.node.size):
                 if rank != self.node.rank:
@@ -150,23 +135,24 @@ class _Meter:
             if peer == self.node.rank:
                 continue
             body = torch.zeros(self._largest[peer], dtype=torch.uint8)
-            self._note(pair_name(BURST, peer, 0), await self._burst(peer, empty))
+            sends_s, burst_s = await self._stream(peer, empty, samples.BURST_MESSAGES)
+            self._note(SENDS, peer, 0, sends_s)
+            self._note(BURST, peer, 0, burst_s)
             if peer > self.node.rank:
                 # After an idle second TCP restarts slowly, but in training connections are not idle that long.
-                await self._both(peer, body, messages=1)
+                await self._both(peer, body, 1)
                 for _ in range(SHORT_REPEATS):
-                    self._note(pair_name(ROUND, peer, 0), await self._round(peer, empty))
-                for what, take in ((ROUND, self._round), (STREAM, self._stream), (BOTH, self._both)):
-                    self._note(pair_name(what, peer, len(body)), await take(peer, body))
+                    self._note(ROUND, peer, 0, await self._round(peer, empty))
+                self._note(ROUND, peer, len(body), await self._round(peer, body))
+                _, stream_s = await self._stream(peer, body, samples.STREAM_MESSAGES)
+                self._note(STREAM, peer, len(body), stream_s)
+                self._note(BOTH, peer, len(body), await self._both(peer, body, samples.STREAM_MESSAGES))
             if self._number % FILL_EVERY == 0 or self._number == -WARM_UP:
-                await self._fill(peer, body)  # the operating system's buffer grows with use
-                self._note(pair_name(FILL, peer, len(body)), await self._fill(peer, body))
+                await self._stream(peer, body, samples.FILL_MESSAGES)  # the operating system's buffer grows with use
+                sends_s, _ = await self._stream(peer, body, samples.FILL_MESSAGES)
+                self._note(FILL, peer, len(body), sends_s)
 
     # the workload
-
-    def _replica(self, experiment: Experiment) -> Any:
-        """Return a replica with a batch for each round."""
-        return experiment.workload.replica(self.node.rank, self.node.size, experiment.seed, steps=WARM_UP + ROUNDS)
 
     async def _step(self, replica: Any, batches: Iterator[Any]) -> None:
         """Rehearse a step of training, including its waits, such as that for the batch."""
@@ -183,8 +169,8 @@ class _Meter:
         pattern = pattern_of(self._number)
         swap_s, step_s = await rehearse(self.node, self.recorder.now, pattern, sizes, gradient, apply)
         largest = max(sizes.values(), default=0)
-        self._note(swap_name(pattern, largest), swap_s)
-        self._note(step_name(pattern, largest), step_s)
+        self._note(samples.SWAP, pattern, largest, swap_s)
+        self._note(samples.STEP, pattern, largest, step_s)
 
     # one pair
 
@@ -194,24 +180,16 @@ class _Meter:
         await self.node.recv(peer, "answer")
         return self.recorder.now() - start_s
 
-    async def _stream(self, peer: int, body: Tensor) -> float:
+    async def _stream(self, peer: int, body: Tensor, messages: int) -> tuple[float, float]:
+        """Send *messages*; return the seconds of all sends, and the seconds until the answer."""
         start_s = self.recorder.now()
-        await self._send_all(peer, body, STREAM_MESSAGES)
-        await self.node.recv(peer, "answer")
-        return self.recorder.now() - start_s
-
-    async def _fill(self, peer: int, body: Tensor) -> float:
-        start_s = self.recorder.now()
-        await self._send_all(peer, body, FILL_MESSAGES)
-        sent_s = self.recorder.now()
-        await self.node.recv(peer, "answer")
-        return sent_s - start_s
-
-    async def _send_all(self, peer: int, body: Tensor, messages: int) -> None:
         for left in reversed(range(messages)):
             await self.node.send(peer, "ask", pack(body, what=STREAM, left=left))
+        sent_s = self.recorder.now()
+        await self.node.recv(peer, "answer")
+        return sent_s - start_s, self.recorder.now() - start_s
 
-    async def _both(self, peer: int, body: Tensor, messages: int = STREAM_MESSAGES) -> float:
+    async def _both(self, peer: int, body: Tensor, messages: int) -> float:
         await self.node.send(peer, "ask", pack(what=BOTH, size_bytes=len(body), messages=messages))
         took_s = await self._cross(peer, body, messages)
         await self.node.recv(peer, "answer")
@@ -233,14 +211,6 @@ class _Meter:
                 task.cancel()
             await asyncio.gather(*sending, return_exceptions=True)
 
-    async def _burst(self, peer: int, body: Tensor) -> float:
-        start_s = self.recorder.now()
-        await self._send_all(peer, body, BURST_MESSAGES)
-        sent_s = self.recorder.now()
-        await self.node.recv(peer, "answer")
-        self._note(pair_name(SENDS, peer, len(body)), sent_s - start_s)
-        return self.recorder.now() - start_s
-
     async def _answer(self) -> None:
         """Answer the other nodes' requests until the last one."""
         node = self.node
@@ -256,7 +226,7 @@ class _Meter:
                     body = torch.zeros(ask["size_bytes"], dtype=torch.uint8)
                     took_s = await self._cross(ask.source, body, ask["messages"])
                     if ask["messages"] > 1:
-                        self._note(pair_name(BOTH, ask.source, len(body)), took_s)
+                        self._note(BOTH, ask.source, len(body), took_s)
                     await node.send(ask.source, "answer", None)
                 case "end":
                     return
@@ -264,9 +234,9 @@ class _Meter:
     async def _piece(self, cost: Cost, work: Callable[..., Any], *args: Any) -> Any:
         start_s = self.recorder.now()
         result = await self.node.compute(work, *args, cost=cost)
-        self._note(work_name(cost.kind, cost.flops), self.recorder.now() - start_s)
+        self._note(samples.WORK, cost.kind, cost.flops, self.recorder.now() - start_s)
         return result
 
-    def _note(self, name: str, seconds: float) -> None:
+    def _note(self, what: str, where: str | int, number: float, seconds: float) -> None:
         if self._number >= 0:
-            self.recorder.metric_at(self.recorder.now(), self._number, name, seconds)
+            self.recorder.metric_at(self.recorder.now(), self._number, sample_name(what, where, number), seconds)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from simcluster.calibrate.samples import step_name, swap_name
+from simcluster.calibrate.samples import STEP, SWAP, sample_name
 from simcluster.collectives.exchange import exchange
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
@@ -40,8 +40,8 @@ async def run(node: Transport, recorder: Recorder, config_json: str) -> NodeReco
 
     pattern = config["pattern"]
     swap_s, step_s = await rehearse(node, recorder.now, pattern, sizes, lambda: work(0), lambda _: work(1))
-    recorder.metric_at(recorder.now(), 0, swap_name(pattern, 0), swap_s)
-    recorder.metric_at(recorder.now(), 0, step_name(pattern, 0), step_s)
+    for what, seconds in ((SWAP, swap_s), (STEP, step_s)):
+        recorder.metric_at(recorder.now(), 0, sample_name(what, pattern, 0), seconds)
     return recorder.finish(None)
 
 
@@ -85,22 +85,19 @@ async def _begin_together(node: Transport) -> None:
 
 
 async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int]) -> None:
-    """Exchange messages of *sizes* in *pattern*."""
-    if node.size > 1:
-        await (_ring(node, sizes) if pattern == RING else _star(node, sizes))
+    """Exchange messages of *sizes* in *pattern*.
 
-
-async def _ring(node: Transport, sizes: Mapping[int, int]) -> None:
-    """Exchange as an all-reduce does: 2 (size - 1) shares to the next rank, as many from the previous one."""
-    after, before = (node.rank + 1) % node.size, (node.rank - 1) % node.size
-    share = _body(sizes[after] // node.size)
-    for _ in range(2 * (node.size - 1)):
-        await exchange(node, after, before, RING, share)
-
-
-async def _star(node: Transport, sizes: Mapping[int, int]) -> None:
-    """Exchange as with a parameter server: all to rank 0, then back to all."""
-    if node.rank == 0:
+    A ring, as in an all-reduce: 2 (size - 1) shares to the next rank, as many from the previous one. A star, as with a
+    parameter server: all to rank 0, then back to all.
+    """
+    if node.size == 1:
+        return
+    if pattern == RING:
+        after, before = (node.rank + 1) % node.size, (node.rank - 1) % node.size
+        share = _body(sizes[after] // node.size)
+        for _ in range(2 * (node.size - 1)):
+            await exchange(node, after, before, RING, share)
+    elif node.rank == 0:
         others = range(1, node.size)
         for rank in others:
             await node.recv(rank, STAR)

@@ -49,11 +49,14 @@ class Rounds:
 def undisturbed(rows: Sequence[Row]) -> Rounds:
     """Set aside the disturbed rounds and samples in *rows*."""
     numbers = sorted({row.number for row in rows})
-    samples = [row for row in rows if not _is_witness(row)]
+    samples = [row for row in rows if row.parts[0] not in (LATE, STOLEN)]
     series: dict[tuple[int, str], dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in samples:
         series[row.rank, row.name][row.number].append(row)
-    far = {key: _far({number: _middle(found) for number, found in of.items()}) for key, of in series.items()}
+    far = {
+        key: _far({number: median(row.seconds for row in found) for number, found in of.items()})
+        for key, of in series.items()
+    }
     rejected = _by_witness(rows) | _by_samples(far, series)
     if len(rejected) > MOST_OF_ROUNDS * len(numbers):
         return Rounds(tuple(samples), tuple(numbers), {}, 0)
@@ -72,14 +75,6 @@ def undisturbed(rows: Sequence[Row]) -> Rounds:
             replaced += source != number
             out += [row._replace(number=number) for row in of[source]]
     return Rounds(tuple(out), kept, dict(sorted(rejected.items())), replaced)
-
-
-def _is_witness(row: Row) -> bool:
-    return row.name.partition(":")[0] in (LATE, STOLEN)
-
-
-def _middle(rows: Sequence[Row]) -> float:
-    return median(row.seconds for row in rows)
 
 
 def _far(by_round: Mapping[int, float], least: float = 0.0) -> set[int]:
@@ -101,7 +96,7 @@ def _by_witness(rows: Sequence[Row]) -> dict[int, str]:
     ):
         most: dict[int, float] = {}
         for row in rows:
-            if row.name.partition(":")[0] == what:
+            if row.parts[0] == what:
                 most[row.number] = max(most.get(row.number, 0.0), row.seconds)
         found |= {number: words.format(most[number] * 1e3) for number in _far(most, least_s)}
     return found

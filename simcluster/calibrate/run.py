@@ -12,16 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simcluster.calibrate.fit import (
-    Value,
-    WayFit,
-    bottlenecks,
-    fit_way,
-    least_bandwidths,
-    middle,
-    quartiles,
-    spread_over_links,
-)
+from simcluster.calibrate import fit
+from simcluster.calibrate.fit import Value, WayFit, fit_way, middle, quartiles
 from simcluster.calibrate.rounds import Rounds, undisturbed
 from simcluster.calibrate.samples import Row, pairs_of, rows_of, work_of
 from simcluster.errors import Problem, RunError, UsageError
@@ -105,11 +97,10 @@ def calibrate(
         raise UsageError(Problem("topology", f"{len(workers)} worker", "two, or a workload to measure"))
     given = dict(options or {})
     addresses, remotes = places(plan.topology, given) if plan.backend == "sockets" else ([], [])
+    config = {"experiment": plan.document, "work": workload is not None, "real": plan.backend != "sim"}
     job = ClusterJob(
         names=workers,
-        config_json=json.dumps(
-            {"experiment": plan.document, "work": workload is not None, "real": plan.backend != "sim"}
-        ),
+        config_json=json.dumps(config),
         seed=seed,
         program=PROGRAM,
         addresses=addresses,
@@ -140,17 +131,13 @@ def fitted(topology: Topology, rows: Sequence[Row], rounds: Rounds, elapsed_s: f
 
 
 def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
-    index = {link.name: position for position, link in enumerate(topology.links)}
-    crossed = [
-        [index[hop.link.name] for hop in topology.route(topology.workers[way.a], topology.workers[way.b])]
-        for way in ways
-    ]
+    index, workers = {link.name: position for position, link in enumerate(topology.links)}, topology.workers
+    crossed = [[index[hop.link.name] for hop in topology.route(workers[way.a], workers[way.b])] for way in ways]
     bandwidths_Bps = [way.bandwidth_Bps.value for way in ways]
-    latencies_s = spread_over_links(
-        crossed, [way.latency_s for way in ways], [link.latency_s for link in topology.links]
-    )
-    least_Bps = least_bandwidths(crossed, bandwidths_Bps, len(topology.links))
-    telling = bottlenecks(crossed, bandwidths_Bps, len(topology.links))
+    expected_s = [link.latency_s for link in topology.links]
+    latencies_s = fit.spread_over_links(crossed, [way.latency_s for way in ways], expected_s)
+    least_Bps = fit.least_bandwidths(crossed, bandwidths_Bps, len(topology.links))
+    telling = fit.bottlenecks(crossed, bandwidths_Bps, len(topology.links))
     found = {}
     for position, link in enumerate(topology.links):
         if least_Bps[position]:

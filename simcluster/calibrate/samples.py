@@ -54,28 +54,9 @@ class PairSamples:
     fill: Samples = field(default_factory=lambda: defaultdict(list))
 
 
-WorkSamples: TypeAlias = dict[str, Samples]
-"""Kind of work -> FLOPs -> seconds of every repetition."""
-
-
-def pair_name(what: str, peer: int, size_bytes: int) -> str:
-    return f"{what}:{peer}:{size_bytes}"
-
-
-def step_name(pattern: str, size_bytes: int) -> str:
-    return f"{STEP}:{pattern}:{size_bytes}"
-
-
-def swap_name(pattern: str, size_bytes: int) -> str:
-    return f"{SWAP}:{pattern}:{size_bytes}"
-
-
-def witness_name(what: str) -> str:
-    return f"{what}:node:0"
-
-
-def work_name(kind: str, flops: float) -> str:
-    return f"{WORK}:{kind}:{round(flops)}"
+def sample_name(what: str, where: str | int, number: float) -> str:
+    """Return a sample's name; *where* is its peer, pattern or kind of work, *number* its bytes or FLOPs."""
+    return f"{what}:{where}:{round(number)}"
 
 
 class Row(NamedTuple):
@@ -85,6 +66,12 @@ class Row(NamedTuple):
     number: int
     name: str
     seconds: float
+
+    @property
+    def parts(self) -> tuple[str, str, int]:
+        """The arguments of `sample_name`."""
+        what, where, number = self.name.split(":")
+        return what, where, int(number)
 
 
 def rows_of(nodes: Iterable[NodeRecord]) -> list[Row]:
@@ -96,19 +83,18 @@ def pairs_of(rows: Iterable[Row]) -> dict[tuple[int, int], PairSamples]:
     """Return the samples by the rank that took them and its peer's rank, in order."""
     pairs: dict[tuple[int, int], PairSamples] = {}
     for row in rows:
-        what, where, size = row.name.split(":")
+        what, where, size_bytes = row.parts
         if what in OF_PAIRS:
             key = (row.rank, int(where))
-            pair = pairs.setdefault(key, PairSamples(*key))
-            getattr(pair, what)[int(size)].append(row.seconds)
-    return {key: pairs[key] for key in sorted(pairs)}
+            getattr(pairs.setdefault(key, PairSamples(*key)), what)[size_bytes].append(row.seconds)
+    return dict(sorted(pairs.items()))
 
 
-def work_of(rows: Iterable[Row], rank: int) -> WorkSamples:
-    """Return the samples of node *rank*'s work."""
-    work: WorkSamples = {}
+def work_of(rows: Iterable[Row], rank: int) -> dict[str, Samples]:
+    """Return the samples of node *rank*'s work: kind of work -> FLOPs -> seconds of every repetition."""
+    work: dict[str, Samples] = {}
     for row in rows:
-        what, kind, flops = row.name.split(":")
+        what, kind, flops = row.parts
         if what == WORK and row.rank == rank:
-            work.setdefault(kind, {}).setdefault(int(flops), []).append(row.seconds)
+            work.setdefault(kind, {}).setdefault(flops, []).append(row.seconds)
     return work

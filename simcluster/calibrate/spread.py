@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from simcluster.calibrate.fit import Value
 from simcluster.calibrate.rehearsal import pattern_of
 from simcluster.calibrate.run import Calibration, LinkFit, NodeFit, fitted
-from simcluster.calibrate.samples import STEP, STREAM, SWAP, SWAP_MESSAGES, Row
+from simcluster.calibrate.samples import STEP, STREAM, SWAP, SWAP_MESSAGES, WORK, Row, rows_of
 from simcluster.experiment.job import ClusterJob
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load
@@ -42,7 +41,8 @@ def add_spread(document: dict[str, Any], calibration: Calibration, ack_share: Ca
     for name, node in calibration.nodes.items():
         if block := spread_block(_of_node(node, [fit.nodes[name] for fit in each])):
             document["nodes"][name]["spread"] = block
-    rehearsed = _rehearsals(load(document), rounds.rows, rounds.kept)
+    topology = load(document)
+    rehearsed = [_rehearsed(topology, rounds.rows, index, number) for index, number in enumerate(rounds.kept)]
     document |= spread_block({"misfit": [misfit for misfit, _ in rehearsed]})
     if any(startup_s for _, startup_s in rehearsed):
         document["startup"] = [write_latency(float(f"{startup_s:.4g}")) for _, startup_s in rehearsed]
@@ -59,20 +59,18 @@ def _of_link(link: LinkFit, found: Sequence[LinkFit], ack_share: Callable[[float
 
 
 def _of_node(node: NodeFit, found: Sequence[NodeFit]) -> dict[str, list[float]]:
-    send_s, recv_s = ([_value(fit, which) for fit in (node, *found)] for which in (0, 1))
+    fits = (node, *found)
+    overheads = {
+        "send_overhead": [fit.send_overhead_s.value if fit.send_overhead_s else 0.0 for fit in fits],
+        "recv_overhead": [fit.recv_overhead_s.value if fit.recv_overhead_s else 0.0 for fit in fits],
+    }
     measured = {
         key: [max(factor, 1e-3) for factor in _factors(whole_s, each_s)]
-        for key, (whole_s, *each_s) in (("send_overhead", send_s), ("recv_overhead", recv_s))
+        for key, (whole_s, *each_s) in overheads.items()
     }
     if node.work:
         measured["profile"] = _factors(_work_s(node), [_work_s(fit) for fit in found])
     return measured
-
-
-def _value(fit: NodeFit, which: int) -> float:
-    """Return the overhead of sending (0) or receiving (1)."""
-    found: Value | None = (fit.send_overhead_s, fit.recv_overhead_s)[which]
-    return found.value if found is not None else 0.0
 
 
 def _work_s(node: NodeFit) -> float:
@@ -85,57 +83,38 @@ def _factors(whole: float, rounds: Sequence[float]) -> list[float]:
     return [min(value / whole, MOST_FACTOR) for value in rounds] if whole >= LEAST_S else [1.0] * len(rounds)
 
 
-def _rehearsals(topology: Topology, rows: Sequence[Row], kept: Sequence[int]) -> list[tuple[float, float]]:
-    """Return, by round, the error of the fitted numbers: the factor of a busy step, the extra seconds after idling."""
-    if not any(row.name.startswith(f"{STEP}:") for row in rows):
-        return [(1.0, 0.0)] * len(kept)
-    return [_rehearsed(topology, rows, index, number) for index, number in enumerate(kept)]
-
-
 def _rehearsed(topology: Topology, rows: Sequence[Row], index: int, number: int) -> tuple[float, float]:
+    """Return the error of the fitted numbers in round *number*, the *index*-th: the factor of a busy step, the extra
+    seconds after idling.
+    """
+    if not any(row.parts[0] == STEP for row in rows):
+        return 1.0, 0.0
     cluster = load(replica(topology, index)) if rounds_of(topology) else topology
     own = [row for row in rows if row.number == number]
-    record = _simulated(cluster, own, number)
-    noted = [(metric.name, metric.value) for node in record.nodes for metric in node.metrics]
+    simulated = rows_of(_simulated(cluster, own, number).nodes)
     (step_s, steps_s), (swap_s, swaps_s) = (
-        (_mean([(row.name, row.seconds) for row in own], what), _mean(noted, what)) for what in (STEP, SWAP)
+        [fmean(row.seconds for row in found if row.parts[0] == what) for found in (own, simulated)]
+        for what in (STEP, SWAP)
     )
     startup_s = max(0.0, swap_s - swaps_s)
     return min(step_s / steps_s, MOST_FACTOR), startup_s if startup_s >= LEAST_STARTUP_S else 0.0
 
 
-def _mean(noted: Sequence[tuple[str, float]], what: str) -> float:
-    """Return the mean over all nodes."""
-    return fmean(seconds for name, seconds in noted if name.startswith(f"{what}:"))
-
-
 def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecord:
     """Simulate the rehearsal of round *number*, with the work and the messages of *rows*."""
-    config = {"pattern": pattern_of(number), "work": _work_of_ranks(topology, rows), "sizes": _sizes(topology, rows)}
+    sizes: list[dict[str, int]] = [{} for _ in topology.workers]  # by rank, the bytes of its messages to each peer
+    work: list[list[tuple[str, int]]] = [[] for _ in topology.workers]  # by rank, each piece of the step in order
+    most = {row.rank: row.parts[2] for row in rows if row.parts[0] == STEP}
+    for row in rows:
+        what, where, size = row.parts
+        if what == WORK:
+            work[row.rank].append((where, size))
+        elif what == STREAM:
+            for a, b in ((row.rank, int(where)), (int(where), row.rank)):
+                sizes[a][str(b)] = min(SWAP_MESSAGES * size, most[a])
+    config = {"pattern": pattern_of(number), "work": work, "sizes": sizes}
     job = ClusterJob(topology.workers, json.dumps(config), program=PROGRAM, topology=topology)
     record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)
     if record.error is not None:
         raise record.error
     return record
-
-
-def _work_of_ranks(topology: Topology, rows: Sequence[Row]) -> list[list[list[Any]]]:
-    """Return, by rank, [kind, FLOPs] of each piece of work of the step, in order."""
-    work: list[list[list[Any]]] = [[] for _ in topology.workers]
-    for row in rows:
-        what, kind, flops = row.name.split(":")
-        if what == "work":
-            work[row.rank].append([kind, int(flops)])
-    return work
-
-
-def _sizes(topology: Topology, rows: Sequence[Row]) -> list[dict[str, int]]:
-    """Return, by rank, the bytes of the step's messages to each peer, as the real nodes recorded them."""
-    largest: list[dict[str, int]] = [{} for _ in topology.workers]
-    most = {row.rank: int(row.name.split(":")[2]) for row in rows if row.name.startswith(f"{STEP}:")}
-    for row in rows:
-        what, peer, size = row.name.split(":")
-        if what == STREAM:
-            for a, b in ((row.rank, int(peer)), (int(peer), row.rank)):
-                largest[a][str(b)] = min(SWAP_MESSAGES * int(size), most[a])
-    return largest

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from simcluster.calibrate.fit import HALF, Value
-from simcluster.calibrate.run import Calibration, LinkFit, NodeFit
+from simcluster.calibrate.run import Calibration, NodeFit
 from simcluster.calibrate.spread import add_spread
 from simcluster.runs import words
 from simcluster.topology.model.profile import profile_block
@@ -44,7 +44,11 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
         if link.is_bottleneck or link.bandwidth_Bps.value > given.bandwidth_Bps:
             block["bandwidth"] = write_bandwidth(_rounded(link.bandwidth_Bps.value))
         if link.is_bottleneck:
-            block |= _duplex(given.duplex, link.both_ways.value)
+            # Both ways at once tell full from half duplex, and acknowledgements take the rest.
+            half = given.duplex == "half" or link.both_ways.value < HALF
+            block |= {"duplex": "half"} if half else {}
+            ack_share = _ack_share(link.both_ways.value, half)
+            block |= {"ack_share": float(f"{ack_share:.2g}")} if ack_share >= LEAST_ACK_SHARE else {}
     for name, node in calibration.nodes.items():
         block = document["nodes"][name]
         for key, overhead in (("send_overhead", node.send_overhead_s), ("recv_overhead", node.recv_overhead_s)):
@@ -61,19 +65,11 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
                 kind: {flops: _rounded(value.value) for flops, value in points.items()}
                 for kind, points in node.work.items()
             }
-            block["profile"] = {**(block.get("profile") or {}), **profile_block(measured)}
+            block["profile"] = (block.get("profile") or {}) | profile_block(measured)
             block.pop("straggler", None)
         block.pop("spread", None)
     add_spread(document, calibration, _ack_share)
     return document
-
-
-def _duplex(given: str, both_ways: float) -> dict[str, Any]:
-    """Return the duplex keys; *both_ways* tells full from half duplex, and acknowledgements take the rest."""
-    half = given == "half" or both_ways < HALF
-    ack_share = _ack_share(both_ways, half)
-    block: dict[str, Any] = {"duplex": "half"} if half else {}
-    return block | ({"ack_share": float(f"{ack_share:.2g}")} if ack_share >= LEAST_ACK_SHARE else {})
 
 
 def _ack_share(both_ways: float, half: bool | None = None) -> float:
@@ -84,11 +80,13 @@ def _ack_share(both_ways: float, half: bool | None = None) -> float:
 
 def calibrated_text(calibration: Calibration, day: date) -> str:
     """Return the topology file: the day, medians and ranges as comments, then the document."""
-    document = calibrated_document(calibration)
+    document, rounds = calibrated_document(calibration), calibration.rounds
     heading = [
         f"Measured on {day.isoformat()} in {calibration.elapsed_s:.0f} s by `simcluster calibrate`.",
         "Medians, in brackets the quartiles; of a link the extremes over the ways that it is the slowest link of.",
-        *_round_lines(calibration),
+        f"{words.plural(len(rounds.kept), 'round')} kept, {len(rounds.rejected)} disturbed and set aside; of the kept "
+        f"ones {words.plural(rounds.replaced, 'sample')} replaced.",
+        *(f"Round {number}: {reason}." for number, reason in rounds.rejected.items()),
         "",
     ]
     comments = "\n".join(f"# {line}".rstrip() for line in [*heading, *describe(calibration)])
@@ -97,38 +95,17 @@ def calibrated_text(calibration: Calibration, day: date) -> str:
 
 def describe(calibration: Calibration) -> list[str]:
     """Return the measurements, one line each: paths, links, nodes."""
-    return [*_way_lines(calibration), *_link_lines(calibration), *_node_lines(calibration)]
-
-
-def _round_lines(calibration: Calibration) -> list[str]:
-    """Return how many rounds were measured, and why some were set aside."""
-    rounds = calibration.rounds
-    lines = [
-        f"{words.plural(len(rounds.kept), 'round')} kept, {len(rounds.rejected)} disturbed and set aside; of the kept "
-        f"ones {words.plural(rounds.replaced, 'sample')} replaced."
-    ]
-    return lines + [f"Round {number}: {reason}." for number, reason in rounds.rejected.items()]
-
-
-def _way_lines(calibration: Calibration) -> list[str]:
     workers = calibration.topology.workers
-    return [
+    lines = [
         f"way {workers[way.a]} to {workers[way.b]}: {_seconds(way.startup_s)} and {_rate(way.bandwidth_Bps)}, "
         f"both ways at once {way.both_ways.value:.3f} of that; one long message off by {way.misfit:+.1%}"
         for way in calibration.ways
     ]
-
-
-def _link_lines(calibration: Calibration) -> list[str]:
-    return [
-        f"link {link.name}: {format_latency(_rounded(link.latency_s))}, "
-        + (_rate(link.bandwidth_Bps) if link.is_bottleneck else _at_least(link))
-        for link in calibration.links.values()
-    ]
-
-
-def _node_lines(calibration: Calibration) -> list[str]:
-    return [line for node in calibration.nodes.values() for line in _lines_of(node)]
+    for link in calibration.links.values():
+        least = f"at least {format_bandwidth(link.bandwidth_Bps.value)}: no way's slowest link"
+        rate = _rate(link.bandwidth_Bps) if link.is_bottleneck else least
+        lines.append(f"link {link.name}: {format_latency(_rounded(link.latency_s))}, {rate}")
+    return lines + [line for node in calibration.nodes.values() for line in _lines_of(node)]
 
 
 def _lines_of(node: NodeFit) -> list[str]:
@@ -139,17 +116,10 @@ def _lines_of(node: NodeFit) -> list[str]:
     ]
     if node.send_overhead_s is not None and node.recv_overhead_s is not None:
         sends, receives = _seconds(node.send_overhead_s), _seconds(node.recv_overhead_s)
-        ahead = (
-            f"{format_size(node.send_buffer_bytes)} or more leave after their send"
-            if node.send_buffer_bytes >= LEAST_BUFFER_BYTES
-            else ""
-        )
-        lines.append(f"node {node.name}: a message takes {sends} to send, {receives} to receive; {ahead}".rstrip("; "))
+        line = f"node {node.name}: a message takes {sends} to send, {receives} to receive"
+        ahead = node.send_buffer_bytes >= LEAST_BUFFER_BYTES
+        lines.append(line + f"; {format_size(node.send_buffer_bytes)} or more leave after their send" * ahead)
     return lines
-
-
-def _at_least(link: LinkFit) -> str:
-    return f"at least {format_bandwidth(link.bandwidth_Bps.value)}: no way's slowest link"
 
 
 def _seconds(value: Value) -> str:

@@ -16,10 +16,9 @@ from simcluster.calibrate.samples import (
     FILL_MESSAGES,
     STREAM_MESSAGES,
     PairSamples,
-    pair_name,
     pairs_of,
     rows_of,
-    work_name,
+    sample_name,
 )
 from simcluster.calibrate.samples import work_of as work_samples_of
 from simcluster.runs.recorder import Recorder
@@ -156,10 +155,10 @@ def test_of_a_link_that_slows_nobody_down_only_a_least_bandwidth_is_known() -> N
 
 def test_samples_come_back_from_a_nodes_record_as_they_were_noted() -> None:
     recorder = Recorder(1, "b", lambda: 0.0)
-    recorder.metric_at(0.0, 0, pair_name("round", 2, 1024), 0.5)
-    recorder.metric_at(0.0, 1, pair_name("round", 2, 1024), 0.6)
-    recorder.metric_at(0.0, 0, pair_name("burst", 3, 0), 0.1)
-    recorder.metric_at(0.0, 0, work_name("mnist_mlp/gradient", 1e6), 0.01)
+    recorder.metric_at(0.0, 0, sample_name("round", 2, 1024), 0.5)
+    recorder.metric_at(0.0, 1, sample_name("round", 2, 1024), 0.6)
+    recorder.metric_at(0.0, 0, sample_name("burst", 3, 0), 0.1)
+    recorder.metric_at(0.0, 0, sample_name("work", "mnist_mlp/gradient", 1e6), 0.01)
     rows = rows_of([recorder.record])
     pairs = pairs_of(rows)
     assert list(pairs) == [(1, 2), (1, 3)]

@@ -6,16 +6,21 @@ import pytest
 
 from simcluster.calibrate.fit import quartiles
 from simcluster.calibrate.rounds import undisturbed
-from simcluster.calibrate.samples import FILL, LATE, STOLEN, Row, pair_name, witness_name, work_name
+from simcluster.calibrate.samples import FILL, LATE, STOLEN, Row, sample_name
 
-SERIES = [pair_name("stream", 1, 1024), pair_name("round", 1, 1024), pair_name("both", 1, 1024), work_name("w/a", 1.0)]
+SERIES = [
+    sample_name("stream", 1, 1024),
+    sample_name("round", 1, 1024),
+    sample_name("both", 1, 1024),
+    sample_name("work", "w/a", 1.0),
+]
 NUMBERS = range(20)
 
 
 def calm() -> list[Row]:
     """Twenty rounds whose samples lie within 1 % of 0.1 s, with calm witnesses."""
     samples = [Row(0, number, name, 0.1 + 1e-4 * (number % 10)) for number in NUMBERS for name in SERIES]
-    witnesses = [Row(0, number, witness_name(what), 1e-3) for number in NUMBERS for what in (LATE, STOLEN)]
+    witnesses = [Row(0, number, sample_name(what, "node", 0), 1e-3) for number in NUMBERS for what in (LATE, STOLEN)]
     return samples + witnesses
 
 
@@ -34,7 +39,7 @@ def test_calm_rounds_are_all_kept_and_witnesses_are_no_samples() -> None:
     ("what", "seconds", "reason"), [(LATE, 0.3, "woke up 300 ms late"), (STOLEN, 0.4, "400 ms of CPU")]
 )
 def test_a_round_is_rejected_on_the_word_of_a_witness(what: str, seconds: float, reason: str) -> None:
-    found = undisturbed(planted(calm(), 7, [witness_name(what)], seconds))
+    found = undisturbed(planted(calm(), 7, [sample_name(what, "node", 0)], seconds))
     assert 7 not in found.kept
     assert len(found.kept) == 19
     assert reason in found.rejected[7]
@@ -53,9 +58,9 @@ def test_a_planted_disturbed_round_is_rejected_and_moves_no_number() -> None:
 
 def test_what_filled_a_buffer_counts_in_a_disturbed_round_too() -> None:
     # Buffers are filled in three rounds of twenty. Were these set aside, nothing would be known of the buffer.
-    rows = calm() + [Row(0, number, pair_name(FILL, 1, 1024), 0.1) for number in (0, 8, 16)]
+    rows = calm() + [Row(0, number, sample_name(FILL, 1, 1024), 0.1) for number in (0, 8, 16)]
     for number in (0, 8, 16):
-        rows = planted(rows, number, [witness_name(STOLEN)], 0.4)
+        rows = planted(rows, number, [sample_name(STOLEN, "node", 0)], 0.4)
     found = undisturbed(rows)
     assert set(found.rejected) == {0, 8, 16}
     assert [row.number for row in found.rows if row.name.startswith(FILL)] == [0, 8, 16]
@@ -73,7 +78,7 @@ def test_a_machine_that_is_always_disturbed_is_measured_as_it_is() -> None:
     # 8 of 20 rounds are more than a third.
     rows = calm()
     for number in range(8):
-        rows = planted(rows, number, [witness_name(STOLEN)], 0.4)
+        rows = planted(rows, number, [sample_name(STOLEN, "node", 0)], 0.4)
     found = undisturbed(rows)
     assert found.kept == tuple(NUMBERS)
     assert found.rejected == {}
