@@ -116,9 +116,7 @@ def _ahead(samples: PairSamples, bandwidth_Bps: float) -> float:
 
 
 def _both_ways(alone_s: float, together_s: tuple[float, float]) -> float:
-    """Return each direction's share of the bandwidth if work of *alone_s* took *together_s* in each; 1 if messages are
-    too short to tell.
-    """
+    """Return each direction's share of the bandwidth; *together_s* is the time of each. 1 if too short to tell."""
     faster, slower = (min(1.0, alone_s / s) if alone_s > 0 and s > 0 else 1.0 for s in sorted(together_s))
     return slower if slower < HALF else faster
 

@@ -152,8 +152,6 @@ class _Meter:
                 sends_s, _ = await self._stream(peer, body, samples.FILL_MESSAGES)
                 self._note(FILL, peer, len(body), sends_s)
 
-    # the workload
-
     async def _step(self, replica: Any, batches: Iterator[Any]) -> None:
         """Rehearse a step of training, including its waits, such as that for the batch."""
         weights_bytes = sum(tensor.nbytes for tensor in replica.parameters)
@@ -171,8 +169,6 @@ class _Meter:
         largest = max(sizes.values(), default=0)
         self._note(samples.SWAP, pattern, largest, swap_s)
         self._note(samples.STEP, pattern, largest, step_s)
-
-    # one pair
 
     async def _round(self, peer: int, body: Tensor) -> float:
         start_s = self.recorder.now()

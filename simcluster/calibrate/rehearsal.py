@@ -85,19 +85,15 @@ async def _begin_together(node: Transport) -> None:
 
 
 async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int]) -> None:
-    """Exchange messages of *sizes* in *pattern*.
-
-    A ring, as in an all-reduce: 2 (size - 1) shares to the next rank, as many from the previous one. A star, as with a
-    parameter server: all to rank 0, then back to all.
-    """
+    """Exchange messages of *sizes* in *pattern*."""
     if node.size == 1:
         return
-    if pattern == RING:
+    if pattern == RING:  # as in an all-reduce: 2 (size - 1) shares to the next rank, as many from the previous one
         after, before = (node.rank + 1) % node.size, (node.rank - 1) % node.size
         share = _body(sizes[after] // node.size)
         for _ in range(2 * (node.size - 1)):
             await exchange(node, after, before, RING, share)
-    elif node.rank == 0:
+    elif node.rank == 0:  # as with a parameter server: all to rank 0, then back to all
         others = range(1, node.size)
         for rank in others:
             await node.recv(rank, STAR)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import json
+from collections.abc import Sequence
 from datetime import date
+from statistics import fmean
 from typing import Any
 
 import yaml
 
 from simcluster.calibrate.fit import HALF, Value
-from simcluster.calibrate.run import Calibration, NodeFit
-from simcluster.calibrate.spread import add_spread
+from simcluster.calibrate.rehearsal import pattern_of
+from simcluster.calibrate.run import Calibration, LinkFit, NodeFit, fitted
+from simcluster.calibrate.samples import STEP, STREAM, SWAP, SWAP_MESSAGES, WORK, Row, rows_of
+from simcluster.experiment.job import ClusterJob
 from simcluster.runs import words
+from simcluster.runs.record import RunRecord
+from simcluster.topology import Topology, load
 from simcluster.topology.model.profile import profile_block
+from simcluster.topology.model.spread import spread_block
+from simcluster.topology.read.spread import MOST_FACTOR
+from simcluster.topology.replicas import replica, rounds_of
 from simcluster.units import format_bandwidth, format_latency, format_size, write_bandwidth, write_latency, write_size
 
 DIGITS = 4
@@ -24,8 +35,13 @@ MOST_ACK_SHARE = 0.5
 LEAST_ACK_SHARE, LEAST_OVERHEAD_S, LEAST_BUFFER_BYTES = 0.002, 100e-9, 10_000
 """Smaller values are noise."""
 
-LEAST_LATENCY_S = 1e-9
-"""A smaller latency is a rounding error of the least squares."""
+LEAST_S = 1e-9
+"""A smaller latency is a rounding error of the least squares; a smaller number has no meaningful spread."""
+
+PROGRAM = "simcluster.calibrate.rehearsal:run"
+
+LEAST_STARTUP_S = 1e-6
+"""A smaller start-up is noise."""
 
 
 def calibrated_document(calibration: Calibration) -> dict[str, Any]:
@@ -40,7 +56,7 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
         block = document["links"][position]
         block.pop("spread", None)
         given = calibration.topology.links[position]
-        block["latency"] = write_latency(_rounded(link.latency_s) if link.latency_s >= LEAST_LATENCY_S else 0.0)
+        block["latency"] = write_latency(_rounded(link.latency_s) if link.latency_s >= LEAST_S else 0.0)
         if link.is_bottleneck or link.bandwidth_Bps.value > given.bandwidth_Bps:
             block["bandwidth"] = write_bandwidth(_rounded(link.bandwidth_Bps.value))
         if link.is_bottleneck:
@@ -68,7 +84,7 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
             block["profile"] = (block.get("profile") or {}) | profile_block(measured)
             block.pop("straggler", None)
         block.pop("spread", None)
-    add_spread(document, calibration, _ack_share)
+    _add_spread(document, calibration)
     return document
 
 
@@ -76,6 +92,92 @@ def _ack_share(both_ways: float, half: bool | None = None) -> float:
     """Return the share of the way back that acknowledgements take. *half*: the link is half duplex; None infers it."""
     half = both_ways < HALF if half is None else half
     return min(MOST_ACK_SHARE, (0.5 if half else 1.0) / both_ways - 1)
+
+
+def _add_spread(document: dict[str, Any], calibration: Calibration) -> None:
+    """Add to *document* the spread of every measured number, and the error of rehearsed steps."""
+    rounds = calibration.rounds
+    each = [fitted(calibration.topology, rounds.of(number), rounds, 0.0) for number in rounds.kept]
+    if len(each) < 2:
+        return
+    for position, link in calibration.links.items():
+        found = [fit.links[position] for fit in each]
+        if block := spread_block(_of_link(link, found)):
+            document["links"][position]["spread"] = block
+    for name, node in calibration.nodes.items():
+        if block := spread_block(_of_node(node, [fit.nodes[name] for fit in each])):
+            document["nodes"][name]["spread"] = block
+    topology = load(document)
+    rehearsed = [_rehearsed(topology, rounds.rows, index, number) for index, number in enumerate(rounds.kept)]
+    document |= spread_block({"misfit": [misfit for misfit, _ in rehearsed]})
+    if any(startup_s for _, startup_s in rehearsed):
+        document["startup"] = [write_latency(float(f"{startup_s:.4g}")) for _, startup_s in rehearsed]
+
+
+def _of_link(link: LinkFit, found: Sequence[LinkFit]) -> dict[str, list[float]]:
+    measured = {"latency": _factors(link.latency_s, [fit.latency_s for fit in found])}
+    if link.is_bottleneck:
+        bandwidths = [fit.bandwidth_Bps.value for fit in found]
+        measured["bandwidth"] = _factors(link.bandwidth_Bps.value, bandwidths)
+        shares = [max(1e-3, _ack_share(fit.both_ways.value)) for fit in found]
+        measured["ack_share"] = _factors(_ack_share(link.both_ways.value), shares)
+    return measured
+
+
+def _of_node(node: NodeFit, found: Sequence[NodeFit]) -> dict[str, list[float]]:
+    measured = {}
+    for key in ("send_overhead", "recv_overhead"):
+        values: list[Value | None] = [getattr(fit, f"{key}_s") for fit in (node, *found)]
+        whole_s, *each_s = (value.value if value is not None else 0.0 for value in values)
+        measured[key] = [max(factor, 1e-3) for factor in _factors(whole_s, each_s)]
+    if node.work:
+        measured["profile"] = _factors(_work_s(node), [_work_s(fit) for fit in found])
+    return measured
+
+
+def _work_s(node: NodeFit) -> float:
+    """Return the work of one step: the mean where a kind of work was measured in several sizes."""
+    return sum(fmean(value.value for value in points.values()) for points in node.work.values() if points)
+
+
+def _factors(whole: float, rounds: Sequence[float]) -> list[float]:
+    """Return the factor of each round, at most the limit of a topology: a disturbed round can fit an absurd rate."""
+    return [min(value / whole, MOST_FACTOR) for value in rounds] if whole >= LEAST_S else [1.0] * len(rounds)
+
+
+def _rehearsed(topology: Topology, rows: Sequence[Row], index: int, number: int) -> tuple[float, float]:
+    """Return the error of the fitted numbers in a round: the factor of a busy step, the extra seconds after idling."""
+    if not any(row.parts[0] == STEP for row in rows):
+        return 1.0, 0.0
+    cluster = load(replica(topology, index)) if rounds_of(topology) else topology
+    own = [row for row in rows if row.number == number]
+    simulated = rows_of(_simulated(cluster, own, number).nodes)
+    (step_s, steps_s), (swap_s, swaps_s) = (
+        [fmean(row.seconds for row in found if row.parts[0] == what) for found in (own, simulated)]
+        for what in (STEP, SWAP)
+    )
+    startup_s = max(0.0, swap_s - swaps_s)
+    return min(step_s / steps_s, MOST_FACTOR), startup_s if startup_s >= LEAST_STARTUP_S else 0.0
+
+
+def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecord:
+    """Simulate the rehearsal of round *number*, with the work and the messages of *rows*."""
+    sizes: list[dict[str, int]] = [{} for _ in topology.workers]  # by rank, the bytes of its messages to each peer
+    work: list[list[tuple[str, int]]] = [[] for _ in topology.workers]  # by rank, each piece of the step in order
+    most = {row.rank: row.parts[2] for row in rows if row.parts[0] == STEP}
+    for row in rows:
+        what, where, size = row.parts
+        if what == WORK:
+            work[row.rank].append((where, size))
+        elif what == STREAM:
+            for a, b in ((row.rank, int(where)), (int(where), row.rank)):
+                sizes[a][str(b)] = min(SWAP_MESSAGES * size, most[a])
+    config = {"pattern": pattern_of(number), "work": work, "sizes": sizes}
+    job = ClusterJob(topology.workers, json.dumps(config), program=PROGRAM, topology=topology)
+    record: RunRecord = importlib.import_module("simcluster_backends.sim").run_cluster(job)
+    if record.error is not None:
+        raise record.error
+    return record
 
 
 def calibrated_text(calibration: Calibration, day: date) -> str:
