@@ -111,9 +111,7 @@ def listed(folder: Path, *names: str) -> list[str]:
 
 def open_file(folder: Path, *names: str) -> BinaryIO:
     """Open the regular file *names* below *folder* for reading. Raises OSError."""
-    with opened(folder, *names[:-1]) as place:
-        number = _opened(names[-1], os.O_RDONLY | _PLAIN, place)
-    return io.FileIO(_regular(number, names[-1]), "rb")
+    return io.FileIO(_regular(folder, names, os.O_RDONLY), "rb")
 
 
 def read(folder: Path, *names: str, most_bytes: int) -> bytes:
@@ -127,9 +125,7 @@ def read(folder: Path, *names: str, most_bytes: int) -> bytes:
 
 def append_to(folder: Path, *names: str) -> int:
     """Open the regular file *names* below *folder* for appending, and make it if it is missing. Raises OSError."""
-    with opened(folder, *names[:-1]) as place:
-        number = _opened(names[-1], os.O_WRONLY | os.O_CREAT | os.O_APPEND | _PLAIN, place)
-    return _regular(number, names[-1])
+    return _regular(folder, names, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def links(folder: Path, *inner: Sequence[str]) -> list[Path]:
@@ -156,11 +152,13 @@ def _is_link(name: str, place: int) -> bool:
     return False
 
 
-def _regular(number: int, name: str) -> int:
+def _regular(folder: Path, names: Sequence[str], flags: int) -> int:
+    with opened(folder, *names[:-1]) as place:
+        number = _opened(names[-1], flags | _PLAIN, place)
     if stat.S_ISREG(os.fstat(number).st_mode):
         return number
     os.close(number)
-    raise OSError(errno.EINVAL, "no regular file", name)
+    raise OSError(errno.EINVAL, "no regular file", names[-1])
 
 
 def _write(number: int, content: Content) -> None:
