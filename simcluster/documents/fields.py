@@ -7,7 +7,8 @@ from typing import Any
 
 from simcluster.documents import values
 from simcluster.documents.models import Wrong
-from simcluster.documents.yaml import MISSING, Document, KeyPath
+from simcluster.documents.yaml import MISSING, Document
+from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, nearest
 from simcluster.units import UnitError
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 import pydantic
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.yaml import Document, KeyPath
+from simcluster.documents.yaml import Document
+from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, nearest
 from simcluster.units import UnitError
 
@@ -36,10 +37,12 @@ def refuse(faults: Sequence[Any]) -> None:
         raise pydantic.ValidationError.from_exception_data("document", list(faults))
 
 
-def tried(faults: list[Any], step: Callable[[], T], *place: str | int, at_key: bool = False) -> T | None:
-    """Return the result of *step*, or None after adding its errors, below *place*, to *faults*."""
+def tried(
+    faults: list[Any], parse: Callable[[Any], T], value: object, *place: str | int, at_key: bool = False
+) -> T | None:
+    """Return *parse*'s result for *value*, or None after adding its errors, below *place*, to *faults*."""
     try:
-        return step()
+        return parse(value)
     except pydantic.ValidationError as error:
         faults += [{**detail, "loc": (*place, *detail["loc"])} for detail in error.errors(include_url=False)]
     except (Wrong, UnitError) as error:
@@ -128,7 +131,7 @@ def block_of(made: type) -> type[Block]:
 def read(parse: Callable[[Any], T], document: Document, path: KeyPath, problems: list[Problem]) -> T | None:
     """Return *parse*'s result for the value at *path*, or None after adding its faults to *problems*."""
     found: list[Any] = []
-    made = tried(found, lambda: parse(document.get(path)), *path)
+    made = tried(found, parse, document.get(path), *path)
     for detail in found:
         wrong = detail["ctx"]["error"]
         at_key = getattr(wrong, "at_key", False)

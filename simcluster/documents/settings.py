@@ -42,15 +42,13 @@ class Setting:
 def settings_of(function: Callable[..., Any]) -> list[Setting]:
     """Return the keyword-only arguments of *function*, in order."""
     hints = _hints(function)
-    return [
-        Setting(
-            name=name,
-            type=_type_in_words(function, name, hints),
-            default=None if parameter.default is parameter.empty else parameter.default,
-            required=parameter.default is parameter.empty,
-        )
-        for name, parameter in _keywords(function).items()
-    ]
+    settings = []
+    for name, parameter in _keywords(function).items():
+        annotation, required = parameter.annotation, parameter.default is parameter.empty
+        words = getattr(annotation, "__name__", str(hints.get(name, "anything")))
+        type_in_words = annotation if isinstance(annotation, str) else words
+        settings.append(Setting(name, type_in_words, None if required else parameter.default, required))
+    return settings
 
 
 def validate(
@@ -84,33 +82,30 @@ def validate(
 
 def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[SettingProblem]:
     """Return the problems of the value *given*, or of parts of it."""
-    reasons: dict[tuple[tuple[str | int, ...], bool], dict[str, None]] = {}
+    # Part of the value, whether its name is unknown, what is there -> reasons.
+    reasons: dict[tuple[tuple[str | int, ...], bool, str], dict[str, None]] = {}
     for detail in error.errors():
-        inside = _part_of(given, detail["loc"])
+        inside, part = _part_of(given, detail["loc"])
         unknown = bool(inside) and detail["type"] == "extra_forbidden"
-        reasons.setdefault((inside, unknown), {})[_reason(detail)] = None
+        message = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+        reason = message.replace("Extra inputs are not permitted", "")
+        reasons.setdefault((inside, unknown, "unknown key" if unknown else repr(part)), {})[reason] = None
     return [
-        SettingProblem(name, "unknown key" if unknown else repr(_at(given, inside)), " or ".join(why), unknown, inside)
-        for (inside, unknown), why in reasons.items()
+        SettingProblem(name, found, " or ".join(why), unknown, inside)
+        for (inside, unknown, found), why in reasons.items()
     ]
 
 
-def _part_of(given: Any, place: Sequence[str | int]) -> tuple[str | int, ...]:
-    """Return the start of *place* that exists in *given*: pydantic also names union members and missing keys."""
-    inside: list[str | int] = []
-    for part in place:
-        there = part in given if isinstance(given, dict) else isinstance(given, list) and isinstance(part, int)
-        if not there:
-            break
-        given = given[part]
-        inside.append(part)
-    return tuple(inside)
+def _part_of(given: Any, place: Sequence[str | int]) -> tuple[tuple[str | int, ...], Any]:
+    """Return the start of *place* that exists in *given*, and what is there.
 
-
-def _at(given: Any, inside: Sequence[str | int]) -> Any:
-    for part in inside:
+    Pydantic also names union members and missing keys.
+    """
+    for length, part in enumerate(place):
+        if not (part in given if isinstance(given, dict) else isinstance(given, list) and isinstance(part, int)):
+            return tuple(place[:length]), given
         given = given[part]
-    return given
+    return tuple(place), given
 
 
 def _unknown(function: Callable[..., Any], name: str) -> tuple[str, str]:
@@ -132,17 +127,3 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return get_type_hints(function, include_extras=True)
     except NameError as error:
         raise UsageError(f"{function.__name__}: {error} in its annotations; import what they name") from None
-
-
-def _reason(detail: Any) -> str:
-    message = str(detail["msg"])
-    return (
-        message.removeprefix("Input should be ").removeprefix("a valid ").replace("Extra inputs are not permitted", "")
-    )
-
-
-def _type_in_words(function: Callable[..., Any], name: str, hints: Mapping[str, Any]) -> str:
-    annotation = inspect.signature(function).parameters[name].annotation
-    if isinstance(annotation, str):
-        return annotation
-    return getattr(annotation, "__name__", str(hints.get(name, "anything")))

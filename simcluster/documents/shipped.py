@@ -43,23 +43,15 @@ def find(kind: Kind, source: str | Path) -> Path:
     what = {"topologies": "topology", "experiments": "experiment"}[kind]
     if os.path.isfile(path):  # Path.is_file raises if the name is too long
         return path
-    shipped = shipped_path(kind, str(source))
-    if shipped is not None:
+    if shipped := shipped_path(kind, str(source)):
         return shipped
     if path.suffix or len(path.parts) > 1:
         found = "a folder" if os.path.isdir(path) else "no such file"
         raise UsageError(Problem(f"{what} {str(source)!r}", found, "the path of a file"))
-    raise UsageError(
-        Problem(
-            f"{what} {str(source)!r}",
-            "no such file and no such name",
-            f"a path, or the name of a shipped {what}: {nearest(str(source), shipped_names(kind))}",
-        )
-    )
+    expected = f"a path, or the name of a shipped {what}: {nearest(str(source), shipped_names(kind))}"
+    raise UsageError(Problem(f"{what} {str(source)!r}", "no such file and no such name", expected))
 
 
 def _folder(kind: Kind) -> Path | None:
-    for folder in (_PACKAGE / "shipped" / kind, _PACKAGE.parent / kind):
-        if folder.is_dir():
-            return folder
-    return None
+    folders = (_PACKAGE / "shipped" / kind, _PACKAGE.parent / kind)
+    return next((folder for folder in folders if folder.is_dir()), None)

@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -31,7 +32,6 @@ INSTEAD = {
 }
 """Modules that an algorithm must not import, and what to write instead."""
 
-
 MOST_PATH = 4096
 
 _loading: list[Path] = []
@@ -40,14 +40,8 @@ _loading: list[Path] = []
 def refuse_while_loading() -> None:
     """Raise UsageError inside a file being loaded: a run started there would load it again, forever."""
     if _loading:
-        raise UsageError(
-            Problem(
-                "own code",
-                "a run that starts whenever this file is loaded, as by every node",
-                "the call below `if __name__ == '__main__':`",
-                str(_loading[-1]),
-            )
-        )
+        found = "a run that starts whenever this file is loaded, as by every node"
+        raise UsageError(Problem("own code", found, "the call below `if __name__ == '__main__':`", str(_loading[-1])))
 
 
 def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[..., Any], str]:
@@ -58,10 +52,9 @@ def load_function(reference: str, folder: Path, what: str) -> tuple[Callable[...
     file, separator, name = reference.rpartition(":")
     if not separator or not file or not name.isidentifier():
         raise UsageError(Problem(what, repr(reference), "file.py:function"))
-    path = Path(file)
     if len(file) > MOST_PATH:
         raise UsageError(Problem(what, f"a path of {len(file)} characters", f"at most {MOST_PATH}"))
-    path = path if path.is_absolute() else folder / path
+    path = folder / file
     there = brought_as(path)
     if there is None:
         there = path = path.resolve()
@@ -85,26 +78,15 @@ def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str
         named = function.func if isinstance(function, partial) else function
         file = inspect.getsourcefile(named) if inspect.isroutine(named) or inspect.isclass(named) else None
         line = _line_in(error, Path(file)) if file is not None else None
-        raise UsageError(
-            Problem(
-                getattr(named, "__name__", type(named).__name__),
-                f"{type(error).__name__}: {error}",
-                expected,
-                file,
-                line,
-            )
-        ) from error
+        name = getattr(named, "__name__", type(named).__name__)
+        raise UsageError(Problem(name, f"{type(error).__name__}: {error}", expected, file, line)) from error
 
 
 def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
     """Return one problem per catch-all argument: it could not be validated, listed, or changed by name."""
+    found, expected = f"{function.__name__} with the argument", "each setting by its name: *, interval: int = 10, ..."
     return [
-        Problem(
-            what,
-            f"{function.__name__} with the argument {parameter}",
-            "each setting by its name: *, interval: int = 10, ...",
-            inspect.getsourcefile(function),
-        )
+        Problem(what, f"{found} {parameter}", expected, inspect.getsourcefile(function))
         for parameter in inspect.signature(function).parameters.values()
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
@@ -119,14 +101,8 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
     problems += catch_alls(function, what)
     positional = [p for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(positional) != 2:
-        problems.append(
-            Problem(
-                what,
-                f"{function.__name__} with {len(positional)} positional arguments",
-                "(node, replica, *, settings...)",
-                file,
-            )
-        )
+        found = f"{function.__name__} with {len(positional)} positional arguments"
+        problems.append(Problem(what, found, "(node, replica, *, settings...)", file))
     if file is not None:
         problems += _banned_imports(Path(file))
     if problems:
@@ -142,12 +118,9 @@ def _banned_imports(path: Path) -> list[Problem]:
             modules = [statement.module]
         else:
             continue
-        for module in modules:
-            root = module.partition(".")[0]
-            if root in INSTEAD:
-                problems.append(
-                    Problem("import", root, INSTEAD[root], str(path), statement.lineno, statement.col_offset + 1)
-                )
+        place = (str(path), statement.lineno, statement.col_offset + 1)
+        roots = (module.partition(".")[0] for module in modules)
+        problems += [Problem("import", root, INSTEAD[root], *place) for root in roots if root in INSTEAD]
     return problems
 
 
@@ -170,9 +143,8 @@ def _module(path: Path, digest: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, path)
-        raise UsageError(
-            Problem("own code", f"{type(error).__name__}: {error}", "a file that runs", str(path), line)
-        ) from error
+        found = f"{type(error).__name__}: {error}"
+        raise UsageError(Problem("own code", found, "a file that runs", str(path), line)) from error
     finally:
         _loading.pop()
         sys.path.remove(folder)
@@ -180,9 +152,6 @@ def _module(path: Path, digest: str) -> ModuleType:
 
 
 def _line_in(error: BaseException, path: Path) -> int | None:
-    line, traceback = None, error.__traceback__
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == str(path):
-            line = traceback.tb_lineno
-        traceback = traceback.tb_next
-    return line
+    """Return the line of *path* that raised, or called what raised."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return next((line for frame, line in reversed(list(frames)) if frame.f_code.co_filename == str(path)), None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import Annotated, Any, TypeVar
 
 from pydantic import PlainValidator
 
@@ -13,6 +14,7 @@ from simcluster.documents.models import Wrong, refuse, tried
 from simcluster.errors import nearest
 from simcluster.units import UnitError, parse_bandwidth, parse_latency, parse_power, parse_price, parse_rate, parse_size
 
+N = TypeVar("N", int, float)
 LEAST, MOST = 1e-18, 1e30
 """Range of quantities used in computations: multiplying or dividing by them stays finite."""
 
@@ -32,12 +34,18 @@ def extreme(value: object) -> str:
     return f"a quantity from {LEAST:g} to {MOST:g} in its base unit, or zero"
 
 
-def positive_time(text: object) -> float:
-    """Return seconds, above zero. Raise UnitError."""
-    time_s = parse_latency(text)
-    if not time_s:
-        raise UnitError(f"{text!r}, which is zero", "a time above zero")
-    return time_s
+def _positive(parse: Callable[[object], N], what: str) -> Callable[[object], N]:
+    def checked(text: object) -> N:
+        found = parse(text)
+        if not found:
+            raise UnitError(f"{text!r}, which is zero", f"{what} above zero")
+        return found
+
+    return checked
+
+
+positive_time = _positive(parse_latency, "a time")
+"""Return seconds, above zero. Raise UnitError."""
 
 
 def quantity(parse: Callable[[object], Any], missing: str = "") -> Value:
@@ -59,34 +67,35 @@ def number(fits: Callable[[float], bool], expected: str) -> Value:
 
     def checked(value: object) -> float:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            found = as_float(value)
-            if math.isfinite(found) and fits(found):
-                return found
+            with suppress(OverflowError):
+                found = float(value)
+                if math.isfinite(found) and fits(found):
+                    return found
         raise Wrong(expected)
+
+    return Value(checked)
+
+
+def only(fits: Callable[[Any], object], expected: str, *, at_key: bool = False) -> Value:
+    """Validate a value that *fits*, unchanged."""
+
+    def checked(value: object) -> object:
+        if not fits(value):
+            raise Wrong(expected, at_key=at_key)
+        return value
 
     return Value(checked)
 
 
 def whole(least: int, most: int, expected: str = "") -> Value:
     """Validate a whole number."""
-
-    def checked(value: object) -> int:
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-            return value
-        raise Wrong(expected or f"a whole number from {least} to {most}")
-
-    return Value(checked)
+    expected = expected or f"a whole number from {least} to {most}"
+    return only(lambda x: isinstance(x, int) and not isinstance(x, bool) and least <= x <= most, expected)
 
 
 def text(pattern: str | re.Pattern[str], expected: str) -> Value:
     """Validate text that fully matches *pattern*."""
-
-    def checked(value: object) -> str:
-        if isinstance(value, str) and re.fullmatch(pattern, value):
-            return value
-        raise Wrong(expected)
-
-    return Value(checked)
+    return only(lambda value: isinstance(value, str) and re.fullmatch(pattern, value), expected)
 
 
 def one_of(options: Collection[str]) -> Value:
@@ -100,17 +109,6 @@ def one_of(options: Collection[str]) -> Value:
     return Value(checked)
 
 
-def only(fits: Callable[[Any], bool], expected: str, *, at_key: bool = False) -> Value:
-    """Validate a value that *fits*, unchanged."""
-
-    def checked(value: object) -> object:
-        if not fits(value):
-            raise Wrong(expected, at_key=at_key)
-        return value
-
-    return Value(checked)
-
-
 def list_of(read: Callable[[Any], Any], expected: str) -> Value:
     """Validate a list, each item by *read*."""
 
@@ -118,26 +116,11 @@ def list_of(read: Callable[[Any], Any], expected: str) -> Value:
         if not isinstance(value, list):
             raise Wrong(expected)
         found: list[Any] = []
-        made = [tried(found, lambda item=item: read(item), index) for index, item in enumerate(value)]  # type: ignore[misc]
+        made = [tried(found, read, item, index) for index, item in enumerate(value)]
         refuse(found)
         return made
 
     return Value(checked)
-
-
-def as_float(value: int | float) -> float:
-    """Return *value* as a float, infinite if too large for one."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _positive_size(text: object) -> int:
-    size_bytes = parse_size(text)
-    if not size_bytes:
-        raise UnitError(f"{text!r}, which is zero", "a size above zero")
-    return size_bytes
 
 
 Positive = number(lambda x: x > 0, "a number above zero")
@@ -148,7 +131,7 @@ Bandwidth = Annotated[float, bandwidth]
 Time = Annotated[float, time]
 Latency = Annotated[float, quantity(parse_latency)]
 Size = Annotated[int, quantity(parse_size)]
-PositiveSize = Annotated[int, quantity(_positive_size)]
+PositiveSize = Annotated[int, quantity(_positive(parse_size, "a size"))]
 Rate = Annotated[float, quantity(parse_rate)]
 Power = Annotated[float, quantity(parse_power)]
 Price = Annotated[float, quantity(parse_price)]

@@ -6,24 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from simcluster.documents.yaml_build import MAX_DEPTH, MAX_VALUES, Duplicate, KeyPath, Mark, build, dotted
+from simcluster.documents.yaml_build import Builder, Duplicate, KeyPath, Mark, dotted
 from simcluster.errors import Problem, UsageError
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_DEPTH",
-    "MAX_VALUES",
-    "MISSING",
-    "Document",
-    "Duplicate",
-    "KeyPath",
-    "describe",
-    "dotted",
-    "load",
-    "loads",
-    "parse_value",
-    "read_text",
-]
 
 MAX_BYTES = 16 * 2**20
 
@@ -108,15 +92,10 @@ class Document:
 
     def duplicate_problems(self) -> list[Problem]:
         """Return one Problem per duplicate key."""
+        found = "a duplicate key"
         return [
-            Problem(
-                dotted(duplicate.path),
-                "a duplicate key",
-                f"one (first on line {duplicate.first[0]})",
-                self.file,
-                *duplicate.mark,
-            )
-            for duplicate in self.duplicates
+            Problem(dotted(one.path), found, f"one (first on line {one.first[0]})", self.file, *one.mark)
+            for one in self.duplicates
         ]
 
     def _put(self, path: KeyPath, value: Any, origin: str) -> None:
@@ -128,10 +107,8 @@ class Document:
         place[part] = value
 
     def _override_of(self, path: KeyPath) -> str | None:
-        for length in range(len(path), 0, -1):
-            if path[:length] in self.overrides:
-                return self.overrides[path[:length]]
-        return None
+        parents = (path[:length] for length in range(len(path), 0, -1))
+        return next((self.overrides[parent] for parent in parents if parent in self.overrides), None)
 
 
 def load(path: str | Path, *, keep_duplicates: bool = False) -> Document:
@@ -144,8 +121,8 @@ def load(path: str | Path, *, keep_duplicates: bool = False) -> Document:
 
 def loads(text: str, file: str | None = None, *, keep_duplicates: bool = False) -> Document:
     """Read YAML *text*, like `load`; *file* is the name used in errors."""
-    parsed = build(text, file)
-    document = Document(parsed.data, file, parsed.keys, parsed.values, parsed.duplicates)
+    built = Builder(text, file)
+    document = Document(built.data, file, built.keys, built.values, built.duplicates)
     if document.duplicates and not keep_duplicates:
         raise UsageError(document.duplicate_problems())
     return document

@@ -45,21 +45,6 @@ class Duplicate:
     first: Mark
 
 
-@dataclass
-class Parsed:
-    """*data* with the marks of its keys and values, and the duplicate keys."""
-
-    data: Any = None
-    keys: dict[KeyPath, Mark] = field(default_factory=dict)
-    values: dict[KeyPath, Mark] = field(default_factory=dict)
-    duplicates: list[Duplicate] = field(default_factory=list)
-
-
-def build(text: str, file: str | None) -> Parsed:
-    """Build one document. Raise UsageError, with *file*, for text that is not YAML or breaks a limit."""
-    return _Builder(file).build(text)
-
-
 def dotted(path: KeyPath) -> str:
     """Return ("links", 3, "bandwidth") as links[3].bandwidth."""
     text = ""
@@ -101,42 +86,40 @@ class _Open:
     marks: dict[str, Mark] = field(default_factory=dict)
 
 
-def _in_words(error: yaml.MarkedYAMLError) -> tuple[str, str]:
-    """Return (what libyaml found, what it expected); it reports only one of them."""
-    words = " ".join(part for part in (error.problem, error.context) if part)
-    missing = words.removeprefix("did not find expected ")
-    return ("", missing) if missing != words else (words.removeprefix("found "), "YAML")
+class Builder:
+    """The *data* of one document, with the marks of its *keys* and *values*, and its *duplicates*.
 
+    Raise UsageError, with *file*, for text that is not YAML or breaks a limit.
+    """
 
-class _Builder:
-    def __init__(self, file: str | None) -> None:
+    def __init__(self, text: str, file: str | None) -> None:
         self.file = file
-        self.parsed = Parsed()
-        self.stack: list[_Open] = []
+        self.data: Any = None
+        self.keys: dict[KeyPath, Mark] = {}
+        self.values: dict[KeyPath, Mark] = {}
+        self.duplicates: list[Duplicate] = []
+        self._stack: list[_Open] = []
         # anchor -> (its value, the number of values in it, its nesting depth)
-        self.anchors: dict[str, tuple[Any, int, int]] = {}
-        self.values = 0
-        self.documents = 0
-
-    def build(self, text: str) -> Parsed:
+        self._anchors: dict[str, tuple[Any, int, int]] = {}
+        self._count = 0
+        documents = 0
         for event in self._events(text):
             if isinstance(event, yaml.DocumentStartEvent):
-                self.documents += 1
-                if self.documents > 1:
+                documents += 1
+                if documents > 1:
                     raise self._refuse(event, "a second document", "one document in a file")
             elif isinstance(event, yaml.ScalarEvent):
                 self._add(event, self._scalar(event))
                 if event.anchor:
-                    self.anchors[event.anchor] = (self._scalar(event), 1, 0)
+                    self._anchors[event.anchor] = (self._scalar(event), 1, 0)
             elif isinstance(event, yaml.AliasEvent):
                 self._alias(event)
             elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
                 self._open(event)
             elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-                done = self.stack.pop()
+                done = self._stack.pop()
                 if done.anchor:
-                    self.anchors[done.anchor] = (done.value, *_extent(done.value))
-        return self.parsed
+                    self._anchors[done.anchor] = (done.value, *_extent(done.value))
 
     def _events(self, text: str) -> Iterator[Any]:
         try:
@@ -144,7 +127,11 @@ class _Builder:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             place = (mark.line + 1, mark.column + 1) if mark else (None, None)
-            raise UsageError(Problem("YAML syntax", *_in_words(error), self.file, *place)) from None
+            # libyaml reports what it found, or what it expected.
+            words = " ".join(part for part in (error.problem, error.context) if part)
+            missing = words.removeprefix("did not find expected ")
+            found, expected = ("", missing) if missing != words else (words.removeprefix("found "), "YAML")
+            raise UsageError(Problem("YAML syntax", found, expected, self.file, *place)) from None
         except (yaml.YAMLError, UnicodeError) as error:
             words = str(getattr(error, "reason", error))
             raise UsageError(Problem("YAML syntax", words, "text that YAML allows", self.file)) from None
@@ -153,20 +140,20 @@ class _Builder:
         mapping = isinstance(event, yaml.MappingStartEvent)
         if event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
             raise self._refuse(event, f"the tag {event.tag}", "no tag")
-        if len(self.stack) >= MAX_DEPTH:
+        if len(self._stack) >= MAX_DEPTH:
             raise self._refuse(event, "deeper nesting", f"at most {MAX_DEPTH} levels")
         value: Any = {} if mapping else []
         path, skips = self._add(event, value)
-        self.stack.append(_Open(value, path, event.anchor, skips))
+        self._stack.append(_Open(value, path, event.anchor, skips))
 
     def _alias(self, event: Any) -> None:
-        if event.anchor not in self.anchors:
+        if event.anchor not in self._anchors:
             raise self._refuse(event, f"the alias *{event.anchor}", "an anchor defined before it")
-        value, count, depth = self.anchors[event.anchor]
-        self.values += count
-        if self.values > MAX_VALUES:
+        value, count, depth = self._anchors[event.anchor]
+        self._count += count
+        if self._count > MAX_VALUES:
             raise self._refuse(event, "aliases that repeat too much", f"at most {MAX_VALUES} values")
-        if len(self.stack) + depth > MAX_DEPTH:
+        if len(self._stack) + depth > MAX_DEPTH:
             raise self._refuse(event, "deeper nesting", f"at most {MAX_DEPTH} levels")
         # A copy, so that later changes in one place do not affect the other.
         self._add(event, copy.deepcopy(value))
@@ -174,14 +161,14 @@ class _Builder:
     def _add(self, event: Any, value: Any) -> tuple[KeyPath, bool]:
         """Add *value* to the innermost open collection; return its path and whether it is skipped."""
         mark = (event.start_mark.line + 1, event.start_mark.column + 1)
-        self.values += 1
-        if self.values > MAX_VALUES:
+        self._count += 1
+        if self._count > MAX_VALUES:
             raise self._refuse(event, "more values", f"at most {MAX_VALUES}")
-        if not self.stack:
-            self.parsed.data = value
-            self.parsed.values[()] = mark
+        if not self._stack:
+            self.data = value
+            self.values[()] = mark
             return (), False
-        top = self.stack[-1]
+        top = self._stack[-1]
         if isinstance(top.value, list):
             path: KeyPath = (*top.path, len(top.value))
             top.value.append(value)
@@ -194,17 +181,17 @@ class _Builder:
             key, top.key = top.key, None
             path = (*top.path, key)
             if key in top.value:
-                self.parsed.duplicates.append(Duplicate(path, top.key_mark, top.marks[key]))
+                self.duplicates.append(Duplicate(path, top.key_mark, top.marks[key]))
                 return path, True
             top.value[key], top.marks[key] = value, top.key_mark
             if not top.skips:
-                self.parsed.keys[path] = top.key_mark
+                self.keys[path] = top.key_mark
         if not top.skips:
-            self.parsed.values[path] = mark
+            self.values[path] = mark
         return path, top.skips
 
     def _scalar(self, event: Any) -> Any:
-        top = self.stack[-1] if self.stack else None
+        top = self._stack[-1] if self._stack else None
         is_key = top is not None and isinstance(top.value, dict) and top.key is None
         tag = None if event.tag in (None, "!") else event.tag
         if tag not in (None, _TAG + "str"):
@@ -218,7 +205,7 @@ class _Builder:
 
     def _refuse(self, event: Any, found: str, expected: str) -> UsageError:
         mark = event.start_mark
-        key = dotted(self.stack[-1].path[:6]) if self.stack else ""
+        key = dotted(self._stack[-1].path[:6]) if self._stack else ""
         return UsageError(Problem(key or "document", found, expected, self.file, mark.line + 1, mark.column + 1))
 
 

@@ -36,11 +36,10 @@ def replica(topology: Topology, number: int) -> dict[str, Any]:
 
 
 def _link(link: Link, number: int) -> dict[str, Any]:
+    bandwidth_Bps = link.bandwidth_Bps * link.spread.factor("bandwidth", number)
     latency_s = link.latency_s * link.spread.factor("latency", number)
-    keys: dict[str, Any] = {
-        "bandwidth": write_bandwidth(link.bandwidth_Bps * link.spread.factor("bandwidth", number)),
-        "latency": write_latency(latency_s if latency_s >= LEAST_LATENCY_S else 0.0),
-    }
+    latency = write_latency(latency_s if latency_s >= LEAST_LATENCY_S else 0.0)
+    keys: dict[str, Any] = {"bandwidth": write_bandwidth(bandwidth_Bps), "latency": latency}
     if link.ack_share:
         keys["ack_share"] = min(MOST_ACK_SHARE, link.ack_share * link.spread.factor("ack_share", number))
     return keys
@@ -48,12 +47,12 @@ def _link(link: Link, number: int) -> dict[str, Any]:
 
 def _node(node: Node, number: int) -> dict[str, Any]:
     seconds = {"send_overhead": node.send_overhead_s, "recv_overhead": node.recv_overhead_s}
-    keys: dict[str, Any] = {
-        key: write_latency(value * node.spread.factor(key, number)) for key, value in seconds.items() if value
-    }
+    factor = node.spread.factor
+    keys: dict[str, Any] = {key: write_latency(value * factor(key, number)) for key, value in seconds.items() if value}
     if node.device is not None and node.device.profile is not None:
-        factor = node.spread.factor("profile", number)
+        slower = factor("profile", number)
         kinds = node.device.profile.kinds
-        scaled = {kind: {int(flops): value * factor for flops, value in points} for kind, points in kinds}
-        keys["profile"] = profile_block(scaled)
+        keys["profile"] = profile_block(
+            {kind: {int(flops): value * slower for flops, value in points} for kind, points in kinds}
+        )
     return keys

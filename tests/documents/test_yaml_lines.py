@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.documents import yaml as yaml_lines
-from simcluster.documents.yaml_build import resolve
+from simcluster.documents.yaml_build import KeyPath, resolve
 from simcluster.errors import UsageError
 
 
@@ -91,7 +91,7 @@ links:
         (("nothing",), (1, 1)),
     ],
 )
-def test_every_value_knows_its_line_and_column(path: yaml_lines.KeyPath, place: tuple[int, int]) -> None:
+def test_every_value_knows_its_line_and_column(path: KeyPath, place: tuple[int, int]) -> None:
     problem = yaml_lines.loads(TEXT, "f.yaml").problem(path, expected="other")
     assert (problem.file, problem.line, problem.column) == ("f.yaml", *place)
 

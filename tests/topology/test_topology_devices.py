@@ -14,8 +14,7 @@ from simcluster.catalogue import catalogue
 from simcluster.topology import Device, Profile, load, loads
 from simcluster.topology.model.stragglers import Trace
 from simcluster.topology.presets.links import DEVICES
-from simcluster.topology.read.devices import DEVICE_KEYS
-from simcluster.topology.read.stragglers import STRAGGLER_KINDS
+from simcluster.topology.read.devices import DEVICE_KEYS, STRAGGLER_KINDS
 from tests.support.clusters import device_of, problems_of, read_device, topology_with_trace
 from tests.support.root import ROOT
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from simcluster.bench.flows import PlainFlow, finish_times
 from simcluster.topology import Hop, Link, Topology, complete, loads, ring, star, torus
-from simcluster.topology.model.reach import cut_off
-from simcluster.topology.model.routing import Routes
+from simcluster.topology.model.routing import Routes, cut_off
 
 Edges = list[tuple[str, str, float, float]]
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple, TypeAlias
 
-from simcluster.topology.draw.labels import Box, between, place_labels
+from simcluster.topology.draw.labels import Box, between, overlap, place_labels, touches
 from simcluster.topology.draw.layout import Point, Size, place, scale
-from simcluster.topology.draw.sites import sites_svg
 from simcluster.topology.draw.style import NAME_SIZE, SMALL_SIZE, SVG_STYLE, svg_text, text_width
+from simcluster.topology.model.device import Device
 from simcluster.topology.model.model import Link, Node, Topology
 from simcluster.units import format_bandwidth, format_latency, format_size
 
@@ -33,6 +33,8 @@ _MARK = 36
 # Busy fractions at which the colour changes.
 _BUSY_STEPS = (0.05, 0.25, 0.5, 0.8)
 _BUSY_WORDS = ("under 5 %", "5 to 25 %", "25 to 50 %", "50 to 80 %", "over 80 % busy")
+# Room around a site, and above it for its name.
+_EDGE, _CAPTION = 12.0, 24.0
 
 
 class _Drawing(NamedTuple):
@@ -42,6 +44,16 @@ class _Drawing(NamedTuple):
     places: list[Box | None]
 
 
+class _Ground(NamedTuple):
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def holds(self, point: Point) -> bool:
+        return self.left < point[0] < self.right and self.top < point[1] < self.bottom
+
+
 def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
     """Return an <svg> element for a page. *link_use* colours and labels each link by its use.
 
@@ -49,13 +61,13 @@ def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
     """
     drawing = _arrange(topology, link_use)
     rank = {name: position for position, name in enumerate(topology.workers)}
-    parts = sites_svg(topology, drawing.at, drawing.sizes, [place for place in drawing.places if place])
+    parts = _sites(topology, drawing)
     parts += [_line(link, drawing, link_use) for link in topology.links]
-    parts += [_label(*label) for label in zip(drawing.labels, drawing.places, strict=True) if label[1]]
+    parts += [_label(lines, place) for lines, place in zip(drawing.labels, drawing.places, strict=True) if place]
     parts += [_box(node, drawing, rank.get(node.name)) for node in topology.nodes.values()]
     width = max(x + drawing.sizes[name][0] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
     height = max(y + drawing.sizes[name][1] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
-    legend = _legend(topology, link_use)
+    legend = _legend(topology, drawing.labels, link_use)
     width = max(width, *(_legend_width(words) + 2 * _MARGIN for _, words in legend), 0.0)
     x = _MARGIN
     for mark, words in legend:
@@ -100,52 +112,86 @@ def _size(node: Node) -> Size:
     name = text_width(node.name, NAME_SIZE)
     if node.device is None:
         return max(name + 18, 46), 28.0
-    lines = _about(node)
+    lines = _about(node.device)
     rank = 30
     width = max(name + rank, *(text_width(line, SMALL_SIZE) for line in lines))
     return width + 20, 30 + _LINE_HEIGHT * len(lines)
 
 
-def _about(node: Node) -> list[str]:
-    assert node.device is not None
-    lines = [node.device.name]
-    if node.device.straggler is not None:
-        lines.append(str(node.device.straggler))
-    return lines
+def _about(device: Device) -> list[str]:
+    return [device.name] if device.straggler is None else [device.name, str(device.straggler)]
 
 
 def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
     """Return the lines of each link's label; if there are too many links, none for the commonest."""
+    common = _commonest(topology)
     labels = []
     for link in topology.links:
         lines = [format_bandwidth(link.bandwidth_Bps), f"{format_latency(link.latency_s)}, {link.duplex}"]
+        lines = [] if str(link) == common else lines
         if link_use is not None and link.name in link_use:
             busy, size_bytes = link_use[link.name]
             lines.append(f"{busy * 100:.0f} % busy, {format_size(size_bytes)}")
         labels.append(lines)
-    common = _commonest(topology)
-    if common is not None:
-        labels = [
-            lines[2:] if _numbers(link) == common else lines for link, lines in zip(topology.links, labels, strict=True)
-        ]
-    if sum(bool(lines) for lines in labels) > _MOST_LABELS:
-        return [[] for _ in labels]
-    return labels
-
-
-def _numbers(link: Link) -> str:
-    return str(link)
+    return labels if sum(bool(lines) for lines in labels) <= _MOST_LABELS else [[] for _ in labels]
 
 
 def _commonest(topology: Topology) -> str | None:
     """Return the commonest numbers of links if there are too many to label each."""
     if len(topology.links) <= MAX_LABELLED:
         return None
-    return Counter(_numbers(link) for link in topology.links).most_common(1)[0][0]
+    return Counter(str(link) for link in topology.links).most_common(1)[0][0]
 
 
 def _label_size(lines: list[str]) -> Size:
     return max(text_width(line, SMALL_SIZE) for line in lines) + 8, _LINE_HEIGHT * len(lines) + 4
+
+
+def _sites(topology: Topology, drawing: _Drawing) -> list[str]:
+    """Return a ground under each site, if there are several and no ground covers another site's node.
+
+    A site's name goes to a top corner where no link and no label crosses it, if there is one.
+    """
+    at, labels = drawing.at, [place for place in drawing.places if place]
+    members: dict[str, list[str]] = {}
+    for node in topology.nodes.values():
+        members.setdefault(node.site or "", []).append(node.name)
+    grounds = {site: _ground(names, drawing) for site, names in members.items() if site}
+    clear = all(
+        site == other or not ground.holds(at[name])
+        for site, ground in grounds.items()
+        for other, names in members.items()
+        for name in names
+    )
+    if len(grounds) < 2 or not clear:
+        return []
+    lines = [(at[link.a], at[link.b]) for link in topology.links]
+    return [_site(site, ground, lines, labels) for site, ground in grounds.items()]
+
+
+def _ground(names: Sequence[str], drawing: _Drawing) -> _Ground:
+    """Return the area that *names* cover, plus a margin."""
+    edges = [(*drawing.at[name], *drawing.sizes[name]) for name in names]
+    return _Ground(
+        min(x - width / 2 for x, _, width, _ in edges) - _EDGE,
+        min(y - height / 2 for _, y, _, height in edges) - _CAPTION,
+        max(x + width / 2 for x, _, width, _ in edges) + _EDGE,
+        max(y + height / 2 for _, y, _, height in edges) + _EDGE,
+    )
+
+
+def _site(site: str, ground: _Ground, lines: Sequence[tuple[Point, Point]], labels: Sequence[Box]) -> str:
+    left, top, right, bottom = ground
+    rect = f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}" rx="12"/>'
+    half, y = text_width(site, SMALL_SIZE) / 2, top + 11
+
+    def crossed(x: float) -> int:
+        box = Box(x, y, half, 8.0)
+        return sum(touches(box, line) for line in lines) + sum(overlap(box, label) for label in labels)
+
+    if crossed(right - 10 - half) < crossed(left + 10 + half):
+        return f'<g class="site">{rect}{svg_text(right - 10, y, site, "small end")}</g>'
+    return f'<g class="site">{rect}{svg_text(left + 10, y, site, "small start")}</g>'
 
 
 def _line(link: Link, drawing: _Drawing, link_use: LinkUse | None) -> str:
@@ -175,7 +221,7 @@ def _box(node: Node, drawing: _Drawing, rank: int | None) -> str:
     if node.device is None:
         words, about = svg_text(x, y, node.name, "name"), f"{node.kind} {node.name}"
     else:
-        lines = _about(node)
+        lines = _about(node.device)
         top = y - height / 2 + 17
         words = svg_text(x, top, f"{rank} · {node.name}", "name")
         words += "".join(svg_text(x, top + 17 + _LINE_HEIGHT * k, line, "small") for k, line in enumerate(lines))
@@ -183,39 +229,33 @@ def _box(node: Node, drawing: _Drawing, rank: int | None) -> str:
     return f'<g class="{node.kind}"><title>{escape(about)}</title>{shape}{words}</g>'
 
 
-def _label(lines: list[str], where: Box | None) -> str:
-    assert where is not None
+def _label(lines: list[str], where: Box) -> str:
     top = -_LINE_HEIGHT * (len(lines) - 1) / 2
     words = "".join(svg_text(0, top + _LINE_HEIGHT * k, line, "label") for k, line in enumerate(lines))
     turn = f" rotate({where.turn:.1f})" if where.turn else ""
     width, height = _label_size(lines)
-    under = (
-        f'<rect class="under" x="{-width / 2:.1f}" y="{-height / 2:.1f}" width="{width:.1f}" '
-        f'height="{height:.1f}" rx="5"/>'
-    )
+    place = f'x="{-width / 2:.1f}" y="{-height / 2:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    under = f'<rect class="under" {place} rx="5"/>'
     return f'<g transform="translate({where.x:.1f} {where.y:.1f}){turn}">{under}{words}</g>'
 
 
-def _legend(topology: Topology, link_use: LinkUse | None) -> list[tuple[str, str]]:
+def _legend(topology: Topology, labels: list[list[str]], link_use: LinkUse | None) -> list[tuple[str, str]]:
     """Return the (mark, words) of each line below the drawing."""
     rows = []
     common = _commonest(topology)
-    if not any(_labels(topology, link_use)) and len({_numbers(link) for link in topology.links}) > 1:
-        rows.append((_mark("link full"), "hover over a link to read its numbers"))
+    if not any(labels) and len({str(link) for link in topology.links}) > 1:
+        rows.append(("full", "hover over a link to read its numbers"))
     elif common is not None:
-        duplex = next(link.duplex for link in topology.links if _numbers(link) == common)
-        rows.append((_mark(f"link {duplex}"), f"links without numbers: {common}"))
+        duplex = next(link.duplex for link in topology.links if str(link) == common)
+        rows.append((duplex, f"links without numbers: {common}"))
     duplexes = {link.duplex for link in topology.links}
     words = {"half": "half duplex: both ways share it", "free": "contention-free: every flow has all of it"}
-    rows += [(_mark(f"link {kind}"), text) for kind, text in words.items() if kind in duplexes]
+    rows += [(kind, text) for kind, text in words.items() if kind in duplexes]
     if link_use is not None:
-        rows += [(_mark(f"link busy{step}"), text) for step, text in enumerate(_BUSY_WORDS)]
-    return rows
+        rows += [(f"busy{step}", text) for step, text in enumerate(_BUSY_WORDS)]
+    line = '<line class="link {}" x1="0" y1="0" x2="{}" y2="0" stroke-width="4"/>'
+    return [(line.format(kind, _MARK), text) for kind, text in rows]
 
 
 def _legend_width(words: str) -> float:
     return _MARK + 8 + text_width(words, SMALL_SIZE)
-
-
-def _mark(classes: str) -> str:
-    return f'<line class="{classes}" x1="0" y1="0" x2="{_MARK}" y2="0" stroke-width="4"/>'

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from simcluster.topology.model.model import Hop, Node, Topology
+from simcluster.topology.model.model import Hop, Topology
 from simcluster.units import format_bandwidth, format_latency, format_rate, format_size
 
 MAX_PAIRS_OF = 256
 """With more workers, only routes from every k-th one are examined, and the report says so."""
 
 MOST_WORK = 2_000_000
-"""Links followed and route hops counted in searches for routes, a matter of seconds. Beyond it, fewer workers are
-chosen.
-"""
+"""Links followed and hops counted in searches for routes: a matter of seconds. Beyond it, fewer workers are chosen."""
 
 MOST_NAMED = 12
 """Nodes of a route that are named."""
@@ -86,15 +84,11 @@ def halves_Bps(topology: Topology) -> float | None:
     if half > MAX_PAIRS_OF and _work(topology, workers[:half], half) > MOST_WORK:
         return None
     routes = [topology.route(a, b) for a, b in zip(workers[:half], workers[-half:], strict=True)] if half else []
+    hops = [hop for route in routes for hop in route]
     seconds_per_B: dict[tuple[str, bool], float] = {}
-    for hop in (hop for route in routes for hop in route):
-        lane = _lane(hop)
-        seconds_per_B[lane] = seconds_per_B.get(lane, 0.0) + 1 / hop.link.bandwidth_Bps
-    rates = [
-        hop.link.bandwidth_Bps if hop.link.duplex == "free" else 1 / seconds_per_B[_lane(hop)]
-        for route in routes
-        for hop in route
-    ]
+    for hop in hops:
+        seconds_per_B[_lane(hop)] = seconds_per_B.get(_lane(hop), 0.0) + 1 / hop.link.bandwidth_Bps
+    rates = [hop.link.bandwidth_Bps if hop.link.duplex == "free" else 1 / seconds_per_B[_lane(hop)] for hop in hops]
     return min(rates, default=0.0) * len(routes)
 
 
@@ -114,13 +108,6 @@ def describe(topology: Topology) -> str:
     ]
     if topology.description:
         lines.append(" ".join(topology.description.split()))
-    lines += _network_lines(topology)
-    return "\n".join([*lines, "", *_node_lines(topology), "", *_link_lines(topology), "", *_route_lines(topology)])
-
-
-def _network_lines(topology: Topology) -> list[str]:
-    """Return the file's settings of the network as a whole, if any."""
-    lines = []
     if topology.network != "maxmin":
         lines.append(f"network: modelled as {topology.network}")
     if topology.routing != "shortest":
@@ -130,7 +117,8 @@ def _network_lines(topology: Topology) -> list[str]:
     if topology.inbox_bytes is not None:
         unread = f"{format_size(topology.inbox_bytes)} per peer" if topology.inbox_bytes else "nothing"
         lines.append(f"inboxes: a node accepts {unread} before its recv")
-    return lines + [f"background from {flow}" for flow in topology.background]
+    lines += [f"background from {flow}" for flow in topology.background]
+    return "\n".join([*lines, "", *_node_lines(topology), "", *_link_lines(topology), "", *_route_lines(topology)])
 
 
 def _node_lines(topology: Topology) -> list[str]:
@@ -141,37 +129,27 @@ def _node_lines(topology: Topology) -> list[str]:
         if node.device is None:
             rows.append(("-", node.name, node.kind, node.site or ""))
             continue
-        about = [devices[node.device], *([] if node.gateway else ["forwards nothing"])]
-        about += [f"at {node.address}" if node.port is None else f"at {node.address}:{node.port}"] * bool(node.address)
-        about += [node.site] * bool(node.site)  # type: ignore[list-item]
-        about += _message_words(node)
-        rows.append((str(ranks[node.name]), node.name, node.device.name, ", ".join(about)))
+        overheads = (("send", node.send_overhead_s), ("receive", node.recv_overhead_s))
+        about = [
+            devices[node.device],
+            "" if node.gateway else "forwards nothing",
+            f"at {node.address}" + (f":{node.port}" if node.port is not None else "") if node.address else "",
+            node.site or "",
+            *(f"{format_latency(seconds)} per message to {what}" for what, seconds in overheads if seconds),
+            f"{format_bandwidth(node.host_bandwidth_Bps)} in and out combined"
+            if math.isfinite(node.host_bandwidth_Bps)
+            else "",
+            f"sends {format_size(node.send_buffer_bytes)} ahead" if node.send_buffer_bytes else "",
+        ]
+        rows.append((str(ranks[node.name]), node.name, node.device.name, ", ".join(filter(None, about))))
     return _table(("rank", "node", "device", ""), rows)
 
 
-def _message_words(node: Node) -> list[str]:
-    """Return the node's costs of messages, if any."""
-    overheads = (("send", node.send_overhead_s), ("receive", node.recv_overhead_s))
-    words = [f"{format_latency(seconds)} per message to {what}" for what, seconds in overheads if seconds]
-    if math.isfinite(node.host_bandwidth_Bps):
-        words.append(f"{format_bandwidth(node.host_bandwidth_Bps)} in and out combined")
-    if node.send_buffer_bytes:
-        words.append(f"sends {format_size(node.send_buffer_bytes)} ahead")
-    return words
-
-
 def _link_lines(topology: Topology) -> list[str]:
-    rows = [
-        (
-            link.name,
-            format_bandwidth(link.bandwidth_Bps),
-            format_latency(link.latency_s),
-            link.duplex,
-            link.type or "",
-            ", ".join(link.conditions),
-        )
-        for link in topology.links
-    ]
+    rows = []
+    for link in topology.links:
+        numbers = (format_bandwidth(link.bandwidth_Bps), format_latency(link.latency_s), link.duplex)
+        rows.append((link.name, *numbers, link.type or "", ", ".join(link.conditions)))
     return _table(("link", "bandwidth", "latency", "duplex", "type", ""), rows) if rows else ["no links"]
 
 
@@ -181,8 +159,8 @@ def _route_lines(topology: Topology) -> list[str]:
         return ["no workers: for plain flows only"]
     rates = [device.flops_per_s / (device.straggler.mean_factor if device.straggler else 1) for device in devices]
     spread = max(rates) / min(rates)
-    equal = "all workers are equally fast"
-    compared = equal if spread == 1 else f"the fastest worker is {spread:.3g} times as fast as the slowest"
+    compared = f"the fastest worker is {spread:.3g} times as fast as the slowest"
+    compared = "all workers are equally fast" if spread == 1 else compared
     lines = [f"compute: {format_rate(sum(rates))} together, {compared}"]
     found = survey(topology)
     if found is None:
@@ -191,10 +169,8 @@ def _route_lines(topology: Topology) -> list[str]:
         lines.append(f"(routes between {found.chosen} workers, evenly chosen)")
     hops = len(topology.route(*found.diameter))
     lines.append(f"diameter: {_count(hops, 'hop')}, {_way(topology, *found.diameter)}")
-    lines.append(
-        f"longest latency: {format_latency(topology.route_latency_s(*found.longest))} one way, "
-        f"{_way(topology, *found.longest)}"
-    )
+    longest = format_latency(topology.route_latency_s(*found.longest))
+    lines.append(f"longest latency: {longest} one way, {_way(topology, *found.longest)}")
     narrowest_Bps = topology.route_bandwidth_Bps(*found.narrowest)
     seconds = topology.route_latency_s(*found.narrowest) + _EXAMPLE_BYTES / narrowest_Bps
     lines.append(
@@ -202,9 +178,10 @@ def _route_lines(topology: Topology) -> list[str]:
         f"{format_size(_EXAMPLE_BYTES)} takes {format_latency(seconds)}"
     )
     halves = halves_Bps(topology)
-    together = (
-        "not computed for this many routes" if halves is None else f"{format_bandwidth(halves)} in total each way"
-    )
+    if halves is None:
+        together = "not computed for this many routes"
+    else:
+        together = f"{format_bandwidth(halves)} in total each way"
     return [*lines, f"lower to upper half of the ranks, all at once: {together}"]
 
 
@@ -220,7 +197,6 @@ def _count(number: int, one: str, many: str = "") -> str:
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [head, *rows]
-    ]
+    lines = [head, *rows]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in lines]

@@ -42,14 +42,14 @@ def place_labels(
             placed.append(None)
             continue
         taken = [*nodes, *(box for box in placed if box is not None)]
-        best, cost = None, math.inf
+        costs: dict[Box, float] = {}
         for box, own_cost in _candidates(line, size):
             found = own_cost + _OVERLAP_COST * sum(overlap(box, other) for other in taken)
             found += _ON_LINE_COST * sum(touches(box, other, _AIR) for k, other in enumerate(lines) if k != index)
-            if found < cost:
-                best, cost = box, found
+            costs.setdefault(box, found)
+        best = min(costs, key=costs.__getitem__)
         placed.append(best)
-        clear = clear and best is not None and not any(overlap(best, other) for other in taken)
+        clear = clear and not any(overlap(best, other) for other in taken)
     return placed, clear
 
 

@@ -6,10 +6,10 @@ All of it is deterministic.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+import networkx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -115,8 +115,7 @@ def _place_core(core: Sequence[str], beside: Mapping[str, Sequence[str]], reach:
     points: Array = np.stack([np.cos(turn), np.sin(turn)], axis=1) * count / (2 * np.pi)
     if count <= MAX_STRESSED:
         points = _level(_majorize(points, _distances(core, beside, reach)))
-    centered: Array = points - points.mean(axis=0)
-    return centered
+    return np.asarray(points - points.mean(axis=0))
 
 
 def _as_line(core: Sequence[str], beside: Mapping[str, Sequence[str]]) -> list[str] | None:
@@ -147,8 +146,7 @@ def _fold(core: Sequence[str], line: Sequence[str], reach: Mapping[str, float]) 
             x += step * room
         at[name] = (x, y)
     points: Array = np.array([at[name] for name in core])
-    centered: Array = points - points.mean(axis=0)
-    return centered
+    return np.asarray(points - points.mean(axis=0))
 
 
 def _room(reach: float) -> float:
@@ -159,15 +157,11 @@ def _room(reach: float) -> float:
 def _distances(core: Sequence[str], beside: Mapping[str, Sequence[str]], reach: Mapping[str, float]) -> Array:
     index = {name: position for position, name in enumerate(core)}
     hops = np.full((len(core), len(core)), np.inf)
-    for source in core:
-        queue = deque([source])
-        hops[index[source], index[source]] = 0
-        while queue:
-            name = queue.popleft()
-            for other in beside[name]:
-                if other in index and np.isinf(hops[index[source], index[other]]):
-                    hops[index[source], index[other]] = hops[index[source], index[name]] + 1
-                    queue.append(other)
+    graph = networkx.Graph((name, other) for name in core for other in beside[name] if other in index)
+    graph.add_nodes_from(core)
+    for source, reached in networkx.all_pairs_shortest_path_length(graph):
+        for name, count in reached.items():
+            hops[index[source], index[name]] = count
     finite = hops[np.isfinite(hops)].max()
     hops[np.isinf(hops)] = finite + 1
     room = np.array([_room(reach[name]) for name in core])

@@ -14,21 +14,14 @@ from simcluster.units import format_bandwidth, format_latency
 def draw_html(topology: Topology, link_use: LinkUse | None = None) -> str:
     """Return a self-contained page: the drawing, the nodes and the links."""
     ranks = {name: str(rank) for rank, name in enumerate(topology.workers)}
-    nodes = [
-        (
-            ranks.get(node.name, ""),
-            node.name,
-            node.device.name if node.device else node.kind,
-            str(node.device or ""),
-            node.site or "",
-            node.address or "",
-        )
-        for node in topology.nodes.values()
-    ]
-    links = [
-        (link.name, link.type or "", format_bandwidth(link.bandwidth_Bps), format_latency(link.latency_s), link.duplex)
-        for link in topology.links
-    ]
+    nodes = []
+    for node in topology.nodes.values():
+        words = (node.device.name if node.device else node.kind, str(node.device or ""))
+        nodes.append((ranks.get(node.name, ""), node.name, *words, node.site or "", node.address or ""))
+    links = []
+    for link in topology.links:
+        numbers = (format_bandwidth(link.bandwidth_Bps), format_latency(link.latency_s), link.duplex)
+        links.append((link.name, link.type or "", *numbers))
     devices = [node.device for node in topology.nodes.values() if node.device is not None]
     sources = [(device.name, device.source) for device in devices]
     sources += [(link.type or "other links", link.source) for link in topology.links]

@@ -1,10 +1,11 @@
-"""Shortest paths through a graph, equal on every machine and in both directions. Pure and lazy."""
+"""Shortest paths through a graph, equal on every machine and in both directions; and nodes without one."""
 
 from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -90,8 +91,7 @@ class Routes:
             ways = sorted(self._before(start, path[-1], distances))
             # A hash that is the same in every process.
             names = "\x00".join(self._names[node] for node in (of, to, path[-1]))
-            number = int.from_bytes(hashlib.sha256(names.encode()).digest()[:8], "big")
-            path.append(ways[number % len(ways)])
+            path.append(ways[int.from_bytes(hashlib.sha256(names.encode()).digest()[:8], "big") % len(ways)])
         return path[::-1]
 
     def _only_exit(self, node: int) -> int:
@@ -143,3 +143,40 @@ class Routes:
                 if neighbour not in distances:
                     heapq.heappush(heap, (length + step, hops + 1, neighbour))
         return distances
+
+
+def cut_off(workers: Sequence[str], links: Iterable[tuple[str, str]], gateways: frozenset[str]) -> list[str]:
+    """Return the *workers* that cannot reach all others through *gateways*; of two parts, the smaller is cut off.
+
+    A route may end at any node but pass only through gateways. So two workers reach each other if a link joins them, or
+    if both are attached to, or belong to, one connected component of the gateways. Linear except in rare cases.
+    """
+    parent: dict[str, str] = {}
+    beside: dict[str, list[str]] = {}
+
+    def root(node: str) -> str:
+        """Return the node that stands for the component of *node*: union-find with path halving."""
+        while (above := parent.get(node, node)) != node:
+            parent[node] = node = parent.get(above, above)
+        return node
+
+    for a, b in links:
+        beside.setdefault(a, []).append(b)
+        beside.setdefault(b, []).append(a)
+        if a in gateways and b in gateways:
+            parent[root(a)] = root(b)
+    hangs_on = {
+        worker: {root(node) for node in (worker, *beside.get(worker, ())) if node in gateways} for worker in workers
+    }
+    sizes = Counter(part for worker in workers for part in sorted(hangs_on[worker]))
+    # max returns the first of equals: the component with the lowest rank.
+    main = max(sizes, key=sizes.__getitem__) if sizes else None
+    return [
+        worker
+        for worker in workers
+        if main not in hangs_on[worker]
+        and not all(
+            other == worker or other in beside.get(worker, ()) or hangs_on[worker] & hangs_on[other]
+            for other in workers
+        )
+    ]

@@ -12,8 +12,7 @@ from simcluster.documents.values import Positive, number, positive_time, quantit
 from simcluster.units import format_latency
 
 SHORTEST_S = 10e-6
-"""Every change of a Markov straggler is simulated; shorter sojourns would take forever and change nothing measurable.
-"""
+"""Every change of a Markov straggler is simulated: shorter sojourns would take forever and change nothing."""
 
 _A_SOJOURN = "a time with its unit, at least 10 us"
 

@@ -8,7 +8,7 @@ and how it was made; if it is unknown, it is omitted. Better numbers belong in t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 from simcluster.topology.model.device import Device
 from simcluster.units import parse_bandwidth, parse_latency, parse_power, parse_rate, parse_size
@@ -19,39 +19,25 @@ _M4_MEASURED = "GPU, measured: 2.9 TFLOP/s fp32 matrix product and 103 GB/s STRE
 _TWO_THIRDS = "estimate: two thirds of that, about what the M4 was measured to reach (arXiv:2502.05317)"
 _MEMORY = "memory 0.86 of Apple's figure, as the M4 reaches 103 of 120 GB/s"
 
-
-class _Power(NamedTuple):
-    """Watts at the wall, idle and under load."""
-
-    idle: str
-    busy: str
-    source: str
-
-
-class _Overhead(NamedTuple):
-    """The launch cost of a piece of work in a framework, and of each of its operators."""
-
-    work: str
-    operator: str
-    source: str
-
+Noted: TypeAlias = tuple[str, str, str]
+"""Two numbers and their source: the launch cost of a piece of work in a framework and of each of its operators, or the
+power at the wall, idle and under load.
+"""
 
 # Small networks, batch 1: time against depth is a line that starts at 40 us and rises 5 us per operator.
-_X86_OVERHEAD = _Overhead(
+_X86_OVERHEAD = (
     "40 us",
     "5 us",
     "overhead measured: gradients of networks of 11 to 101 operators, PyTorch 2.13 on one core of an AMD EPYC 9004",
 )
 
 
-def _slower_than_x86(factor: int, why: str) -> _Overhead:
-    return _Overhead(
-        f"{factor * 40} us", f"{factor * 5} us", f"overhead estimate: {factor} times the x86-laptop's, {why}"
-    )
+def _slower_than_x86(factor: int, why: str) -> Noted:
+    return f"{factor * 40} us", f"{factor * 5} us", f"overhead estimate: {factor} times the x86-laptop's, {why}"
 
 
 # PyTorch sends every operator through MPSGraph, which takes its time even for tiny ones.
-_MPS_OVERHEAD = _Overhead(
+_MPS_OVERHEAD = (
     "0 us",
     "20 us",
     "overhead of an operator: its dispatch through MPS by PyTorch, measured on an M1 Pro (pytorch issue 148219)",
@@ -59,20 +45,22 @@ _MPS_OVERHEAD = _Overhead(
 
 
 def _device(
-    name: str, numbers: str, source: str, overhead: _Overhead = _MPS_OVERHEAD, power: _Power | None = None
+    name: str, numbers: str, source: str, overhead: Noted = _MPS_OVERHEAD, power: Noted | None = None
 ) -> Device:
     """Return the device with *numbers*: its rate, the bandwidth of its memory, and its memory."""
     flops, memory_bandwidth, memory = numbers.split(", ")
+    work, operator, overhead_source = overhead
+    idle, busy, power_source = power or ("", "", "")
     return Device(
         name,
         parse_rate(flops),
         parse_bandwidth(memory_bandwidth),
         parse_size(memory),
-        source="; ".join([source, overhead.source, *([f"power {power.source}"] if power else [])]),
-        work_overhead_s=parse_latency(overhead.work),
-        operator_overhead_s=parse_latency(overhead.operator),
-        power_idle_W=parse_power(power.idle) if power else None,
-        power_busy_W=parse_power(power.busy) if power else None,
+        source="; ".join([source, overhead_source, *([f"power {power_source}"] if power else [])]),
+        work_overhead_s=parse_latency(work),
+        operator_overhead_s=parse_latency(operator),
+        power_idle_W=parse_power(idle) if power else None,
+        power_busy_W=parse_power(busy) if power else None,
     )
 
 
@@ -83,26 +71,26 @@ _DEVICES = [
         "mac-mini-m1",
         "1.73 TFLOP/s, 59 GB/s, 16 GB",
         f"GPU of 8 cores, 2.6 TFLOP/s peak by Apple; {_TWO_THIRDS}; {_MEMORY} (68.3 GB/s)",
-        power=_Power("6.8 W", "39 W", _APPLE),
+        power=("6.8 W", "39 W", _APPLE),
     ),
     _device(
         "mac-mini-m2",
         "2.4 TFLOP/s, 86 GB/s, 16 GB",
         f"GPU of 10 cores, 3.6 TFLOP/s peak by Apple; {_TWO_THIRDS}; {_MEMORY} (100 GB/s)",
-        power=_Power("7 W", "50 W", _APPLE),
+        power=("7 W", "50 W", _APPLE),
     ),
     _device(
         "mac-mini-m2-pro",
         "3.84 TFLOP/s, 172 GB/s, 16 GB",
         "GPU of 16 cores; estimate: 1.6 times the mac-mini-m2 of 10 cores of the same generation; "
         f"{_MEMORY} (200 GB/s)",
-        power=_Power("7 W", "100 W", _APPLE),
+        power=("7 W", "100 W", _APPLE),
     ),
     _device(
         "mac-mini-m4",
         "2.9 TFLOP/s, 103 GB/s, 16 GB",
         _M4_MEASURED,
-        power=_Power(
+        power=(
             "4 W",
             "39.6 W",
             "idle by Apple (support.apple.com/103253); busy measured with HPL on all CPU cores, which stands in for "
@@ -113,7 +101,7 @@ _DEVICES = [
         "mac-mini-m4-pro",
         "4.64 TFLOP/s, 235 GB/s, 24 GB",
         f"GPU of 16 cores; estimate: 1.6 times the measured M4 of 10 cores (arXiv:2502.05317); {_MEMORY} (273 GB/s)",
-        power=_Power("5 W", "140 W", _APPLE),
+        power=("5 W", "140 W", _APPLE),
     ),
     _device(
         "macbook-air-m1",
@@ -148,11 +136,7 @@ _DEVICES = [
         "(geerlingguy/top500-benchmark issue 33), as a vector holds twice as many fp32; memory 5.56 GB/s "
         "STREAM, measured (sci-pi.org.uk/bench/stream.html)",
         _slower_than_x86(7, "about the ratio of their single cores"),
-        _Power(
-            "2.7 W",
-            "6.4 W",
-            "measured, idle and with four busy cores (pidramble.com/wiki/benchmarks/power-consumption)",
-        ),
+        ("2.7 W", "6.4 W", "measured, idle and with four busy cores (pidramble.com/wiki/benchmarks/power-consumption)"),
     ),
     _device(
         "raspberry-pi-5",
@@ -160,7 +144,7 @@ _DEVICES = [
         "CPU, 4 x Cortex-A76; estimate: twice the 30.2 GFLOP/s fp64 HPL measured at 2.4 GHz "
         "(geerlingguy/top500-benchmark issue 18); memory estimate: 0.6 of LPDDR4X-4267 on 32 bits, 17.1 GB/s",
         _slower_than_x86(3, "about the ratio of their single cores"),
-        _Power(
+        (
             "3.3 W",
             "11 W",
             "idle measured, 0.65 A at 5.1 V (iiab issue 4050); busy measured with HPL (geerlingguy/top500-benchmark "
@@ -170,9 +154,8 @@ _DEVICES = [
     _device(
         "jetson-orin-nano",
         "853 GFLOP/s, 54 GB/s, 8 GB",
-        "GPU, 1024 CUDA cores x 2 x 625 MHz = 1.28 TFLOP/s peak; "
-        "estimate: two thirds of that, as the M4's GPU reaches; "
-        "memory estimate: 0.8 of NVIDIA's 68 GB/s",
+        "GPU, 1024 CUDA cores x 2 x 625 MHz = 1.28 TFLOP/s peak; estimate: two thirds of that, as the M4's GPU "
+        "reaches; memory estimate: 0.8 of NVIDIA's 68 GB/s",
         _slower_than_x86(3, "as for the raspberry-pi-5, whose CPU is like the one that starts the GPU's kernels"),
     ),
     _device(

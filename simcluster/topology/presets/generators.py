@@ -23,10 +23,8 @@ BANDWIDTH = "1 Gbps"
 LATENCY = "50 us"
 
 MOST_WORKERS = 2**20
-"""A worker takes about 3 kB, so the count is checked before anything is built."""
-
 MOST_LINKS = 2 * MOST_WORKERS
-"""Checked before anything is built, like the number of workers."""
+"""Checked before anything is built: a worker takes about 3 kB."""
 
 Made: TypeAlias = dict[str, Any]
 """A document with nodes and links."""
@@ -43,7 +41,11 @@ def star(
     """Connect *workers* to one switch: a message crosses two links."""
     names = _names(workers, at_least=1)
     nodes = _workers(names, device) | {"sw": {"kind": "switch"}}
-    return _document(f"star-{workers}", nodes, _links(((name, "sw") for name in names), bandwidth, latency, duplex))
+    return {
+        "name": f"star-{workers}",
+        "nodes": nodes,
+        "links": _links(((name, "sw") for name in names), bandwidth, latency, duplex),
+    }
 
 
 def ring(
@@ -56,8 +58,8 @@ def ring(
 ) -> Made:
     """Link each of *workers* (at least 3) to the next, and the last to the first."""
     names = _names(workers, at_least=3)
-    links = _links([*pairwise(names), (names[-1], names[0])], bandwidth, latency, duplex)
-    return _document(f"ring-{workers}", _workers(names, device), links)
+    links = _links(_closed(names), bandwidth, latency, duplex)
+    return {"name": f"ring-{workers}", "nodes": _workers(names, device), "links": links}
 
 
 def chain(
@@ -71,7 +73,7 @@ def chain(
     """Link each of *workers* to the next."""
     names = _names(workers, at_least=1)
     links = _links(pairwise(names), bandwidth, latency, duplex)
-    return _document(f"chain-{workers}", _workers(names, device), links)
+    return {"name": f"chain-{workers}", "nodes": _workers(names, device), "links": links}
 
 
 def complete(
@@ -87,7 +89,7 @@ def complete(
         raise UsageError(f"{workers} workers, each with a link to every other: at most {MOST_LINKS} links")
     names = _names(workers, at_least=1)
     links = _links(combinations(names, 2), bandwidth, latency, duplex)
-    return _document(f"complete-{workers}", _workers(names, device), links)
+    return {"name": f"complete-{workers}", "nodes": _workers(names, device), "links": links}
 
 
 def torus(
@@ -107,7 +109,7 @@ def torus(
     names = [[f"n{row}_{column}" for column in range(columns)] for row in range(rows)]
     pairs = [pair for line in [*names, *zip(*names, strict=True)] for pair in _closed(line)]
     nodes = _workers([name for row in names for name in row], device)
-    return _document(f"torus-{rows}x{columns}", nodes, _links(pairs, bandwidth, latency, duplex))
+    return {"name": f"torus-{rows}x{columns}", "nodes": nodes, "links": _links(pairs, bandwidth, latency, duplex)}
 
 
 def two_sites(
@@ -132,12 +134,12 @@ def two_sites(
     nodes |= {f"sw{site}": {"kind": "switch", "site": f"site {site}"} for site in (0, 1)}
     links = _links(((name, f"sw{site}") for name, site in sites.items()), bandwidth, latency, duplex)
     links += _links([("sw0", "sw1")], wan_bandwidth, wan_latency, duplex)
-    return _document(f"two-sites-{workers_a}-{workers_b}", nodes, links)
+    return {"name": f"two-sites-{workers_a}-{workers_b}", "nodes": nodes, "links": links}
 
 
-Maker: TypeAlias = Callable[..., Made]
-
-MAKERS: dict[str, Maker] = {make.__name__: make for make in (star, ring, chain, complete, torus, two_sites)}
+MAKERS: dict[str, Callable[..., Made]] = {
+    make.__name__: make for make in (star, ring, chain, complete, torus, two_sites)
+}
 """Every generator by name."""
 
 
@@ -166,7 +168,3 @@ def _links(
     latency = latency if isinstance(latency, str) else write_latency(latency)
     keys = {"bandwidth": bandwidth, "latency": latency, "duplex": duplex}
     return [{"between": list(pair), **keys} for pair in pairs]
-
-
-def _document(name: str, nodes: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> Made:
-    return {"name": name, "nodes": nodes, "links": links}

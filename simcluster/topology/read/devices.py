@@ -1,4 +1,4 @@
-"""Read the device of a node in a topology document: a preset, and the node's own numbers."""
+"""Read the device of a node in a topology document: a preset, the node's own numbers, its profile and straggler."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Wrong, fault, refuse, tried
-from simcluster.documents.values import Bandwidth, Latency, PositiveSize, Power, Price, Rate, one_of, time
+from simcluster.documents.models import Block, Keys, Wrong, block_of, fault, refuse, tried
+from simcluster.documents.values import Bandwidth, Latency, Positive, PositiveSize, Power, Price, Rate, one_of, time
 from simcluster.errors import nearest
 from simcluster.topology.model.device import Device
 from simcluster.topology.model.profile import Profile
-from simcluster.topology.model.stragglers import Straggler
+from simcluster.topology.model.stragglers import Straggler, Trace
 from simcluster.topology.presets.links import DEVICES
-from simcluster.topology.read.stragglers import read_straggler
+from simcluster.topology.read.traces import TraceBlock, steps_of
 from simcluster.units import UnitError, parse_amount, parse_power
 
 _WORK = ("gradient", "apply")
@@ -26,6 +26,7 @@ _WORK = ("gradient", "apply")
 
 _KIND = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)+")
 _TIMES = "a time, or times by FLOPs: {13 MFLOP: 1.2 ms}"
+_FACTORS = PlainValidator(lambda value: steps_of(value, Positive, "a mapping of times to factors: {0 s: 1, 10 s: 3}"))
 
 
 def _profile(block: object) -> Profile:
@@ -45,7 +46,7 @@ def _profile(block: object) -> Profile:
         elif isinstance(value, Mapping):
             kinds.append((kind, _points(kind, value, found)))
         else:
-            kinds.append((kind, ((0.0, tried(found, lambda value=value: time(value), kind) or 0.0),)))  # type: ignore[misc]
+            kinds.append((kind, ((0.0, tried(found, time, value, kind) or 0.0),)))
     refuse(found)
     return Profile(tuple(kinds))
 
@@ -53,14 +54,56 @@ def _profile(block: object) -> Profile:
 def _points(kind: str, table: Mapping[str, Any], found: list[InitErrorDetails]) -> tuple[tuple[float, float], ...]:
     points: dict[float, float] = {}
     for key, value in table.items():
-        seconds = tried(found, lambda value=value: time(value), kind, key)  # type: ignore[misc]
-        flops = tried(found, lambda key=key: parse_amount(key), kind, key, at_key=True)  # type: ignore[misc]
+        seconds = tried(found, time, value, kind, key)
+        flops = tried(found, parse_amount, key, kind, key, at_key=True)
         if flops in points:
             again = "a duplicate amount of arithmetic"
             found.append(fault(kind, key, found=again, expected="one", at_key=True))
         elif flops is not None:
             points[flops] = seconds or 0.0
     return tuple(sorted(points.items()))
+
+
+class _FactorTrace(TraceBlock):
+    rows, either = "factors", "file or factors: a file (CSV, time_s and factor), or factors ({0 s: 1, 10 s: 3})"
+    factors: Annotated[tuple[tuple[float, float], ...], _FACTORS] = ()
+
+
+_CLASSES: dict[str, type[Straggler]] = {made.kind: made for made in Straggler.__subclasses__()}
+_BLOCKS: dict[str, type[Block]] = {
+    kind: _FactorTrace if made is Trace else block_of(made) for kind, made in _CLASSES.items()
+}
+STRAGGLER_KINDS = {kind: block.known.names for kind, block in _BLOCKS.items()}
+"""Kind -> its keys."""
+
+_OF_STRAGGLERS = Keys(dict.fromkeys(["kind", *(key for keys in STRAGGLER_KINDS.values() for key in keys)]))
+STRAGGLER_KEYS = _OF_STRAGGLERS.names
+
+
+def _straggler(value: object) -> Straggler:
+    """Return the straggler model that *value* of a document describes."""
+    given_kind = value.get("kind") if isinstance(value, dict) else None
+    # `--set nodes.pi4.straggler.factor=10` on a node without a straggler means the simplest kind.
+    kind = "constant" if given_kind is None else given_kind
+    keys = STRAGGLER_KINDS.get(kind) if isinstance(kind, str) else None
+
+    def make(given: Mapping[str, Any]) -> Any:
+        if keys is None:
+            return None
+        settings = dict(_BLOCKS[kind].read({key: given[key] for key in keys if key in given}))
+        settings.pop("file", None)
+        return _CLASSES[kind](**settings)
+
+    def faults(given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+        if keys is None:
+            yield fault("kind", expected=f"one of {len(_BLOCKS)} known: {nearest(str(kind), _BLOCKS)}")
+            return
+        for key in given:
+            if key in STRAGGLER_KEYS and key not in ("kind", *keys):
+                yield fault(key, found=f"it with kind {kind}", expected=" and ".join(keys), at_key=True)
+
+    made: Straggler = _OF_STRAGGLERS.check(value, make, faults, _OF_STRAGGLERS.unknown)
+    return made
 
 
 class DeviceBlock(Block):
@@ -77,7 +120,7 @@ class DeviceBlock(Block):
     power_busy_W: Power | None = Field(None, alias="power_busy")
     price_USD_per_h: Price | None = Field(None, alias="price_per_hour")
     profile: Annotated[Profile, PlainValidator(_profile)] | None = None
-    straggler: Annotated[Straggler, PlainValidator(read_straggler)] | None = None
+    straggler: Annotated[Straggler, PlainValidator(_straggler)] | None = None
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:

@@ -14,7 +14,8 @@ from typing import Any
 
 import networkx
 
-from simcluster.documents.yaml import MAX_DEPTH, Document, describe, read_text
+from simcluster.documents.yaml import Document, describe, read_text
+from simcluster.documents.yaml_build import MAX_DEPTH
 from simcluster.errors import Problem, UsageError
 from simcluster.topology.read.network import NETWORK_KEYS
 
@@ -51,9 +52,8 @@ def load_node_link(path: Path) -> Document:
     nodes = data.get("nodes") if isinstance(data, dict) else None
     edges = data.get("edges", data.get("links")) if isinstance(data, dict) else None
     if not isinstance(nodes, list) or not isinstance(edges, list):
-        raise UsageError(
-            Problem("JSON", describe(data), "node-link data: an object with lists nodes and edges", str(path))
-        )
+        expected = "node-link data: an object with lists nodes and edges"
+        raise UsageError(Problem("JSON", describe(data), expected, str(path)))
     about = data.get("graph") if isinstance(data.get("graph"), dict) else {}
     problems: list[Problem] = []
     named = [(name, rest) for (name,), rest in _named(nodes, "nodes", ("id",), str(path), problems)]
@@ -122,8 +122,7 @@ def _directed(file: str | None) -> list[Problem]:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        names = [name for name, _ in pairs]
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
         raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice")
-    return data
+    return dict(pairs)

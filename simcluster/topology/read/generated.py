@@ -21,10 +21,6 @@ OF_ALL = ("name", "description", "launch", *NETWORK_KEYS)
 """Keys that every topology may have."""
 
 
-def is_generated(document: Document) -> bool:
-    return isinstance(document.data, dict) and GENERATOR in document.data
-
-
 def expand(
     document: Document, overrides: Mapping[str, Any], check: Callable[[dict[str, Any]], object]
 ) -> tuple[Document, dict[str, Any]]:

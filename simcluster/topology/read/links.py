@@ -115,9 +115,7 @@ def _ends(link: Any) -> Ends | None:
 def _check_ends(
     reading: Reading, index: int, ends: Ends, nodes: Collection[str], first: dict[frozenset[str] | str, int]
 ) -> None:
-    """Report unknown nodes, and two links between the same ones or with the same name: a-b to c and a to b-c are both
-    called a-b-c. *first* has the first link of each.
-    """
+    """Report unknown nodes, and links that are not the *first* between two nodes or of a name (a-b to c, a to b-c)."""
     (a, b), path = ends, ("links", index, "between")
     for position, end in enumerate(ends):
         if end not in nodes and nodes:

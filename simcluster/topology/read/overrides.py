@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from simcluster.documents.yaml import Document, KeyPath, parse_value
+from simcluster.documents.yaml import Document, parse_value
+from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology.read.conditions import BackgroundBlock, JitterBlock, RateTraceBlock
+from simcluster.topology.read.devices import STRAGGLER_KEYS
 from simcluster.topology.read.links import LINK_KEYS
 from simcluster.topology.read.network import NETWORK_KEYS
 from simcluster.topology.read.nodes import LAUNCH_KEYS, NODE_KEYS
 from simcluster.topology.read.spread import SPREAD_KEYS
-from simcluster.topology.read.stragglers import STRAGGLER_KEYS
 
 
 def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:

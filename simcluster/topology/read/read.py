@@ -21,10 +21,10 @@ from simcluster.documents.yaml import Document
 from simcluster.documents.yaml import load as load_yaml
 from simcluster.documents.yaml import loads as loads_yaml
 from simcluster.errors import MOST_CHARACTERS, MOST_COMPARED, MOST_PROBLEMS, Problem, UsageError
-from simcluster.topology.model import reach
 from simcluster.topology.model.model import Node, Topology
+from simcluster.topology.model.routing import cut_off
 from simcluster.topology.read import foreign
-from simcluster.topology.read.generated import expand, is_generated
+from simcluster.topology.read.generated import GENERATOR, expand
 from simcluster.topology.read.links import Ends, read_links
 from simcluster.topology.read.network import NetworkBlock, check_network
 from simcluster.topology.read.nodes import LaunchBlock, Part, read_nodes
@@ -66,7 +66,9 @@ def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: 
     """
     if isinstance(source, (str, Path)):
         path = find("topologies", source)
-        return _check(_open(path), path.stem, overrides)
+        foreigners = {".graphml": foreign.load_graphml, ".json": foreign.load_node_link}
+        document = foreigners[path.suffix](path) if path.suffix in foreigners else load_yaml(path, keep_duplicates=True)
+        return _check(document, path.stem, overrides)
     if isinstance(source, Topology):
         return loads(source.document, overrides=overrides) if overrides else source
     if isinstance(source, networkx.Graph):
@@ -84,14 +86,6 @@ def loads(
     return _check(Document(_plain(text), file), "topology", overrides)
 
 
-def _open(path: Path) -> Document:
-    if path.suffix == ".graphml":
-        return foreign.load_graphml(path)
-    if path.suffix == ".json":
-        return foreign.load_node_link(path)
-    return load_yaml(path, keep_duplicates=True)
-
-
 def _plain(data: Any) -> Any:
     """Copy *data* as plain dicts and lists, so that later changes of one do not reach the other."""
     if type(data) in _SCALARS:
@@ -103,7 +97,7 @@ def _plain(data: Any) -> Any:
 
 def _check(document: Document, default_name: str, overrides: Mapping[str, Any] | None) -> Topology:
     duplicates = _duplicates(document)
-    if is_generated(document):
+    if isinstance(document.data, dict) and GENERATOR in document.data:
         document, overrides = expand(document, overrides or {}, loads)
     reading = Reading(document)
     reading.problems = duplicates + apply(document, overrides or {})
@@ -175,7 +169,7 @@ def _check_reach(reading: Reading, nodes: Mapping[str, Part], given: list[Ends |
         return
     gateways = frozenset(name for name, node in nodes.items() if node.gateway)
     workers = [name for name, node in nodes.items() if node.is_worker]
-    for name in reach.cut_off(workers, [(str(a), str(b)) for a, b in ends], gateways)[:MOST_PROBLEMS]:
+    for name in cut_off(workers, [(str(a), str(b)) for a, b in ends], gateways)[:MOST_PROBLEMS]:
         others = [other for other in workers if other != name]
         some = ", ".join(others) if len(others) <= 4 else f"{', '.join(others[:3])} and {len(others) - 3} more"
         expected = "links that connect all workers, through switches and gateways if need be"

@@ -52,7 +52,7 @@ class _Spread(Block):
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
         lengths = {len(factors) for factors in given.values() if _fits(factors, 0.0)}
         if len(lengths) > 1:
-            yield fault(found=f"lists of {_listed(lengths)} factors", expected="lists of one length")
+            yield fault(found=_lists_of(lengths), expected="lists of one length")
 
 
 class _LinkSpread(_Spread):
@@ -79,8 +79,8 @@ SPREAD_KEYS = (*_LinkSpread.known.names, *_NodeSpread.known.names)
 def several_lengths(spreads: Iterable[Spread], lists: Iterable[Factors]) -> str:
     """Return the lengths of all lists of a topology if they differ: entry i of each belongs to the same round."""
     lengths = {spread.rounds for spread in spreads if spread.rounds} | {len(values) for values in lists if values}
-    return f"lists of {_listed(lengths)} factors as spread" if len(lengths) > 1 else ""
+    return f"{_lists_of(lengths)} as spread" if len(lengths) > 1 else ""
 
 
-def _listed(lengths: Iterable[int]) -> str:
-    return " and ".join(str(length) for length in sorted(lengths))
+def _lists_of(lengths: set[int]) -> str:
+    return f"lists of {' and '.join(map(str, sorted(lengths)))} factors"

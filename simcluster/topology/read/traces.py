@@ -12,7 +12,8 @@ from pydantic_core import InitErrorDetails
 from simcluster.documents.models import Block, Wrong, fault, refuse, tried
 from simcluster.documents.reading import Reading
 from simcluster.documents.values import only
-from simcluster.documents.yaml import KeyPath, read_text
+from simcluster.documents.yaml import read_text
+from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, UsageError
 from simcluster.units import parse_bandwidth_or_zero, parse_latency, write_latency
 
@@ -47,8 +48,8 @@ def steps_of(value: object, read: Callable[[Any], V], expected: str) -> tuple[tu
     found: list[Any] = []
     steps: list[Any] = []
     for key, given in value.items():
-        made = tried(found, lambda given=given: read(given), key)  # type: ignore[misc]
-        at_s = tried(found, lambda key=key: parse_latency(key), key, at_key=True)  # type: ignore[misc]
+        made = tried(found, read, given, key)
+        at_s = tried(found, parse_latency, key, key, at_key=True)
         if at_s is None:
             continue
         if wrong := _wrong_time(at_s, steps[-1][0] if steps else None):
@@ -90,9 +91,7 @@ def _with_rows(reading: Reading, path: KeyPath, block: dict[str, Any], key: str,
 
 
 def _read_table(path: Path, columns: Columns, problems: list[Problem]) -> list[tuple[float, float | str]]:
-    """Return the rows (time_s, value) of *path*, or none and longer *problems*. Blank lines and # comments are
-    skipped.
-    """
+    """Return the rows (time_s, value) of *path*, without blank lines and # comments; or none and longer *problems*."""
     try:
         text = read_text(path)
     except UsageError as error:
