@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 import traceback
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.documents.yaml import describe
-from simcluster.errors import ENDED, NeedsValues, NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.errors import ABSENT, ENDED, NeedsValues, NodeFailed, PeerLost, Problem, RunError, UsageError
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster.fault_plans.log import FaultLog
 from simcluster.process.intra_op import one_thread
 from simcluster.process.kernels import heed_portable
 from simcluster.runs.record import RunRecord
-from simcluster.watching.telling import run_info
+from simcluster.testing import ComesBack
+from simcluster.topology import star
+from simcluster.watching.board import Telemetry
+from simcluster.watching.telling import Noted, link_telemetry, node_telemetry, run_info
 from simcluster.workloads.ledger import Ledger
 from simcluster_backends.common.verdict import Verdict
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import Body, Cluster
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.faults import Faults
-from simcluster_backends.sim.local import run_bodies
-from simcluster_backends.sim.telemetry import Teller
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.keeping import Keeping
     from simcluster.checkpoints.shard import Shard
     from simcluster.experiment.job import ClusterJob
+    from simcluster.topology import Topology
+    from simcluster.watching.board import NodeTelemetry
     from simcluster_backends.sim.member import Member
     from simcluster_backends.sim.transport import SimTransport
 
@@ -40,7 +45,6 @@ __all__ = ["Cluster", "run_bodies", "run_cluster"]
 
 OPTIONS = {"inbox_bytes": (0, 2**50), "threads": (1, 4096), "dead_s": LIMITS_S, "max_restarts": (0, 1_000_000)}
 """Name -> (least, most); integer limits demand an integer value."""
-FLAGS = ("portable",)
 
 
 def run_cluster(
@@ -55,7 +59,7 @@ def run_cluster(
     """
     _check_options(job.options)
     heed_portable(job.options)
-    options = {name: value for name, value in job.options.items() if name not in FLAGS}
+    options = {name: value for name, value in job.options.items() if name != "portable"}
     restarts = Restarts(replace(job, options=options), most=options.pop("max_restarts", 0))
     while restarts.again(record := _run_once(restarts.job, wrap, device_of)):
         continue
@@ -77,7 +81,7 @@ def _run_once(
     if device_of is not None:
         for member in cluster.members:
             member.device = device_of(member.rank, member.device)
-    teller = _watched(job, cluster, faults.log)
+    telemetry = _watched(job, cluster, faults.log)
     if job.keeping is not None:
         for member in cluster.members:
             member.recorder.restored = job.keeping.begins_with(member.rank)
@@ -95,7 +99,7 @@ def _run_once(
         error = verdict_of(cluster).error or stuck
     finally:
         if job.watcher is not None:
-            job.watcher.end(teller.telemetry(), str(error or ""))
+            job.watcher.end(telemetry(), str(error or ""))
     records = [member.recorder.record for member in cluster.members]
     for record in records:
         record.samples = record.samples or [Ledger().notes()]  # a node that never began has drawn nothing
@@ -121,16 +125,12 @@ def verdict_of(cluster: Cluster) -> Verdict:
         while ends_s and ends_s[0] <= failed_s:
             del ends_s[0]
             verdict.ended_well()
-        verdict.raised(member.rank, _as_run_error(member, error))
+        if not isinstance(error, (NeedsValues, PeerLost)):
+            error = NodeFailed(member.rank, member.name, "".join(traceback.format_exception(error)))
+        verdict.raised(member.rank, error)
     for _ in ends_s:
         verdict.ended_well()
     return verdict
-
-
-def _as_run_error(member: Member, error: BaseException) -> RunError:
-    if isinstance(error, (NeedsValues, PeerLost)):
-        return error
-    return NodeFailed(member.rank, member.name, "".join(traceback.format_exception(error)))
 
 
 class _Checkpoints:
@@ -149,22 +149,51 @@ class _Checkpoints:
         return work()
 
 
-def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Teller:
-    """Report every step of a node to the progress bar and the watcher of *job*; return the watcher's telemetry."""
-    teller, on_progress, watcher = Teller(cluster, log), job.on_progress, job.watcher
+def _watched(job: ClusterJob, cluster: Cluster, log: FaultLog) -> Callable[[], Telemetry]:
+    """Report every step of a node to the progress bar and the watcher of *job*; return the watcher's telemetry.
+
+    It is what is known at this instant of the simulated clock; observing it does not affect the run.
+    """
+    workers, on_progress, watcher = cluster.topology.workers, job.on_progress, job.watcher
+    noted = [Noted() for _ in workers]  # remembers what it has read
+
+    def telemetry() -> Telemetry:
+        sent = [node.recorder.record.sent_to for node in cluster.members]
+        links = link_telemetry(workers, cluster.topology, sent)
+        nodes = [_node_telemetry(cluster, *row) for row in zip(cluster.members, noted, strict=True)]
+        return Telemetry(elapsed_s=cluster.loop.time(), nodes=nodes, links=links, faults=log.rows())
 
     def on_step(rank: int, step: int) -> None:
         if on_progress is not None:
             on_progress(rank, step)
         if watcher is not None:
-            watcher.look(teller.telemetry)
+            watcher.look(telemetry)
 
     if watcher is not None:
         watcher.begin(run_info(job.names, job.seed, job.about, "sim"))
     if on_progress is not None or watcher is not None:
         for member in cluster.members:
             member.on_step = on_step
-    return teller
+    return telemetry
+
+
+def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemetry:
+    record, reason = node.recorder.record, cluster.gone.get(node.rank, "")
+    noted.read(record.metrics, record.spans)
+    gone = "expected" if reason == ABSENT else "ended" if node.alive else "lost"
+    return node_telemetry(
+        node.name,
+        node.rank,
+        "running" if cluster.lives(node.rank) else gone,
+        noted,
+        record.sent_to,
+        bytes_received=record.bytes_received,
+        step=record.steps,
+        compute_s=record.rest.compute_s if record.rest is not None else 0.0,
+        computing=node.device_lock.locked(),
+        waits=node.waits(),
+        reason=reason,
+    )
 
 
 def _cores() -> int:
@@ -174,32 +203,35 @@ def _cores() -> int:
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError listing every invalid option."""
-    problems = [
-        Problem(
-            name,
-            "unknown option of the simulator",
-            f"one of {', '.join([*OPTIONS, *FLAGS, 'replicas'])}; is it meant for sockets?",
-        )
-        for name in sorted(set(options) - {*OPTIONS, *FLAGS})
-    ]
-    problems += [
-        Problem(name, describe(options[name]), "true or false")
-        for name in FLAGS
-        if not isinstance(options.get(name, False), bool)
-    ]
-    problems += [
-        Problem(
-            name,
-            describe(options[name]),
-            f"a {'whole ' * isinstance(least, int)}number of at least {least:g} and at most {most:.15g}",
-        )
-        for name, (least, most) in OPTIONS.items()
-        if name in options and not _fits(options[name], least, most)
-    ]
+    expected = f"one of {', '.join([*OPTIONS, 'portable', 'replicas'])}; is it meant for sockets?"
+    unknown = sorted(set(options) - {*OPTIONS, "portable"})
+    problems = [Problem(name, "unknown option of the simulator", expected) for name in unknown]
+    if not isinstance(options.get("portable", False), bool):
+        problems.append(Problem("portable", describe(options["portable"]), "true or false"))
+    for name, (least, most) in OPTIONS.items():
+        value, is_whole = options.get(name, least), isinstance(least, int)
+        kinds = int if is_whole else (int, float)
+        if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
+            limits = f"a {'whole ' * is_whole}number of at least {least:g} and at most {most:.15g}"
+            problems.append(Problem(name, describe(value), limits))
     if problems:
         raise UsageError(problems)
 
 
-def _fits(value: object, least: int | float, most: int | float) -> bool:
-    kinds = (int,) if isinstance(least, int) else (int, float)
-    return isinstance(value, kinds) and not isinstance(value, bool) and least <= value <= most
+def run_bodies(
+    bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0, *, comes_back: bool = False
+) -> list[Any]:
+    """Run each body as a node, by default on a star of ideal links; with *comes_back*, a body may raise ComesBack."""
+    cluster = Cluster(topology or star(len(bodies)), seed)
+    cluster.streams.gated = comes_back
+
+    async def life(body: Body, node: SimTransport) -> Any:
+        try:
+            return await body(node)
+        except ComesBack:
+            cluster.crash(node.rank, "crashed", returns=True)
+            cluster.loop.clock.alarm_at(cluster.loop.time(), cluster.revive, node.rank)
+            await asyncio.sleep(0)  # this life is over
+            raise
+
+    return cluster.run([partial(life, body) for body in bodies] if comes_back else bodies)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from simcluster.errors import ABSENT, ENDED, Deadlock, Left, NeverFinished
@@ -13,18 +14,17 @@ from simcluster.fault_plans.kinds import Fault
 from simcluster.process.interrupts import PATIENCE_S, CtrlC
 from simcluster.runs.record import kept_spans
 from simcluster.runs.recorder import Recorder
-from simcluster_backends.sim.deadlock import waits_of
+from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.lookahead import Ring
+from simcluster_backends.sim.loop.callbacks import owner_of_task
+from simcluster_backends.sim.loop.clock import collected_rarely
 from simcluster_backends.sim.loop.event_loop import Drained, Endless, SimLoop, SimTask
-from simcluster_backends.sim.loop.garbage import collected_rarely
-from simcluster_backends.sim.loop.suspended import owner_of_task
 from simcluster_backends.sim.member import Member
 from simcluster_backends.sim.membership import Departure, Membership
 from simcluster_backends.sim.network.flows import Network
 from simcluster_backends.sim.network.models import MODELS
 from simcluster_backends.sim.network.routes import Routes
-from simcluster_backends.sim.outgoing import INBOX_BYTES
 from simcluster_backends.sim.streams import Streams
 from simcluster_backends.sim.transport import SimTransport
 
@@ -69,7 +69,8 @@ class Cluster:
         self.routes = Routes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
         self.membership = Membership(len(topology.workers), self._latency_s)
         self.members: list[Member] = []  # the current incarnation of each rank
-        limit_B = _first(inbox_bytes, topology.inbox_bytes, INBOX_BYTES)
+        limits_B = (inbox_bytes, topology.inbox_bytes, INBOX_BYTES)
+        limit_B = next(given_B for given_B in limits_B if given_B is not None)
         self.streams = Streams(self.loop.clock, self.network, self.routes, self.membership, self.members, limit_B)
         self.tasks: list[SimTask[Any]] = []
         self.failures: list[tuple[Member, BaseException]] = []  # exceptions raised by bodies, in order of time
@@ -83,9 +84,8 @@ class Cluster:
         for rank, name in enumerate(topology.workers):
             device = topology.nodes[name].device
             assert device is not None, "a worker has a device"
-            self.members.append(
-                self._member(rank, DeviceModel(device, seed, name), Recorder(rank, name, self.loop.time, keep))
-            )
+            recorder = Recorder(rank, name, self.loop.time, keep)
+            self.members.append(self._member(rank, DeviceModel(device, seed, name), recorder))
         self.ring = Ring(self.loop, self.members, self.streams, self.membership)
         if faults is not None:
             faults.attach(self)
@@ -140,9 +140,9 @@ class Cluster:
         member = self.members[rank] = self._member(rank, old.device, old.recorder)
         member.on_step = old.on_step
         member.recorder.incarnation, member.recorder.told_to_leave = self.membership.incarnation(rank), False
-        member.knows(self.membership.incarnations())
-        for absent in self.membership.absent():
-            member.inbox.misses_from_the_start(absent, ABSENT)
+        for absent, departure in self.membership.departed.items():
+            if departure.reason == ABSENT:
+                member.inbox.misses_from_the_start(absent, ABSENT)
         self.tasks[rank] = self._begin(member)
         self._returns.pop(rank).set_result(None)
         for peer in self.living():
@@ -156,17 +156,9 @@ class Cluster:
         return self.streams.of(source, to).way.latency_s
 
     def _member(self, rank: int, device: DeviceModel, recorder: Recorder) -> Member:
-        return Member(
-            rank,
-            self.topology.workers,
-            self.loop,
-            self.streams,
-            self.membership,
-            device,
-            recorder,
-            send_buffer_bytes=self.topology.nodes[self.topology.workers[rank]].send_buffer_bytes,
-            asks=self.streams.limit_B == 0,
-        )
+        names = self.topology.workers
+        buffer_B = self.topology.nodes[names[rank]].send_buffer_bytes
+        return Member(rank, names, self.loop, self.streams, self.membership, device, recorder, buffer_B)
 
     def _run(self, ctrl_c: CtrlC) -> list[Any]:
         try:
@@ -176,13 +168,14 @@ class Cluster:
             with collected_rarely():
                 self._run_tasks()
             self.streams.check_balance()
-            return [_outcome(task) for task in self.tasks]
+            cancelled = asyncio.CancelledError("cancelled")
+            return [cancelled if task.cancelled() else task.exception() or task.result() for task in self.tasks]
         except Drained:
             what = f"deadlock at {self.loop.time():g} s: nothing can happen any more"
-            raise Deadlock(what, waits_of(self.members, self.tasks)) from None
+            raise Deadlock(what, self._waits()) from None
         except Endless:
             what = f"no work done and nothing recorded for a long time at {self.loop.time():g} s"
-            raise NeverFinished(what, waits_of(self.members, self.tasks)) from None
+            raise NeverFinished(what, self._waits()) from None
         except KeyboardInterrupt:
             ctrl_c.heard()
             for member in self.members:
@@ -275,31 +268,36 @@ class Cluster:
             with suppress(SystemExit, KeyboardInterrupt):  # a TaskGroup reraises what ended it
                 self.loop.run_forever()
         for task in left:
-            _abandon(task)
+            # It ignores cancellation, or lost its next step to a Ctrl-C. Closing its coroutine at interpreter exit
+            # would be too late: it may still use tensors that are being destroyed.
+            with suppress(BaseException):
+                if (coroutine := task.get_coro()) is not None:
+                    coroutine.close()
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
         for task in self.tasks:
             if task.done() and not task.cancelled():
                 task.exception()  # seen: it is part of the outcome
         self.loop.close()
 
-
-def _abandon(task: SimTask[Any]) -> None:
-    """Close the coroutine of *task*, which ignores cancellation or lost its next step to a Ctrl-C.
-
-    Closing it at interpreter exit would be too late: it may still use tensors that are being destroyed.
-    """
-    with suppress(BaseException):
-        coroutine = task.get_coro()
-        if coroutine is not None:
-            coroutine.close()
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    def _waits(self) -> list[str]:
+        """Return one line per unfinished rank: what it waits for, and where."""
+        lines = []
+        for node, task in zip(self.members, self.tasks, strict=True):
+            if not task.done():
+                what = ", ".join(node.waits()) or "something outside the transport"
+                lines.append(f"rank {node.rank} ({node.name}) waits for {what}{_place(task)}")
+        return lines
 
 
-def _first(*values: int | None) -> int:
-    """Return the first value that is given."""
-    return next(value for value in values if value is not None)
-
-
-def _outcome(task: SimTask[Any]) -> Any:
-    if task.cancelled():
-        return asyncio.CancelledError("cancelled")
-    return task.exception() or task.result()
+def _place(task: SimTask[Any]) -> str:
+    """Return ' at file:line' of the innermost frame in the algorithm's code."""
+    place = ""
+    awaited: Any = task.get_coro()
+    while isinstance(awaited, CoroutineType):
+        frame = awaited.cr_frame
+        if frame is not None:
+            file = frame.f_code.co_filename
+            if "/simcluster_backends/" not in file.replace("\\", "/") and "asyncio" not in file:
+                place = f" at {file}:{frame.f_lineno} ({frame.f_code.co_name})"
+        awaited = awaited.cr_await
+    return place

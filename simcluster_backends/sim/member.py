@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.transport import ANY, Any_
 from simcluster_backends.common.inbox import Inbox
+from simcluster_backends.sim.outgoing import SendBuffer
 from simcluster_backends.sim.rendezvous import Rendezvous
-from simcluster_backends.sim.send_buffer import SendBuffer
 
 if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
     from simcluster.runs.recorder import Recorder
     from simcluster_backends.sim.devices import DeviceModel
     from simcluster_backends.sim.loop.event_loop import SimLoop
-    from simcluster_backends.sim.membership import Item, Membership
+    from simcluster_backends.sim.membership import Departure, Membership
     from simcluster_backends.sim.stream import Stream
     from simcluster_backends.sim.streams import Streams
 
@@ -35,14 +35,13 @@ class Member:
         membership: Membership,
         device: DeviceModel,
         recorder: Recorder,
-        send_buffer_bytes: int | None = None,
-        asks: bool = False,
+        send_buffer_bytes: int | None,
     ) -> None:
         self.rank, self.name, self.names = rank, names[rank], names
         self.loop, self.device, self.recorder = loop, device, recorder
-        self.rendezvous = Rendezvous() if asks else None  # accepts only what it has asked for
+        self.rendezvous = None if streams.limit_B else Rendezvous()  # accepts only what it has asked for
         ask = self.rendezvous.ask if self.rendezvous is not None else None
-        self.inbox = Inbox(rank, names, loop, self._make_room, self.listen, self._on_told, self.known, ask)
+        self.inbox = Inbox(rank, names, loop, self._on_room, self.listen, self._on_told, self.known, ask)
         self.buffer = SendBuffer(send_buffer_bytes) if send_buffer_bytes else None
         self.alive = True
         self.born_s = loop.time()
@@ -52,7 +51,7 @@ class Member:
         self.on_step: Callable[[int, int], None] | None = None  # (rank, step): for a progress bar
         self.membership, self._registry = membership, streams
         self._streams: dict[int, Stream] = {}  # by the peer's rank
-        self._known: dict[int, int] = {}  # the incarnation in use of each peer, if not the first
+        self._known = membership.incarnations()  # the incarnation in use of each peer, if not the first
         self._back: dict[int, int] = {}  # peers known to be back but not accepted yet
 
     # its life
@@ -80,11 +79,6 @@ class Member:
         for stream in self._streams.values():
             stream.break_off(error)
 
-    @property
-    def computing(self) -> bool:
-        """Whether its device is busy."""
-        return self.device_lock.locked()
-
     def waits(self) -> list[str]:
         """Return descriptions of what it waits for."""
         sends = [
@@ -108,7 +102,7 @@ class Member:
         if rank in self._streams:
             self._streams[rank].pump()
 
-    def _make_room(self, source: int) -> None:
+    def _on_room(self, source: int) -> None:
         self._registry.of(source, self.rank).pump()
 
     # what it knows of the others
@@ -116,10 +110,6 @@ class Member:
     def known(self, rank: int) -> int:
         """Return the incarnation of *rank* in use here."""
         return self._known.get(rank, 0)
-
-    def knows(self, incarnations: Mapping[int, int]) -> None:
-        """Start with these *incarnations* of the peers, as a new node."""
-        self._known.update(incarnations)
 
     def look_around(self) -> None:
         """Check a new cut against every peer that anything here waits for."""
@@ -151,12 +141,7 @@ class Member:
         if not isinstance(source, Any_):
             self._hear_of(source)
             return
-        unheard = [
-            (item.time_s, rank)
-            for rank in self.membership.suspects()
-            if self._may_lose(rank)
-            for item in self._news(rank)
-        ]
+        unheard = [(news.time_s, rank) for rank in self.membership.suspects() for news in self._news(rank)]
         for _, rank in sorted(unheard):
             self._hear_of(rank)
 
@@ -173,46 +158,42 @@ class Member:
             await asyncio.sleep(max(0.0, cut.time_s - self.loop.clock._now))
             raise self._out_of_reach(to, cut)
 
-    def _news(self, rank: int) -> list[Item]:
-        return self.membership.of(rank, self.rank, self.known(rank))
-
-    def _may_lose(self, rank: int) -> bool:
-        return rank != self.rank and rank not in self.inbox.lost
+    def _news(self, rank: int) -> list[Departure]:
+        """Return the news of *rank*, unless it is lost here already."""
+        known = rank == self.rank or rank in self.inbox.lost
+        return [] if known else self.membership.of(rank, self.rank, self.known(rank))
 
     def _hear_of(self, rank: int) -> None:
         """If *rank* has departed, lose it now or when the news arrives."""
-        if self._may_lose(rank):
-            for item in self._news(rank):
-                self._hear(rank, item)
+        known, now_s = self.known(rank), self.loop.clock._now
+        for news in self._news(rank):
+            if news.time_s < now_s or (news.cut is not None and news.time_s == now_s):
+                self._lose(rank, known, news)
+            else:
+                # Even at this very instant: what *rank* sent before it left may be about to arrive.
+                self.loop.clock.alarm_at(news.time_s, partial(self._lose, rank, known), news)
 
-    def _cut_off_from(self, rank: int) -> Item | None:
+    def _cut_off_from(self, rank: int) -> Departure | None:
         """Return the cut between this node and *rank*, if *rank* has ended well and can no longer drain sends."""
         if self.inbox.lost.get(rank) != ENDED:
             return None
-        return next((item for item in self._news(rank) if item.cut is not None), None)
+        news = self.membership.of(rank, self.rank, self.known(rank))
+        return next((item for item in news if item.cut is not None), None)
 
-    def _out_of_reach(self, rank: int, cut: Item) -> PeerLost:
+    def _out_of_reach(self, rank: int, cut: Departure) -> PeerLost:
         return PeerLost(rank, self.names[rank], cut.reason, self.known(rank))
 
-    def _hear(self, rank: int, item: Item) -> None:
-        known, now_s = self.known(rank), self.loop.clock._now
-        if item.time_s < now_s or (item.cut is not None and item.time_s == now_s):
-            self._lose(rank, item, known)
-        else:
-            # Even at this very instant: what *rank* sent before it left may be about to arrive.
-            self.loop.clock.alarm_at(item.time_s, lambda _: self._lose(rank, item, known))
-
-    def _lose(self, rank: int, item: Item, known: int) -> None:
+    def _lose(self, rank: int, known: int, news: Departure) -> None:
         """Fail all waits for *rank*. A peer that ended well still accepts what it is sent."""
         if not self.alive or known != self.known(rank):
             return  # old news
-        if item.cut is not None:
-            self._registry.of(rank, self.rank).transit.break_for(item.cut)
+        if news.cut is not None:
+            self._registry.of(rank, self.rank).transit.break_for(news.cut)
         elif self.membership.incarnation(rank) == known:
             incoming = self._registry.of(rank, self.rank).transit
-            if incoming.when_silent(lambda: self._lose(rank, item, known)):
+            if incoming.when_silent(partial(self._lose, rank, known, news)):
                 return
-        if self.inbox.lose(rank, item.reason) and item.reason != ENDED and rank in self._streams:
+        if self.inbox.lose(rank, news.reason) and news.reason != ENDED and rank in self._streams:
             self._streams[rank].break_off(lambda: self.inbox.error(rank))
 
     def _on_told(self, rank: int) -> None:

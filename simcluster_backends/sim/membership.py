@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from simcluster.errors import ABSENT
 from simcluster.fault_plans.kinds import GIVEN_UP, Fault, Pairs
 
 
 class Departure(NamedTuple):
-    """The end of a node, a good one if the reason is ENDED; peers learn of it one latency later."""
+    """The end of a node at *time_s*, or the news of it; a good end if the reason is ENDED.
+
+    With *cut*, the node is only out of reach because of that fault.
+    """
 
     time_s: float
     reason: str
+    cut: Fault | None = None
 
 
 class Severance(NamedTuple):
@@ -26,14 +29,6 @@ class Severance(NamedTuple):
     pairs: Pairs
     reason: str
     fault: Fault
-
-
-class Item(NamedTuple):
-    """News that a peer is gone, known at *time_s*: dead, done, or out of reach because of *cut*."""
-
-    time_s: float
-    reason: str
-    cut: Fault | None = None
 
 
 class Membership:
@@ -69,10 +64,6 @@ class Membership:
         """Return the incarnations of the ranks that have returned."""
         return {rank: len(before) for rank, before in self._before.items()}
 
-    def absent(self) -> list[int]:
-        """Return the ranks that have never started."""
-        return [rank for rank, departure in self.departed.items() if departure.reason == ABSENT]
-
     def last_reason(self, rank: int) -> str:
         """Return why the previous incarnation of *rank* ended."""
         return self._before[rank][-1].reason
@@ -83,26 +74,24 @@ class Membership:
             return list(range(self._size))
         return list(dict.fromkeys([*self._before, *self.departed]))
 
-    def of(self, rank: int, hearer: int, known: int) -> list[Item]:
-        """Return the news for *hearer* about the end of incarnation *known* of *rank*; each item may be delayed."""
-        found = [self._cut(severance, rank, hearer) for severance in self._severed]
+    def of(self, rank: int, hearer: int, known: int) -> list[Departure]:
+        """Return the news for *hearer* about the end of incarnation *known* of *rank*; each may be delayed.
+
+        A node that hears nothing for too long closes its connection; its peer notices if that direction is open.
+        """
+        found, latency_s = [], self._latency_s
+        for severed in self._severed if rank != hearer else ():
+            if severed.pairs(rank, hearer):
+                found.append(Departure(severed.time_s, severed.reason, severed.fault))
+            elif severed.pairs(hearer, rank):
+                found.append(Departure(severed.time_s + latency_s(rank, hearer), GIVEN_UP, severed.fault))
         before = self._before.get(rank, ())
         departure = before[known] if known < len(before) else self.departed.get(rank)
         if departure is not None:
             # The end of a process travels like its messages.
-            found.append(Item(departure.time_s + self._latency_s(rank, hearer), departure.reason))
-        return [item for item in found if item is not None]
+            found.append(Departure(departure.time_s + latency_s(rank, hearer), departure.reason))
+        return found
 
     def cut_off(self, a: int, b: int) -> bool:
         """Return whether *a* and *b* have given each other up."""
         return any(severance.pairs(a, b) or severance.pairs(b, a) for severance in self._severed)
-
-    def _cut(self, severance: Severance, rank: int, hearer: int) -> Item | None:
-        """A node that hears nothing for too long closes its connection; its peer notices if that direction is open."""
-        if rank == hearer:
-            return None
-        if severance.pairs(rank, hearer):
-            return Item(severance.time_s, severance.reason, severance.fault)
-        if severance.pairs(hearer, rank):
-            return Item(severance.time_s + self._latency_s(rank, hearer), GIVEN_UP, severance.fault)
-        return None

@@ -1,45 +1,68 @@
-"""A message on its way out of a node, and the limit of unread bytes that holds back the next."""
+"""A message on its way out of a node, and the send buffers of its operating system."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from simcluster.payload import Message
     from simcluster_backends.common.inbox import Waiting
     from simcluster_backends.sim.network.flows import Flow
 
-INBOX_BYTES = 64 * 1024 * 1024
-"""Unreceived bytes per peer beyond which a node stops reading from it, as the sockets backend does."""
 
-
-class Lane(Protocol):
-    """A stream as its messages see it."""
-
-    def withdraw(self, outgoing: Outgoing) -> None: ...
-
-
+@dataclass(slots=True, eq=False)
 class Outgoing:
     """A message on its way out: *injected* is done when its last byte has left, at *left_s*.
 
-    *partner* is the receiver of the same exchange, which fails with it. No sender waits for a message that *is_held*
-    by a send buffer.
+    *take_back* is its stream's `withdraw`. *partner* is the receiver of the same exchange, which fails with it. No
+    sender waits for a message that *is_held* by a send buffer.
     """
 
-    __slots__ = ("_lane", "body_B", "flow", "injected", "is_held", "left_s", "message", "partner", "size_bytes")
-
-    def __init__(self, message: Message, body_B: int, injected: asyncio.Future[None], lane: Lane) -> None:
-        self.message, self.size_bytes, self._lane = message, message.size_bytes, lane
-        self.body_B = body_B
-        self.injected = injected
-        self.flow: Flow | None = None
-        self.partner: Waiting | None = None
-        self.left_s = 0.0
-        self.is_held = False
+    message: Message
+    size_bytes: int
+    body_B: int
+    injected: asyncio.Future[None]
+    take_back: Callable[[Outgoing], None]
+    flow: Flow | None = None
+    partner: Waiting | None = None
+    left_s: float = 0.0
+    is_held: bool = False
 
     def withdraw(self) -> None:
-        self._lane.withdraw(self)
+        self.take_back(self)
 
-    def wait_with(self, receiver: Waiting) -> None:
-        self.partner = receiver
+
+class SendBuffer:
+    """Room for *size_bytes* of messages to each peer. A send returns at once, before the message has left, if it fits.
+
+    The system still sends what a finished process left in it.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._held_B: dict[int, int] = {}  # by the peer's rank
+        self._leaving: dict[asyncio.Future[None], None] = {}
+
+    def take(self, to: int, outgoing: Outgoing) -> bool:
+        """Hold *outgoing* until it has left or an end is gone; return False if there is no room."""
+        held_B = self._held_B.get(to, 0) + outgoing.body_B
+        if held_B > self._size_bytes or outgoing.injected.done():
+            return False
+        self._held_B[to] = held_B
+        outgoing.is_held = True
+        self._leaving[outgoing.injected] = None
+        outgoing.injected.add_done_callback(partial(self._release, to, outgoing.body_B))
+        return True
+
+    async def flush(self) -> None:
+        """Wait until the buffer is empty."""
+        while self._leaving:
+            await asyncio.wait(list(self._leaving))
+
+    def _release(self, to: int, body_B: int, injected: asyncio.Future[None]) -> None:
+        self._held_B[to] -= body_B
+        del self._leaving[injected]

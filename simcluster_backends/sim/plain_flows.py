@@ -15,13 +15,12 @@ from operator import setitem
 
 from simcluster.bench.flows import PlainFlow
 from simcluster.topology import Topology
-from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.loop.clock import Clock, collected_rarely
 from simcluster_backends.sim.loop.event_loop import Endless
-from simcluster_backends.sim.loop.garbage import collected_rarely
-from simcluster_backends.sim.network.flows import Network
+from simcluster_backends.sim.network.flows import Flow, Network
+from simcluster_backends.sim.network.losses import StallingFlow
 from simcluster_backends.sim.network.models import MODELS
 from simcluster_backends.sim.network.routes import Routes
-from simcluster_backends.sim.network.stalls import StallingFlow
 
 
 def finish_times(
@@ -60,7 +59,7 @@ def _launch(
         if stalls:
             network.put(StallingFlow(network, clock, way.route, flow.size_bytes, stalls, done))
         elif flow.size_bytes:
-            network.start(way.route, flow.size_bytes, done)
+            network.put(Flow(*way.route, left_B=flow.size_bytes, on_done=done))
         else:
             done()
 

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.outgoing import Outgoing
 
 
-class _Offer(NamedTuple):
-    outgoing: Outgoing
-    answer: Callable[[Outgoing], object]
-
-
 class _Ask(NamedTuple):
     source: int | Any_
     tag: str | Any_
@@ -36,13 +31,13 @@ class Rendezvous:
     """The messages offered to one node, its waiting receives, and the messages that it has admitted."""
 
     def __init__(self) -> None:
-        self._offers: list[_Offer] = []
+        self._offers: list[tuple[Outgoing, Callable[[Outgoing], object]]] = []
         self._asks: list[_Ask] = []
         self._admitted: list[Message] = []
 
     def offer(self, outgoing: Outgoing, answer: Callable[[Outgoing], object]) -> None:
         """Note that *outgoing* has been announced; call *answer* when a receiver asks for it."""
-        self._offers.append(_Offer(outgoing, answer))
+        self._offers.append((outgoing, answer))
         self._match()
 
     def ask(self, source: int | Any_, tag: str | Any_, receiver: Waiting) -> None:
@@ -52,7 +47,7 @@ class Rendezvous:
 
     def forget(self, message: Message) -> None:
         """Forget *message*, which has arrived or never will."""
-        self._offers = [offer for offer in self._offers if offer.outgoing.message is not message]
+        self._offers = [offer for offer in self._offers if offer[0].message is not message]
         self._admitted = [admitted for admitted in self._admitted if admitted is not message]
         self._match()
 
@@ -61,12 +56,11 @@ class Rendezvous:
         self._asks = [ask for ask in self._asks if not ask.receiver.done()]
         free = list(self._asks)
         for message in self._admitted:
-            served = next((ask for ask in free if ask.fits(message)), None)
-            if served is not None:
+            if served := next((ask for ask in free if ask.fits(message)), None):
                 free.remove(served)
         for ask in free:
-            found = next((offer for offer in self._offers if ask.fits(offer.outgoing.message)), None)
-            if found is not None:
+            if found := next((offer for offer in self._offers if ask.fits(offer[0].message)), None):
                 self._offers.remove(found)
-                self._admitted.append(found.outgoing.message)
-                found.answer(found.outgoing)
+                outgoing, answer = found
+                self._admitted.append(outgoing.message)
+                answer(outgoing)

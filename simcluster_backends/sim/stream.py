@@ -1,12 +1,12 @@
 """The stages of a message between `send` and `recv`, in order. Nothing else decides its timing.
 
-prepare   the sender's overhead, one message of the node after another (network/overheads.py)
+prepare   the sender's overhead, one message of the node after another (network/routes.py)
 queue     its turn in the stream; held back by a full inbox, or until the receiver asks for it (rendezvous.py)
-inject    its bytes, at the rate that the network grants, with stalls for lost packets (network/flows.py, stalls.py)
-travel    latency and jitter, never ahead of the message before it (transit.py, network/jitter.py)
-land      the receiver's overhead, then the inbox (transit.py, network/overheads.py)
+inject    its bytes, at the rate that the network grants, with stalls for lost packets (network/flows.py, losses.py)
+travel    latency and jitter, never ahead of the message before it (transit.py, network/routes.py)
+land      the receiver's overhead, then the inbox (transit.py, network/routes.py)
 
-A gate that a fault closes (gate.py) holds a message before it leaves and before it lands, and drops it once broken.
+A gate that a fault closes (transit.py) holds a message before it leaves and before it lands, and drops it once broken.
 A stage that the topology does not mention is None and costs nothing. A message's header counts as bytes but takes no
 time (docs/design/interface.md says why).
 """
@@ -15,32 +15,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from simcluster.payload import Message
 from simcluster_backends.common.inbox import fail
-from simcluster_backends.sim.network.stalls import StallingFlow
+from simcluster_backends.sim.network.flows import Flow
+from simcluster_backends.sim.network.losses import StallingFlow
 from simcluster_backends.sim.outgoing import Outgoing
-from simcluster_backends.sim.transit import Receiver, Transit
+from simcluster_backends.sim.transit import NO_GATE, End, Gate, Transit
 
 if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
-    from simcluster.runs.recorder import Recorder
-    from simcluster_backends.sim.gate import Gate
     from simcluster_backends.sim.loop.clock import Clock
     from simcluster_backends.sim.network.flows import Network
     from simcluster_backends.sim.network.routes import Way
 
 
-class Endpoint(Receiver, Protocol):
-    """A node as a stream sees it. *hung* counts the faults that currently stop it."""
-
-    rank: int
-    name: str
-    recorder: Recorder
-    hung: int
-
-
+@dataclass(slots=True, eq=False)
 class Stream:
     """The ordered bytes from one node to another: one message is injected at a time.
 
@@ -48,32 +40,23 @@ class Stream:
     message that does not arrive. A message that has left is part of *transit*.
     """
 
-    __slots__ = (
-        *("_clock", "_current", "_is_pumping", "_limit_B", "_network", "_offered", "_preparing", "_queue"),
-        *("_rendezvous", "gate", "receiver", "sender", "transit", "way"),
-    )
+    clock: Clock
+    network: Network
+    sender: End
+    receiver: End
+    way: Way
+    limit_B: int
+    on_drop: Callable[[Fault | None, int], None]
+    gate: Gate | None
+    transit: Transit = field(init=False)
+    _preparing: deque[Outgoing] = field(default_factory=deque)
+    _queue: deque[Outgoing] = field(default_factory=deque)
+    _offered: Outgoing | None = None  # announced, but not asked for yet
+    _current: Outgoing | None = None  # being injected
+    _is_pumping: bool = False
 
-    def __init__(
-        self,
-        clock: Clock,
-        network: Network,
-        sender: Endpoint,
-        receiver: Endpoint,
-        way: Way,
-        *,
-        limit_B: int,
-        on_drop: Callable[[Fault | None, int], None],
-        gate: Gate | None = None,
-    ) -> None:
-        self.sender, self.receiver, self.way, self.gate = sender, receiver, way, gate
-        self._clock, self._network, self._limit_B = clock, network, limit_B
-        self._rendezvous = receiver.rendezvous
-        self._preparing: deque[Outgoing] = deque()
-        self._queue: deque[Outgoing] = deque()
-        self._offered: Outgoing | None = None  # announced, but not asked for yet
-        self._current: Outgoing | None = None  # being injected
-        self._is_pumping = False
-        self.transit = Transit(clock, receiver, way, gate, self._queue, on_drop, self._landed)
+    def __post_init__(self) -> None:
+        self.transit = Transit(self.clock, self.receiver, self.way, self.gate, self._queue, self.on_drop, self._landed)
 
     # the stages, in order
 
@@ -95,14 +78,14 @@ class Stream:
 
     def pump(self) -> None:
         """Inject the next message if none is being injected, the gate is open and the receiver accepts it."""
-        if self._is_pumping or (self.gate is not None and (self.gate.is_closed or self.sender.hung)):
+        if self._is_pumping or (self.gate is not None and (self.gate.closed_by or self.sender.hung)):
             return
         self._is_pumping = True  # a message without a body leaves at once, and then asks for the next
         while self._current is None and self._queue:
-            if self._rendezvous is not None:
+            if self.receiver.rendezvous is not None:
                 if not self._is_taken(self._queue[0]):
                     break
-            elif self.receiver.inbox.mailbox.queued_bytes(self.sender.rank) + self.transit.under_way_B >= self._limit_B:
+            elif self.receiver.inbox.mailbox.queued_bytes(self.sender.rank) + self.transit.under_way_B >= self.limit_B:
                 break
             self._inject(self._queue.popleft())
         self._is_pumping = False
@@ -112,29 +95,29 @@ class Stream:
         is_closed = self.receiver.inbox.is_closed  # arriving messages are dropped there
         if not is_closed and outgoing is not self._offered:
             self._offered = outgoing
-            self._clock.alarm_at(self._clock._now + self.way.latency_s, self._announced, outgoing)
+            self.clock.alarm_at(self.clock._now + self.way.latency_s, self._announced, outgoing)
         return is_closed
 
     def _announced(self, outgoing: Outgoing) -> None:
-        if self._offered is not outgoing or self._rendezvous is None:
+        if self._offered is not outgoing or self.receiver.rendezvous is None:
             return
-        if self.gate is not None and self.gate.is_closed:
+        if self.gate is not None and self.gate.closed_by:
             self._offered = None  # it is announced again
         else:
-            self._rendezvous.offer(outgoing, self._asked_for)
+            self.receiver.rendezvous.offer(outgoing, self._asked_for)
 
     def _asked_for(self, outgoing: Outgoing) -> None:
-        self._clock.alarm_at(self._clock._now + self.way.latency_s, self._admit, outgoing)
+        self.clock.alarm_at(self.clock._now + self.way.latency_s, self._admit, outgoing)
 
     def _admit(self, outgoing: Outgoing) -> None:
-        if self.gate is not None and self.gate.is_closed:
+        if self.gate is not None and self.gate.closed_by:
             self.gate.admitted = outgoing
         elif self._queue and self._queue[0] is outgoing and self._current is None:
             self._inject(self._queue.popleft())
 
     def _inject(self, outgoing: Outgoing) -> None:
         self._current = outgoing
-        way, network = self.way, self._network
+        way = self.way
         stalls = way.losses.stalls(outgoing.body_B) if way.losses is not None else None
         if not outgoing.body_B and not stalls:
             self._injected()
@@ -142,11 +125,11 @@ class Stream:
         if way.conditions is not None:
             way.conditions.enter()
         if stalls:
-            flow = StallingFlow(network, self._clock, way.route, outgoing.body_B, stalls, self._injected)
-            outgoing.flow = flow
-            network.put(flow)
+            flow: Flow = StallingFlow(self.network, self.clock, way.route, outgoing.body_B, stalls, self._injected)
         else:
-            outgoing.flow = network.start(way.route, outgoing.body_B, self._injected)
+            flow = Flow(*way.route, left_B=outgoing.body_B, on_done=self._injected)
+        outgoing.flow = flow
+        self.network.put(flow)
 
     def _injected(self) -> None:
         outgoing = self._current
@@ -154,7 +137,7 @@ class Stream:
         if outgoing.flow is not None and self.way.conditions is not None:
             self.way.conditions.leave()
         self._current = None
-        outgoing.left_s = self._clock._now
+        outgoing.left_s = self.clock._now
         message = outgoing.message
         self.sender.recorder.sent(self.receiver.rank, message.size_bytes)
         if not outgoing.injected.done():
@@ -166,7 +149,7 @@ class Stream:
     def _landed(self, message: Message) -> None:
         if self._queue:
             self.pump()
-        if self._rendezvous is not None:
+        if self.receiver.rendezvous is not None:
             self._forget(message)
 
     # called by its ends
@@ -183,7 +166,7 @@ class Stream:
     @property
     def is_plain(self) -> bool:
         """Whether bandwidth and latency alone decide when its messages arrive."""
-        return self.gate is None and self._rendezvous is None and self.way.is_plain
+        return self.gate is None and self.receiver.rendezvous is None and self.way.is_plain
 
     def withdraw(self, outgoing: Outgoing) -> None:
         """Withdraw *outgoing*, a cancelled send: unless it has left completely, none of it arrives."""
@@ -218,16 +201,17 @@ class Stream:
 
     def stop(self) -> None:
         """Let nothing through; every call needs a matching `go_on`."""
-        flow = self._current.flow if self._current is not None else None
-        if self._gate.close() and flow is not None:
-            self._network.pause(flow)
+        assert self.gate is not None, NO_GATE
+        if self.gate.close() and self._current is not None and self._current.flow is not None:
+            self.network.pause(self._current.flow)
 
     def go_on(self) -> None:
-        gate = self._gate
+        assert self.gate is not None, NO_GATE
+        gate = self.gate
         if not gate.open():
             return
         if self._current is not None and self._current.flow is not None:
-            self._network.resume(self._current.flow, self.way.route)
+            self.network.resume(self._current.flow, self.way.route)
         self.transit.go_on()
         if gate.admitted is not None:
             admitted, gate.admitted = gate.admitted, None
@@ -243,25 +227,20 @@ class Stream:
         if flow.paused:
             flow.lay(way.route)
         else:
-            self._network.pause(flow)
-            self._network.resume(flow, way.route)
+            self.network.pause(flow)
+            self.network.resume(flow, way.route)
 
     # inside
-
-    @property
-    def _gate(self) -> Gate:
-        assert self.gate is not None, "where a plan has such a fault, all streams have gates"
-        return self.gate
 
     def _abandon_current(self) -> None:
         if self._current is not None and self._current.flow is not None:
             if self.way.conditions is not None:
                 self.way.conditions.leave()
-            self._network.cancel(self._current.flow)
+            self.network.cancel(self._current.flow)
         self._current = None
 
     def _forget(self, message: Message) -> None:
         if self._offered is not None and self._offered.message is message:
             self._offered = None
-        if self._rendezvous is not None:
-            self._rendezvous.forget(message)
+        if self.receiver.rendezvous is not None:
+            self.receiver.rendezvous.forget(message)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from simcluster_backends.sim.gate import Gate
-from simcluster_backends.sim.stream import Endpoint, Stream
+from simcluster_backends.sim.stream import Stream
+from simcluster_backends.sim.transit import End, Gate
 
 if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.membership import Membership
     from simcluster_backends.sim.network.flows import Network
     from simcluster_backends.sim.network.routes import Routes
-
-
-class End(Endpoint, Protocol):
-    """A node, which uses one incarnation of each peer."""
-
-    def known(self, rank: int) -> int: ...
 
 
 class Streams:
@@ -101,16 +95,8 @@ class Streams:
         assert not any(known_B.values()), f"bytes that no node sent: {known_B}"
 
     def _make(self, sender: End, receiver: End) -> Stream:
-        return Stream(
-            self._clock,
-            self._network,
-            sender,
-            receiver,
-            self._routes.way(sender.name, receiver.name),
-            limit_B=self.limit_B,
-            on_drop=self.on_drop,
-            gate=Gate() if self.gated else None,
-        )
+        way, gate = self._routes.way(sender.name, receiver.name), Gate() if self.gated else None
+        return Stream(self._clock, self._network, sender, receiver, way, self.limit_B, self.on_drop, gate)
 
     def _open(self, source: int, to: int) -> None:
         stream = self._unaccepted.pop((source, to), None)

@@ -1,34 +1,95 @@
-"""The messages of a stream between their last byte's departure and the receiver's inbox: travel, land, drop."""
+"""The messages of a stream after their last byte has left: travel, land, drop; and the gate that faults may close."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
     from simcluster.payload import Message
+    from simcluster.runs.recorder import Recorder
     from simcluster_backends.common.inbox import Inbox
-    from simcluster_backends.sim.gate import Gate
     from simcluster_backends.sim.loop.clock import Clock
     from simcluster_backends.sim.network.routes import Way
     from simcluster_backends.sim.outgoing import Outgoing
     from simcluster_backends.sim.rendezvous import Rendezvous
 
 
-class Receiver(Protocol):
-    """The node at which messages land. *killed_by* is the fault that ended it.
+NO_GATE = "where a plan has such a fault, all streams have gates"
+
+
+class End(Protocol):
+    """A node as its streams see it. *killed_by* is the fault that ended it, *hung* counts those that now stop it.
 
     *rendezvous* is None if the node accepts messages without asking.
     """
 
+    rank: int
+    name: str
+    recorder: Recorder
     inbox: Inbox
-    alive: bool
     rendezvous: Rendezvous | None
+    alive: bool
     killed_by: Fault | None
+    hung: int
+
+    def known(self, rank: int) -> int:
+        """Return the incarnation of *rank* in use here."""
 
 
+@dataclass(slots=True, eq=False)
+class Gate:
+    """The gate of one stream, initially open.
+
+    While it is closed, nothing leaves and nothing lands. A flow keeps its remaining bytes and yields its bandwidth
+    share; a message that would land is *held* and lands one latency after the gate opens, like a TCP retransmission.
+    Once the gate is *broken*, that fault drops everything in flight.
+    """
+
+    closed_by: int = 0  # every call of `close` needs a matching one of `open`
+    held: list[Message] = field(default_factory=list)
+    admitted: Outgoing | None = None  # by the receiver, while this was closed
+    broken: Fault | None = None
+    _in_flight: dict[int, Message] = field(default_factory=dict)  # by id, in the order of departure
+    _landed: set[int] = field(default_factory=set)  # ids of those whose latency has passed
+
+    def close(self) -> bool:
+        """Close it; return whether it was open."""
+        self.closed_by += 1
+        return self.closed_by == 1
+
+    def open(self) -> bool:
+        """Undo one `close`; return whether it is open now."""
+        self.closed_by -= 1
+        return self.closed_by == 0
+
+    def leaves(self, message: Message) -> None:
+        self._in_flight[id(message)] = message
+
+    def land(self, message: Message) -> Iterator[Message]:
+        """Yield the messages that land now, in order: later ones wait for an earlier one that was held."""
+        self._landed.add(id(message))
+        while self._in_flight and (first := next(iter(self._in_flight))) in self._landed:
+            self._landed.remove(first)
+            yield self._in_flight.pop(first)
+
+    def forget(self, message: Message) -> None:
+        """Remove *message*, which is dropped."""
+        del self._in_flight[id(message)]
+        self._landed.discard(id(message))
+
+    def break_for(self, fault: Fault | None) -> list[Message]:
+        """Break it because of *fault*. Return the messages to drop at once, after their latency."""
+        self.broken = self.broken or fault
+        here = [*self.held, *(message for number, message in self._in_flight.items() if number in self._landed)]
+        self.held.clear()
+        return here
+
+
+@dataclass(slots=True, eq=False)
 class Transit:
     """The messages of one stream that have left: each is in flight, has arrived or was dropped.
 
@@ -36,34 +97,25 @@ class Transit:
     has arrived or was dropped, if the receiver asks for messages or another waits in *queue* to leave.
     """
 
-    __slots__ = (
-        *("_clock", "_last_arrival_s", "_on_drop", "_on_end", "_on_silence", "_queue", "_receiver", "arrived_B"),
-        *("dropped_B", "_is_asked_for", "gate", "under_way_B", "way"),
-    )
-
-    def __init__(
-        self,
-        clock: Clock,
-        receiver: Receiver,
-        way: Way,
-        gate: Gate | None,
-        queue: deque[Outgoing],
-        on_drop: Callable[[Fault | None, int], None],
-        on_end: Callable[[Message], None],
-    ) -> None:
-        self.way, self.gate = way, gate
-        self.under_way_B = self.arrived_B = self.dropped_B = 0
-        self._clock, self._receiver, self._on_drop, self._on_end = clock, receiver, on_drop, on_end
-        self._queue, self._is_asked_for = queue, receiver.rendezvous is not None
-        self._last_arrival_s = 0.0
-        self._on_silence: list[Callable[[], object]] = []
+    clock: Clock
+    receiver: End
+    way: Way
+    gate: Gate | None
+    queue: deque[Outgoing]
+    on_drop: Callable[[Fault | None, int], None]
+    on_end: Callable[[Message], None]
+    under_way_B: int = 0
+    arrived_B: int = 0
+    dropped_B: int = 0
+    _last_arrival_s: float = 0.0
+    _on_silence: list[Callable[[], object]] = field(default_factory=list)
 
     def travel(self, message: Message) -> None:
         """Land *message* after latency and jitter, never ahead of the message before it."""
         self.under_way_B += message.size_bytes
         if self.gate is not None:
             self.gate.leaves(message)
-        now_s = self._clock._now
+        now_s = self.clock._now
         delay_s = self.way.latency_s
         for draw_s in self.way.jitters:
             delay_s += draw_s()
@@ -73,7 +125,7 @@ class Transit:
         self._last_arrival_s = arrival_s
         land = self._arrive if self.gate is None and self.way.receiver is None else self._land
         if arrival_s > now_s:
-            self._clock.alarm_at(arrival_s, land, message)
+            self.clock.alarm_at(arrival_s, land, message)
         else:
             land(message)
 
@@ -84,7 +136,7 @@ class Transit:
         elif gate.broken is not None:
             gate.forget(message)
             self._drop(message, gate.broken)
-        elif gate.is_closed:
+        elif gate.closed_by:
             gate.held.append(message)
         else:
             for landed in gate.land(message):
@@ -98,29 +150,29 @@ class Transit:
             overhead.handle(overhead.recv_s, self._arrive, message)
 
     def _arrive(self, message: Message) -> None:
-        if not self._receiver.alive:
-            self._drop(message, self._receiver.killed_by)
+        if not self.receiver.alive:
+            self._drop(message, self.receiver.killed_by)
         else:
             self.under_way_B -= message.size_bytes
             self.arrived_B += message.size_bytes
-            self._receiver.inbox.put(message)
-            if self._queue or self._is_asked_for:
-                self._on_end(message)
+            self.receiver.inbox.put(message)
+            if self.queue or self.receiver.rendezvous is not None:
+                self.on_end(message)
         if self._on_silence and not self.under_way_B:
             self._tell_silence()
 
     def _drop(self, message: Message, fault: Fault | None) -> None:
         self.under_way_B -= message.size_bytes
         self.dropped_B += message.size_bytes
-        self._on_drop(fault, message.size_bytes)
-        if self._queue or self._is_asked_for:
-            self._on_end(message)
+        self.on_drop(fault, message.size_bytes)
+        if self.queue or self.receiver.rendezvous is not None:
+            self.on_end(message)
 
     # called by the ends
 
     def when_silent(self, then: Callable[[], object]) -> bool:
         """Call *then* once nothing is in flight; return False if that is already so."""
-        if not self.under_way_B and not (self.gate is not None and self.gate.is_closed):
+        if not self.under_way_B and not (self.gate is not None and self.gate.closed_by):
             return False
         self._on_silence.append(then)
         return True
@@ -134,16 +186,16 @@ class Transit:
 
     def go_on(self) -> None:
         """Land what the gate has held, one latency from now."""
-        assert self.gate is not None
-        later_s = self._clock._now + self.way.latency_s
+        assert self.gate is not None, NO_GATE
+        later_s = self.clock._now + self.way.latency_s
         held, self.gate.held = self.gate.held, []
         for message in held:
-            self._clock.alarm_at(later_s, self._land, message)
+            self.clock.alarm_at(later_s, self._land, message)
         if self._on_silence and not self.under_way_B:
-            self._clock.alarm_at(later_s, lambda _: self._tell_silence())
+            self.clock.alarm_at(later_s, lambda _: self._tell_silence())
 
     def break_for(self, fault: Fault | None) -> None:
         """Drop everything in flight: both ends have given each other up because of *fault*."""
-        assert self.gate is not None, "where a plan has such a fault, all streams have gates"
+        assert self.gate is not None, NO_GATE
         for message in self.gate.break_for(fault):
             self._land(message)

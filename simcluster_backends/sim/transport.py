@@ -49,7 +49,7 @@ class SimTransport(Node[Outgoing, Any]):
         if outgoing is None:
             return await self.recv(source, tag)
         try:
-            message = await self._inbox.take(source, tag, outgoing.wait_with)
+            message = await self._inbox.take(source, tag, partial(setattr, outgoing, "partner"))
             self.recorder.received(message.size_bytes)
             self.recorder.span("recv", start_s, self._now(), message.source, message.tag, message.size_bytes)
             if not outgoing.injected.done():
@@ -95,10 +95,10 @@ class SimTransport(Node[Outgoing, Any]):
         """As promised, except that a message that fits into the send buffer is not waited for."""
         member = self._member
         header_B, body_B = sizes_of(tag, payload)
-        life = self.recorder.incarnation
-        message = Message(self.rank, tag, freeze(payload), header_B + body_B, incarnation=life)
+        size_bytes = header_B + body_B
+        message = Message(self.rank, tag, freeze(payload), size_bytes, 0, self.recorder.incarnation)
         stream = member.stream(to)
-        outgoing = Outgoing(message, body_B, self._loop.create_future(), stream)
+        outgoing = Outgoing(message, size_bytes, body_B, self._loop.create_future(), stream.withdraw)
         stream.put(outgoing)
         if member.buffer is not None and member.buffer.take(to, outgoing):
             self.recorder.span("send", self._now(), self._now(), to, tag, outgoing.size_bytes)

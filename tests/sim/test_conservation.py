@@ -66,7 +66,7 @@ async def _talks(node: Transport) -> None:
 
 def test_a_stream_that_swallows_a_message_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def swallow(transit: Transit, message: Message) -> None:
-        transit._receiver.inbox.put(message)
+        transit.receiver.inbox.put(message)
         transit.under_way_B -= message.size_bytes
         transit.arrived_B += message.size_bytes if message["value"] != 3 else 0
 

@@ -21,7 +21,7 @@ from simcluster.topology.model.stragglers import (
     Trace,
     TwoPoint,
 )
-from simcluster_backends.sim.stragglers import Stepped, Warming, draw_factor, slowdown_of
+from simcluster_backends.sim.devices import Stepped, Warming, draw_factor, slowdown_of
 
 DRAWS = 20_000
 

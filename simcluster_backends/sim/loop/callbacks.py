@@ -1,14 +1,18 @@
-"""The entries of the simulated loop's queue: ready callbacks, timers, and a Ctrl-C."""
+"""The entries of the simulated loop's queue, ready callbacks and timers; those of suspended owners are held back."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from simcluster_backends.sim.loop.clock import Alarm
-from simcluster_backends.sim.loop.suspended import owner_of_task
+
+owner_of_task: contextvars.ContextVar[object] = contextvars.ContextVar("owner_of_task", default=None)
+"""The owner of the task being created; child tasks and callbacks inherit it with their context."""
 
 
 class Timer(asyncio.TimerHandle):
@@ -26,14 +30,14 @@ class Timer(asyncio.TimerHandle):
         return self._context.get(owner_of_task)
 
 
+@dataclass(slots=True, eq=False)
 class Handle:
     """A ready callback: like asyncio's Handle, but without asking the loop for its debug mode."""
 
-    __slots__ = ("args", "callback", "context", "dropped")
-
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
-        self.callback, self.args, self.context = callback, args, context
-        self.dropped = False
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    context: contextvars.Context
+    dropped: bool = False
 
     def cancel(self) -> None:
         self.dropped = True
@@ -55,11 +59,25 @@ class Handle:
         return self.context.get(owner_of_task)
 
 
-class Interrupt:
-    """A callback that raises KeyboardInterrupt before the next one leaves the queue."""
+class Frozen:
+    """The callbacks of suspended owners, *held* back from *ready*, in order, until the owner resumes."""
 
-    def run(self, loop: asyncio.AbstractEventLoop) -> None:
-        raise KeyboardInterrupt
+    def __init__(self, ready: deque[Any]) -> None:
+        self._ready = ready
+        self.held: dict[object, list[Any]] = {}  # by owner
 
-    def owner(self) -> object:
-        return None
+    def freeze(self, owner: object) -> None:
+        """Suspend *owner*."""
+        self.held.setdefault(owner, [])
+
+    def thaw(self, owner: object) -> None:
+        """Resume *owner*, if it is suspended, and release its callbacks."""
+        self._ready.extend(self.held.pop(owner, ()))
+
+    def holds(self, callback: Any) -> bool:
+        """Hold *callback* if its owner is suspended."""
+        held = self.held.get(callback.owner())
+        if held is None:
+            return False
+        held.append(callback)
+        return True

@@ -18,9 +18,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from simcluster.errors import UsageError
-from simcluster_backends.sim.loop.callbacks import Handle, Interrupt, Timer
+from simcluster_backends.sim.loop.callbacks import Frozen, Handle, Timer, owner_of_task
 from simcluster_backends.sim.loop.clock import Clock
-from simcluster_backends.sim.loop.suspended import Frozen, owner_of_task
 from simcluster_backends.sim.loop.workers import Workers
 
 T = TypeVar("T")
@@ -48,9 +47,6 @@ class SimTask(asyncio.Task[T]):
     def __hash__(self) -> int:
         return self.number
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
 
 class SimFuture(asyncio.Future[T]):
     """A future that hashes by a number for the same reason; the number is drawn on first use, since few are hashed."""
@@ -64,9 +60,6 @@ class SimFuture(asyncio.Future[T]):
             self.number = loop.next_number()
         return self.number
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
 
 class SimLoop(asyncio.AbstractEventLoop):
     """Runs coroutines in virtual time. `time()` starts at 0.0 and is exact: a sleep of a year is one event.
@@ -77,8 +70,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, threads: int = 1) -> None:
         self.clock = Clock()
         self.workers = Workers(threads)
-        self._ready: deque[Handle | Timer | Interrupt] = deque()
-        self.frozen: Frozen[Handle | Timer | Interrupt] = Frozen(self._ready)
+        self._ready: deque[Handle | Timer] = deque()
+        self.frozen = Frozen(self._ready)
         self._numbers = itertools.count()
         self._running = self._closed = self._stopping = False
         self._idle = 0
@@ -96,20 +89,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def call_later(  # type: ignore[override]
-        self,
-        delay: float,
-        callback: Callable[..., object],
-        *args: Any,
-        context: contextvars.Context | None = None,
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
-        self,
-        when: float,
-        callback: Callable[..., object],
-        *args: Any,
-        context: contextvars.Context | None = None,
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         if math.isnan(when):
             raise ValueError("a time that is not a number")
@@ -132,11 +117,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return next(self._numbers)
 
     def create_task(  # type: ignore[override]
-        self,
-        coro: Coroutine[Any, Any, T],
-        *,
-        name: str | None = None,
-        context: contextvars.Context | None = None,
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
     ) -> SimTask[T]:
         number = next(self._numbers)
         return SimTask(coro, number, loop=self, name=name or f"task-{number}", context=context)
@@ -152,7 +133,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
         May be called from a signal handler.
         """
-        self._ready.appendleft(Interrupt())
+        self._ready.appendleft(Handle(_interrupt, (), contextvars.Context()))
 
     def run_until_complete(self, future: Any) -> Any:
         """Run until *future* is done. Raise Drained if it never can be, Endless if it seems never to be."""
@@ -179,7 +160,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                     self._idle = 0  # ending the tasks needs callbacks too
                     raise Endless
                 callback = ready.popleft()
-                if not frozen.owners or not frozen.holds(callback):
+                if not frozen.held or not frozen.holds(callback):
                     if workers.under_way:
                         workers.join(callback.owner())
                     callback.run(self)
@@ -238,8 +219,11 @@ class SimLoop(asyncio.AbstractEventLoop):
             "%s at virtual time %r", context.get("message"), self.time(), exc_info=context.get("exception")
         )
 
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.call_exception_handler(context)
+    default_exception_handler = call_exception_handler
+
+
+def _interrupt() -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
@@ -249,24 +233,16 @@ def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-_COMPUTE = "write `await node.compute(work, *args, cost=...)` for work"
-_MESSAGES = "write `await node.send(...)` and `await node.recv(...)` for messages"
-for _name, _instead in {
-    "run_in_executor": _COMPUTE,
-    "call_soon_threadsafe": _COMPUTE,
-    "subprocess_exec": _COMPUTE,
-    "subprocess_shell": _COMPUTE,
-    "create_connection": _MESSAGES,
-    "create_server": _MESSAGES,
-    "create_datagram_endpoint": _MESSAGES,
-    "create_unix_connection": _MESSAGES,
-    "create_unix_server": _MESSAGES,
-    "getaddrinfo": _MESSAGES,
-    "sock_connect": _MESSAGES,
-    "sock_recv": _MESSAGES,
-    "sock_sendall": _MESSAGES,
-    "add_reader": _MESSAGES,
-    "add_writer": _MESSAGES,
-    "add_signal_handler": "a run is ended from outside",
-}.items():
-    setattr(SimLoop, _name, _refusal(_name, _instead))
+_REFUSED = {
+    "write `await node.compute(work, *args, cost=...)` for work": (
+        "run_in_executor call_soon_threadsafe subprocess_exec subprocess_shell"
+    ),
+    "write `await node.send(...)` and `await node.recv(...)` for messages": (
+        "create_connection create_server create_datagram_endpoint create_unix_connection create_unix_server "
+        "getaddrinfo sock_connect sock_recv sock_sendall add_reader add_writer"
+    ),
+    "a run is ended from outside": "add_signal_handler",
+}
+for _instead, _names in _REFUSED.items():
+    for _name in _names.split():
+        setattr(SimLoop, _name, _refusal(_name, _instead))

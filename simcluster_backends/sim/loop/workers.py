@@ -72,7 +72,12 @@ class Workers:
         piece = Piece(work)
         if self._count and hand_over:
             self.under_way[owner] = piece
-            self._hand_over(piece)
+            if len(self._threads) < self._count:
+                # A daemon: endless work must not keep Ctrl-C from ending the process.
+                thread = threading.Thread(target=self._run, name=f"work-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._waiting.put(piece)
         else:
             piece.run()
         return piece
@@ -102,14 +107,6 @@ class Workers:
             for thread in threads:
                 if thread.is_alive():
                     left_behind(thread)
-
-    def _hand_over(self, piece: Piece[Any]) -> None:
-        if len(self._threads) < self._count:
-            # A daemon: endless work must not keep Ctrl-C from ending the process.
-            thread = threading.Thread(target=self._run, name=f"work-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._waiting.put(piece)
 
     def _run(self) -> None:
         use_one_thread()

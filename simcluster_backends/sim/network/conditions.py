@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from simcluster.rng import numpy_stream
+from simcluster.topology import Hop
+from simcluster_backends.sim.devices import FORGOTTEN_CYCLES, in_turn
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.loop.event_loop import Endless
 from simcluster_backends.sim.network.fairshare import Demand
@@ -18,16 +22,13 @@ from simcluster_backends.sim.network.fairshare import Demand
 if TYPE_CHECKING:
     import numpy as np
 
-    from simcluster.topology import Link, Topology
+    from simcluster.topology import Topology
     from simcluster.topology.model.conditions import Background, RateTrace
     from simcluster_backends.sim.network.flows import Network, Route
     from simcluster_backends.sim.network.models import Channels, NetworkModel
 
 TURNS_LIMIT = 1_000_000
 """Changes in a row, without the end of any flow, after which a run is declared endless."""
-
-FORGOTTEN_CYCLES = 10_000
-"""After this many on-off cycles, less than exp(-40,000) remains of the traffic's earlier state."""
 
 
 class Changing:
@@ -101,50 +102,34 @@ def conditions_of(
     topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel, channels: Channels
 ) -> Conditions | None:
     """Return the conditions of *topology*, None if they never change. Permanent traffic starts now."""
-    changing = [
-        trace
-        for link in topology.links
-        if link.trace is not None
-        for trace in _traces(link, link.trace, network, model, channels)
-    ]
+    changing = []
+    for link in topology.links:
+        if link.trace is not None:
+            for channel in dict.fromkeys((channels.of(link, True), channels.of(link, False))):
+                steps_from = partial(rates, link.trace, factor=model.bandwidth_factor)
+                changing.append(Changing(steps_from, partial(network.change, channel), 2 * link.trace.period_s))
     for names, route, traffic in _backgrounds(topology, model, channels):
-        route.bound_Bps = min(route.bound_Bps, traffic.rate_Bps)
+        demand = Demand(route.uses, min(route.bound_Bps, traffic.rate_Bps), route.weight)
         if traffic.comes_and_goes:
-            changing.append(_traffic(network, route, traffic, numpy_stream(seed, "background", *names)))
+            changing.append(_traffic(network, demand, traffic, numpy_stream(seed, "background", *names)))
         else:
-            network.join(_demand(route))
+            network.join(demand)
     return Conditions(clock, changing) if changing else None
 
 
-def _traces(
-    link: Link, trace: RateTrace, network: Network, model: NetworkModel, channels: Channels
-) -> Iterator[Changing]:
-    for channel in {id(channel): channel for channel in (channels.of(link, True), channels.of(link, False))}.values():
-        yield Changing(
-            lambda from_s: rates(trace, from_s),
-            lambda rate_Bps, channel=channel: network.change(channel, model.bandwidth_factor * rate_Bps),  # type: ignore[misc]
-            2 * trace.period_s,
-        )
-
-
-def rates(trace: RateTrace, from_s: float) -> Iterator[tuple[float, float]]:
-    """Yield the steps of *trace*, beginning with the period that contains *from_s*."""
-    if math.isinf(trace.period_s):
-        yield from trace.steps
-        return
-    period = math.floor(from_s / trace.period_s)
-    while True:
+def rates(trace: RateTrace, from_s: float, factor: float = 1.0) -> Iterator[tuple[float, float]]:
+    """Yield the steps of *trace*, beginning with the period that contains *from_s*, with rates times *factor*."""
+    periods = (0,) if math.isinf(trace.period_s) else count(math.floor(from_s / trace.period_s))
+    for period in periods:
+        start_s = period and period * trace.period_s
         for at_s, rate_Bps in trace.steps:
-            yield period * trace.period_s + at_s, rate_Bps
-        period += 1
+            yield start_s + at_s, factor * rate_Bps
 
 
 def _backgrounds(
     topology: Topology, model: NetworkModel, channels: Channels
 ) -> Iterator[tuple[tuple[str, ...], Route, Background]]:
     """Yield (stream names, route, traffic) of each background: first of links, per direction, then of node pairs."""
-    from simcluster.topology import Hop
-
     for link in topology.links:
         if link.background is not None:
             for forward in (True,) if link.duplex == "half" else (True, False):
@@ -155,12 +140,7 @@ def _backgrounds(
         yield (flow.source, flow.target, str(number)), model.lay(hops, channels)[0], flow.traffic
 
 
-def _demand(route: Route) -> Demand:
-    return Demand(route.uses, route.bound_Bps, route.weight)
-
-
-def _traffic(network: Network, route: Route, traffic: Background, random: np.random.Generator) -> Changing:
-    demand = _demand(route)
+def _traffic(network: Network, demand: Demand, traffic: Background, random: np.random.Generator) -> Changing:
     on = False
 
     def put(value: float) -> None:
@@ -170,13 +150,4 @@ def _traffic(network: Network, route: Route, traffic: Background, random: np.ran
             (network.join if on else network.leave)(demand)
 
     forgotten_s = FORGOTTEN_CYCLES * (traffic.on_s + traffic.off_s)
-    return Changing(lambda from_s: _comes_and_goes(traffic, random, from_s), put, forgotten_s)
-
-
-def _comes_and_goes(traffic: Background, random: np.random.Generator, from_s: float) -> Iterator[tuple[float, float]]:
-    """Yield on (1) and off (0) in turn, for exponential times; the first is on with the stationary probability."""
-    on, at_s = bool(random.random() < traffic.on_s / (traffic.on_s + traffic.off_s)), from_s
-    while True:
-        yield at_s, float(on)
-        at_s += float(random.exponential(traffic.on_s if on else traffic.off_s))
-        on = not on
+    return Changing(partial(in_turn, random, (traffic.on_s, 1.0), (traffic.off_s, 0.0)), put, forgotten_s)

@@ -12,41 +12,38 @@ which a change first matters keep their rates: filling would proceed identically
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import inf
 
 
+@dataclass(slots=True, eq=False)
 class Channel:
     """A capacity shared by demands. *demands* maps each demand to the share of its rate that counts here."""
 
-    __slots__ = ("_left_Bps", "_load", "_stamp", "_waiting", "capacity_Bps", "demands", "name")
-
-    def __init__(self, name: str, capacity_Bps: float) -> None:
-        self.name = name
-        self.capacity_Bps = capacity_Bps
-        self.demands: dict[Demand, float] = {}  # in order of joining; a set would iterate by address
-        self._stamp = 0
-        self._left_Bps = 0.0
-        self._load = 0.0
-        self._waiting = 0
+    name: str
+    capacity_Bps: float
+    demands: dict[Demand, float] = field(default_factory=dict)  # in order of joining; a set would iterate by address
+    _stamp: int = 0
+    _left_Bps: float = 0.0
+    _load: float = 0.0
+    _waiting: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Demand:
     """One flow's demand for bandwidth. *uses* are (channel, share of the rate that counts there), each channel once.
 
     *bound_Bps* is its maximum rate regardless of sharing.
     """
 
-    __slots__ = ("_stamp", "bound_Bps", "frozen", "level", "rate_Bps", "uses", "weight")
-
-    def __init__(self, uses: Sequence[tuple[Channel, float]], bound_Bps: float = inf, weight: float = 1.0) -> None:
-        self.uses = uses
-        self.bound_Bps = bound_Bps
-        self.weight = weight
-        self.rate_Bps = 0.0
-        self.level = inf  # not frozen anywhere yet
-        self.frozen = True  # except while its rate is computed
-        self._stamp = 0
+    uses: Sequence[tuple[Channel, float]]
+    bound_Bps: float = inf
+    weight: float = 1.0
+    rate_Bps: float = 0.0
+    level: float = inf  # not frozen anywhere yet
+    frozen: bool = True  # except while its rate is computed
+    _stamp: int = 0
 
 
 class FairShare:
@@ -95,25 +92,19 @@ class FairShare:
 
     def settle(self) -> list[tuple[Demand, float]]:
         """Update all rates; return the demands with a changed rate, each with its previous rate."""
-        self._note_joined()
-        from_level, touched = self._felt_from, self._touched
-        self._felt_from, self._touched = inf, {}
-        demands, channels = self._affected(touched, from_level)
-        before = [demand.rate_Bps for demand in demands]
-        _fill(demands, channels, from_level)
-        return [
-            (demand, rate_Bps) for demand, rate_Bps in zip(demands, before, strict=True) if demand.rate_Bps != rate_Bps
-        ]
-
-    def _note_joined(self) -> None:
-        """Lower the level to start from: a channel fills up no earlier than at the common level of all its demands."""
         for demand in self._joined:
             for channel, _ in demand.uses:
-                if channel not in self._touched:
-                    self._touched[channel] = None
+                self._touched[channel] = None
+                # A channel fills up no earlier than at the common level of all its demands.
                 load = sum([use * other.weight for other, use in channel.demands.items()])
                 self._felt_from = min(self._felt_from, channel.capacity_Bps / load)
         self._joined.clear()
+        from_level, touched = self._felt_from, self._touched
+        self._felt_from, self._touched = inf, {}
+        demands, channels = self._affected(touched, from_level)
+        before = [(demand, demand.rate_Bps) for demand in demands]
+        _fill(demands, channels, from_level)
+        return [(demand, rate_Bps) for demand, rate_Bps in before if demand.rate_Bps != rate_Bps]
 
     def _affected(self, touched: dict[Channel, None], from_level: float) -> tuple[list[Demand], list[Channel]]:
         """Return the demands at or above *from_level* connected to *touched* via each other, and their channels.
@@ -188,23 +179,3 @@ def _freeze(demand: Demand, level: float, rate_Bps: float) -> None:
         channel._left_Bps -= rate_Bps * use
         channel._load -= weight * use
         channel._waiting -= 1
-
-
-def max_min_rates(
-    routes: Sequence[Sequence[int]], capacities: Sequence[float], bounds: Sequence[float] | None = None
-) -> list[float]:
-    """Return the max-min rate of every flow, computed at once.
-
-    *routes[f]* are the indices of the channels that flow f crosses, *capacities[c]* is in B/s, *bounds[f]* is the
-    maximum rate of flow f (inf: unbounded). A flow without channels and without a bound gets inf.
-    """
-    channels = [Channel(str(number), capacity) for number, capacity in enumerate(capacities)]
-    fair = FairShare()
-    demands = [
-        Demand([(channels[link], 1.0) for link in route], bounds[flow] if bounds else inf)
-        for flow, route in enumerate(routes)
-    ]
-    for demand in demands:
-        fair.join(demand)
-    fair.settle()
-    return [demand.rate_Bps for demand in demands]

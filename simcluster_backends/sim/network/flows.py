@@ -5,8 +5,10 @@ Only flows whose rate changes are updated, so the end of all others stays exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from simcluster_backends.sim.loop.clock import Alarm, Clock
 from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
@@ -15,31 +17,27 @@ ROUNDING_B = 1e-3
 """Fewer bytes than this are a rounding error: they finish even on a channel without capacity."""
 
 
-class Route:
+class Route(NamedTuple):
     """The path of a flow, computed once per pair of nodes: *uses* of shared channels, a bound and a weight."""
 
-    __slots__ = ("bound_Bps", "uses", "weight")
+    uses: Sequence[tuple[Channel, float]]
+    bound_Bps: float = inf
+    weight: float = 1.0
 
-    def __init__(self, uses: tuple[tuple[Channel, float], ...], bound_Bps: float = inf, weight: float = 1.0) -> None:
-        self.uses, self.bound_Bps, self.weight = uses, bound_Bps, weight
 
-
+@dataclass(slots=True, eq=False)
 class Flow(Demand):
     """Bytes in flight; *on_done* is called when the last one has passed."""
 
-    __slots__ = ("alarm", "left_B", "on_done", "paused", "since_s")
-
-    def __init__(self, route: Route, size_bytes: float, on_done: Callable[[], None]) -> None:
-        Demand.__init__(self, route.uses, route.bound_Bps, route.weight)
-        self.left_B = float(size_bytes)
-        self.since_s = 0.0
-        self.on_done = on_done
-        self.paused = False
-        self.alarm: Alarm | None = None  # at its end; None while its rate is 0
+    left_B: float = field(kw_only=True)
+    on_done: Callable[[], None] = field(kw_only=True)
+    since_s: float = 0.0
+    paused: bool = False
+    alarm: Alarm | None = None  # at its end; None while its rate is 0
 
     def lay(self, route: Route) -> None:
         """Use *route* from now on. Allowed only while the flow is off the network."""
-        self.uses, self.bound_Bps, self.weight = route.uses, route.bound_Bps, route.weight
+        self.uses, self.bound_Bps, self.weight = route
         self.level, self.rate_Bps = inf, 0.0
 
 
@@ -51,12 +49,6 @@ class Network:
         self._fair = FairShare()
         self._full_Bps: dict[Channel, float] = {}  # capacities before faults, of channels that have changed
         self._left: dict[Channel, float] = {}
-
-    def start(self, route: Route, size_bytes: float, on_done: Callable[[], None]) -> Flow:
-        """Start a flow of *size_bytes* over *route*."""
-        flow = Flow(route, size_bytes, on_done)
-        self.put(flow)
-        return flow
 
     def put(self, flow: Flow) -> None:
         """Start *flow* on its route."""

@@ -16,7 +16,11 @@ This is TCP Reno. CUBIC is faster on long fat paths; tail loss probes end some t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from simcluster_backends.sim.loop.clock import Clock
+from simcluster_backends.sim.network.flows import Flow, Network, Route
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,7 +67,7 @@ class Losses:
         self._timeout_s = round_trip_s + LEAST_TIMEOUT_S
         self._random = random
 
-    def stalls(self, size_B: int) -> list[Stall]:
+    def stalls(self, size_B: float) -> list[Stall]:
         """Return the stalls of a message of *size_B* in order: nearly always none."""
         packets = max(1, math.ceil(size_B / MSS_BYTES))  # a message without a body has a header
         timeouts = self._loss * min(1.0, 3.0 / min(self._window, packets))
@@ -79,3 +83,37 @@ class Losses:
             doubled += 1
             pause_s += self._timeout_s * 2 ** min(doubled, LONGEST_BACKOFF)
         return pause_s
+
+
+class StallingFlow(Flow):
+    """*size_bytes* over *route*, interrupted by *stalls*; during a pause the other flows have its share."""
+
+    __slots__ = ("_clock", "_network", "_on_end", "_stalls")
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        route: Route,
+        size_bytes: float,
+        stalls: Sequence[Stall],
+        on_end: Callable[[], None],
+    ) -> None:
+        ends_B = [stall.before_B for stall in stalls] + [size_bytes]
+        super().__init__(*route, left_B=ends_B[0], on_done=self._part_over)
+        self._network, self._clock, self._on_end = network, clock, on_end
+        self._stalls = zip(stalls, ends_B[1:], strict=True)  # each with the end of the bytes that follow it
+
+    def _part_over(self) -> None:
+        stall, end_B = next(self._stalls, (None, 0.0))
+        if stall is None:
+            self._on_end()
+            return
+        self.left_B = end_B - stall.before_B
+        # As if paused from outside, which may also happen meanwhile.
+        self.paused, self.rate_Bps = True, 0.0
+        self.alarm = self._clock.alarm_at(self._clock._now + stall.pause_s, self._go_on)
+
+    def _go_on(self, _: object) -> None:
+        self.alarm = None
+        self._network.resume(self, Route(self.uses, self.bound_Bps, self.weight))

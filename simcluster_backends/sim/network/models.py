@@ -58,29 +58,15 @@ class Channels:
     """The channels of one network, created on first use."""
 
     def __init__(self, model: NetworkModel) -> None:
-        self._model = model
-        self._channels: dict[tuple[str, bool], Channel] = {}
-        self._air: dict[str, Channel] = {}
-        self._hosts: dict[str, Channel] = {}
+        self._factor = model.bandwidth_factor
+        self._channels: dict[tuple[str, object], Channel] = {}
 
     def of(self, link: Link, forward: bool) -> Channel:
         """Return one direction of *link*; a half-duplex link is one channel for both."""
-        key = (link.name, forward or link.duplex == "half")
-        if key not in self._channels:
-            self._channels[key] = Channel(link.name, self._model.bandwidth_factor * link.bandwidth_Bps)
-        return self._channels[key]
+        return self._channel(link.name, forward or link.duplex == "half", self._factor * link.bandwidth_Bps)
 
-    def of_medium(self, name: str) -> Channel:
-        """Return a medium's air time: a capacity of 1 s per second, where a byte takes 1 / bandwidth of its link."""
-        if name not in self._air:
-            self._air[name] = Channel(name, self._model.bandwidth_factor)
-        return self._air[name]
-
-    def of_host(self, node: Node) -> Channel:
-        """Return the capacity of *node* for sending and receiving together."""
-        if node.name not in self._hosts:
-            self._hosts[node.name] = Channel(node.name, node.host_bandwidth_Bps)
-        return self._hosts[node.name]
+    def _channel(self, name: str, kind: object, capacity_Bps: float) -> Channel:
+        return self._channels.setdefault((name, kind), Channel(name, capacity_Bps))
 
     def used(self, hops: Sequence[Hop], ends: Sequence[Node]) -> dict[Channel, float]:
         """Return the share of a flow's rate that counts on each channel of its path over *hops* between *ends*."""
@@ -95,8 +81,10 @@ class Channels:
                 if link.ack_share:
                     use(self.of(link, not forward), link.ack_share)
             if link.medium is not None:
-                use(self.of_medium(link.medium), (1.0 + link.ack_share) / link.bandwidth_Bps)
+                # A medium has 1 s of air time per second, of which a byte takes 1 / bandwidth of its link.
+                air = self._channel(link.medium, "medium", self._factor)
+                use(air, (1.0 + link.ack_share) / link.bandwidth_Bps)
         for node in ends:
-            if node.host_bandwidth_Bps < inf:
-                use(self.of_host(node), 1.0)
+            if node.host_bandwidth_Bps < inf:  # for sending and receiving together
+                use(self._channel(node.name, "host", node.host_bandwidth_Bps), 1.0)
         return uses

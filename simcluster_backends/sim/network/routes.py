@@ -6,24 +6,49 @@ Every direction of a link, and every pair of nodes, draws from a separately name
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import fsum
-from typing import TYPE_CHECKING, NamedTuple
+from math import fsum, log
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from simcluster.rng import numpy_stream
 from simcluster.topology import Hop
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.conditions import Conditions, conditions_of
 from simcluster_backends.sim.network.flows import Network, Route
-from simcluster_backends.sim.network.jitter import Draw, draws_of
 from simcluster_backends.sim.network.losses import Losses, together
 from simcluster_backends.sim.network.models import Channels, NetworkModel
-from simcluster_backends.sim.network.overheads import Overheads
 
 if TYPE_CHECKING:
     import numpy as np
 
     from simcluster.topology import Link, Topology
+    from simcluster.topology.model.conditions import Jitter
     from simcluster_backends.sim.network.fairshare import Channel
+
+
+Draw: TypeAlias = Callable[[], float]
+"""Draws the seconds, 0 or more, that jitter adds to a link's latency: one draw per message."""
+
+
+class Overheads:
+    """One node's queue of overheads, *send_s* per message out and *recv_s* per message in; its device is unaffected.
+
+    Messages are handled one after another, as by a node's event loop.
+    """
+
+    __slots__ = ("_clock", "_free_s", "recv_s", "send_s")
+
+    def __init__(self, clock: Clock, send_s: float, recv_s: float) -> None:
+        self._clock, self.send_s, self.recv_s = clock, send_s, recv_s
+        self._free_s = 0.0
+
+    def handle(self, overhead_s: float, then: Callable[[Any], object], argument: Any) -> None:
+        """Call *then* with *argument* after all earlier overheads and *overhead_s*."""
+        now_s = self._clock._now
+        self._free_s = (self._free_s if self._free_s > now_s else now_s) + overhead_s
+        if self._free_s > now_s:
+            self._clock.alarm_at(self._free_s, then, argument)
+        else:
+            then(argument)
 
 
 class Way(NamedTuple):
@@ -88,7 +113,7 @@ class Routes:
         if key not in self._draws:
             assert hop.link.jitter is not None
             random = numpy_stream(self._seed, "jitter", hop.link.name, hop.source)
-            self._draws[key] = draws_of(hop.link.jitter, random)
+            self._draws[key] = _draws_of(hop.link.jitter, random)
         return self._draws[key]
 
     def _losses(self, source: str, target: str, hops: Sequence[Hop]) -> Losses | None:
@@ -99,3 +124,14 @@ class Routes:
         # A rebuilt path continues its draws.
         random = self._lost.setdefault((source, target), numpy_stream(self._seed, "loss", source, target))
         return Losses(together(losses), round_trip_s, random)
+
+
+def _draws_of(jitter: Jitter, random: np.random.Generator) -> Draw:
+    mean_s = jitter.mean_s
+    if jitter.kind == "uniform":
+        return lambda: float(random.uniform(0.0, 2.0 * mean_s))
+    if jitter.kind == "lognormal":
+        # exp of a normal of mean mu has the mean exp(mu + sigma^2 / 2).
+        location = log(mean_s) - jitter.sigma**2 / 2
+        return lambda: float(random.lognormal(location, jitter.sigma))
+    return lambda: float(random.exponential(mean_s))

@@ -10,9 +10,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from simcluster_backends.sim.loop.callbacks import Handle, Timer
+from simcluster_backends.sim.loop.callbacks import Handle, Timer, owner_of_task
 from simcluster_backends.sim.loop.event_loop import SimLoop, SimTask
-from simcluster_backends.sim.loop.suspended import owner_of_task
 
 T = TypeVar("T")
 

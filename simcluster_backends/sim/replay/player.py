@@ -13,7 +13,7 @@ from simcluster.errors import Left, NodeFailed, PeerLost, ReplayDiverged, RunErr
 from simcluster.process.intra_op import one_thread
 from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
 from simcluster.runs.recorder import Recorder
-from simcluster_backends.sim.loop.suspended import owner_of_task
+from simcluster_backends.sim.loop.callbacks import owner_of_task
 from simcluster_backends.sim.replay.loop import ReplayLoop
 from simcluster_backends.sim.replay.node import ReplayedChannel, ReplayedNode
 from simcluster_backends.sim.replay.script import Script

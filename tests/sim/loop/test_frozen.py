@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster_backends.sim.loop.suspended import Frozen
+from simcluster_backends.sim.loop.callbacks import Frozen
 
 
 class Callback:
@@ -21,9 +21,9 @@ class Callback:
 def test_only_the_callbacks_of_frozen_owners_are_held() -> None:
     ready: deque[Callback] = deque()
     frozen = Frozen(ready)
-    assert frozen.owners == 0
+    assert not frozen.held
     frozen.freeze("a")
-    assert frozen.owners == 1
+    assert list(frozen.held) == ["a"]
     assert frozen.holds(Callback("a", 1))
     assert not frozen.holds(Callback("b", 2))
     assert not frozen.holds(Callback("", 3))
@@ -31,7 +31,7 @@ def test_only_the_callbacks_of_frozen_owners_are_held() -> None:
     assert not ready
     frozen.thaw("a")
     assert [callback.number for callback in ready] == [1]
-    assert frozen.owners == 0
+    assert not frozen.held
     assert not frozen.holds(Callback("a", 4))
 
 

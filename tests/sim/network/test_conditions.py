@@ -23,7 +23,7 @@ from simcluster_backends.sim import Cluster
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.conditions import Changing, Conditions, rates
 from simcluster_backends.sim.network.fairshare import Channel, Demand
-from simcluster_backends.sim.network.flows import Network, Route
+from simcluster_backends.sim.network.flows import Flow, Network
 from tests.support.clusters import arrivals, now, pair, run, star, with_links
 
 M = 1e6
@@ -232,7 +232,9 @@ def test_traffic_that_comes_again_finds_its_share_anew() -> None:
     network, channel = Network(clock), Channel("l", 3 * M)
     traffic = Demand([(channel, 1.0)])
     for flows, share in ((2, M), (1, 1.5 * M), (0, 3 * M)):
-        ways = [network.start(Route(((channel, 1.0),)), 1e9, lambda: None) for _ in range(flows)]
+        ways = [Flow(((channel, 1.0),), left_B=1e9, on_done=lambda: None) for _ in range(flows)]
+        for way in ways:
+            network.put(way)
         network.join(traffic)
         settle(clock)
         assert traffic.rate_Bps == share

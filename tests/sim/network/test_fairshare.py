@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare, max_min_rates
+from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
+
+
+def max_min_rates(
+    routes: Sequence[Sequence[int]], capacities: Sequence[float], bounds: Sequence[float] | None = None
+) -> list[float]:
+    """Return the rate of every flow: *routes[f]* are the indices of the channels that flow f crosses."""
+    channels = [Channel(str(number), capacity) for number, capacity in enumerate(capacities)]
+    fair = FairShare()
+    demands = [
+        Demand([(channels[link], 1.0) for link in route], bounds[flow] if bounds else inf)
+        for flow, route in enumerate(routes)
+    ]
+    for demand in demands:
+        fair.join(demand)
+    fair.settle()
+    return [demand.rate_Bps for demand in demands]
 
 
 def test_equal_flows_on_one_link_get_equal_shares() -> None:

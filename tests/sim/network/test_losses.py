@@ -15,8 +15,7 @@ from simcluster.transport import Transport
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.fairshare import Channel
 from simcluster_backends.sim.network.flows import Network, Route
-from simcluster_backends.sim.network.losses import MSS_BYTES, Losses, Stall, rate_bound_Bps, together
-from simcluster_backends.sim.network.stalls import StallingFlow
+from simcluster_backends.sim.network.losses import MSS_BYTES, Losses, Stall, StallingFlow, rate_bound_Bps, together
 from tests.support.clusters import arrivals, pair, run, star
 
 LOSS, RTT_S = 0.01, 0.02

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 import pytest
@@ -20,6 +20,11 @@ def over(*channels: Channel, bound_Bps: float = inf) -> Route:
     return Route(tuple((channel, 1.0) for channel in channels), bound_Bps)
 
 
+def start(network: Network, route: Route, size_bytes: float, on_done: Callable[[], None]) -> Flow:
+    network.put(flow := Flow(*route, left_B=size_bytes, on_done=on_done))
+    return flow
+
+
 def finish_times(flows: Sequence[tuple[float, Route, float]]) -> list[float]:
     """Starts (start, route, size) each at its time and returns when each is done."""
     clock = Clock()
@@ -32,7 +37,7 @@ def finish_times(flows: Sequence[tuple[float, Route, float]]) -> list[float]:
     for index, (start_s, route, size) in enumerate(flows):
         clock.alarm_at(
             start_s,
-            lambda _, i=index, r=route, s=size: network.start(r, s, lambda: finish(i)),  # type: ignore[misc]
+            lambda _, i=index, r=route, s=size: start(network, r, s, lambda: finish(i)),  # type: ignore[misc]
         )
     while clock.advance():
         pass
@@ -96,7 +101,7 @@ def test_a_flow_that_crosses_a_medium_twice_takes_twice_its_share() -> None:
 def test_a_change_of_capacity_is_felt_at_once() -> None:
     clock = Clock()
     network, link, done = Network(clock), Channel("l", 1 * M), []
-    network.start(over(link), 2 * M, lambda: done.append(clock.now))
+    start(network, over(link), 2 * M, lambda: done.append(clock.now))
     clock.alarm_at(1.0, lambda _: network.change(link, 0.25 * M))
     while clock.advance():
         pass
@@ -108,10 +113,10 @@ def test_flows_on_a_channel_of_no_capacity_stand_still_until_it_has_some() -> No
     clock = Clock()
     network, link, done = Network(clock), Channel("l", 1 * M), []
     for size in (1 * M, 2 * M):
-        network.start(over(link), size, lambda: done.append(clock.now))
+        start(network, over(link), size, lambda: done.append(clock.now))
     clock.alarm_at(1.0, lambda _: network.change(link, 0.0))
     # One that comes meanwhile, on this channel and one of its own, stands still as well.
-    clock.alarm_at(2.0, lambda _: network.start(over(link, Channel("m", M)), 1 * M, lambda: done.append(clock.now)))
+    clock.alarm_at(2.0, lambda _: start(network, over(link, Channel("m", M)), 1 * M, lambda: done.append(clock.now)))
     clock.alarm_at(11.0, lambda _: network.change(link, 1 * M))
     while clock.advance():
         pass
@@ -123,7 +128,7 @@ def test_flows_on_a_channel_of_no_capacity_stand_still_until_it_has_some() -> No
 def test_a_flow_alone_on_a_channel_of_no_capacity_sets_no_alarm() -> None:
     clock = Clock()
     network, link, done = Network(clock), Channel("l", 0.0), []
-    network.start(over(link), 1 * M, lambda: done.append(clock.now))
+    start(network, over(link), 1 * M, lambda: done.append(clock.now))
     assert not clock.advance()
     network.change(link, 2 * M)
     while clock.advance():
@@ -134,8 +139,8 @@ def test_a_flow_alone_on_a_channel_of_no_capacity_sets_no_alarm() -> None:
 def test_a_paused_flow_keeps_what_it_has_left_and_gives_its_share_away() -> None:
     clock = Clock()
     network, link, done = Network(clock), Channel("l", 1 * M), []
-    network.start(over(link), 2 * M, lambda: done.append(("stays", clock.now)))
-    paused = network.start(over(link), 1 * M, lambda: done.append(("paused", clock.now)))
+    start(network, over(link), 2 * M, lambda: done.append(("stays", clock.now)))
+    paused = start(network, over(link), 1 * M, lambda: done.append(("paused", clock.now)))
     clock.alarm_at(1.0, lambda _: network.pause(paused))
     clock.alarm_at(4.0, lambda _: network.resume(paused, over(Channel("other", 0.25 * M))))
     while clock.advance():
@@ -151,8 +156,8 @@ def test_pausing_flows_loses_no_byte(pauses: list[tuple[int, float]], others: in
     clock = Clock()
     network, link = Network(clock), Channel("l", 1 * M)
     done: list[int] = []
-    flows = [network.start(over(link), 1 * M, lambda i=i: done.append(i)) for i in range(others)]  # type: ignore[misc]
-    network.start(over(link), 40 * M, lambda: done.append(others))
+    flows = [start(network, over(link), 1 * M, lambda i=i: done.append(i)) for i in range(others)]  # type: ignore[misc]
+    start(network, over(link), 40 * M, lambda: done.append(others))
     for index, at_s in pauses:
         flow = flows[index % others]
 
@@ -181,8 +186,8 @@ def test_a_star_with_several_flows_a_host_meets_the_reference_times() -> None:
 def test_a_cancelled_flow_gives_its_share_back_at_once() -> None:
     clock = Clock()
     network, link, done = Network(clock), Channel("l", 1 * M), []
-    network.start(over(link), 1 * M, lambda: done.append(clock.now))
-    doomed = network.start(over(link), 1 * M, lambda: done.append(-1.0))
+    start(network, over(link), 1 * M, lambda: done.append(clock.now))
+    doomed = start(network, over(link), 1 * M, lambda: done.append(-1.0))
     clock.alarm_at(1.0, lambda _: network.cancel(doomed))
     while clock.advance():
         pass

@@ -143,8 +143,8 @@ def test_no_link_is_overloaded_every_flow_has_a_bottleneck_and_no_byte_is_lost(
     clock = Clock()
     network = Watched(clock)
     routes = Routes(topology, 0, clock, network, MODELS[model])
-    known = routes._channels
-    network.channels = lambda: [*known._channels.values(), *known._air.values(), *known._hosts.values()]
+    known = routes._channels._channels
+    network.channels = lambda: list(known.values())
     ends: list[float] = []
     for flow in flows:
         _launch(routes, clock, network, flow, ends.append)
