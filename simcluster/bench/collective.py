@@ -6,31 +6,44 @@ import asyncio
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from simcluster.bench.counted import Counted
-from simcluster.bench.placement import far_order, near_order, sites_of, weights_of
-from simcluster.collectives import operations, subgroup
+from simcluster.bench.placement import chain_of, sites_of, weights_of
+from simcluster.collectives import exchange, operations, subgroup
 from simcluster.collectives.schedules import find
 from simcluster.documents.limits import MOST_BYTES
 from simcluster.errors import Problem, UsageError, nearest
+from simcluster.forwarding import Forwarding
+from simcluster.payload import Message, Sendable, as_payload, body_bytes
 from simcluster.topology import Topology
-from simcluster.transport import Transport
+from simcluster.transport import Accelerated, Transport
 
 ORDERS = ("ranks", "near-first", "far-first")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings for `--set`: see docs/collectives.md."""
+class Counted(Forwarding):
+    """*node*, which counts the tensor bytes it sends, without headers, as *payload_B*."""
 
-    order: Sequence[int]
-    root: int
-    schedule: Mapping[str, Any]
+    payload_B = 0
+
+    async def send(self, to: int, tag: str, content: Sendable) -> None:
+        self.payload_B += body_bytes(as_payload(content))
+        await self._node.send(to, tag, content)
+
+    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        self.payload_B += body_bytes(as_payload(content))
+        return await exchange(self._node, to, source, tag, content)
+
+    async def ring_ahead(self, vector: Tensor, lengths: Sequence[int], tag_of: Callable[[int], str]) -> int:
+        """Look ahead as the transport does, and count its rounds as well."""
+        has_it = hasattr(self._node, "ring_ahead")
+        rounds = await cast(Accelerated, self._node).ring_ahead(vector, lengths, tag_of) if has_it else 0
+        elements = sum(lengths[(self.rank - number) % len(lengths)] for number in range(rounds))
+        self.payload_B += elements * vector.element_size()
+        return rounds
 
 
 def bench_collective(
@@ -45,14 +58,14 @@ def bench_collective(
     op, schedule, run = find(op, schedule)
     limit = "at least 0" if size_bytes < 0 else f"at most {MOST_BYTES}" if size_bytes > MOST_BYTES else ""
     problems = [Problem("--bytes", str(size_bytes), limit)] if limit else []
-    settings = _settings(run, topology, 0 if limit else size_bytes, given, problems)
-    if problems or settings is None:
+    order, root, settings = _settings(run, topology, 0 if limit else size_bytes, given, problems)
+    if problems:
         raise UsageError(problems)
-    work = _work(op, schedule, size_bytes, settings)
+    work = _work(op, size_bytes, root, {"schedule": schedule, **settings})
 
     async def body(node: Any) -> tuple[float, int, int, int]:
         counted = Counted(node)
-        await work(subgroup(counted, settings.order))
+        await work(subgroup(counted, order))
         record = node.recorder.record
         return asyncio.get_running_loop().time(), record.messages_sent, counted.payload_B, record.bytes_sent
 
@@ -67,8 +80,8 @@ def bench_collective(
         "topology": topology.name,
         "nodes": len(ends),
         "bytes": size_bytes,
-        "order": [topology.workers[rank] for rank in settings.order],
-        **{name: value for name, value in settings.schedule.items() if name != "first"},
+        "order": [topology.workers[rank] for rank in order],
+        **{name: value for name, value in settings.items() if name != "first"},
         "elapsed_s": max(times_s),
         "messages": sum(messages),
         "bytes_sent": sum(payload_B),
@@ -76,9 +89,8 @@ def bench_collective(
     }
 
 
-def _work(op: str, schedule: str, size_bytes: int, settings: Settings) -> Callable[[Transport], Awaitable[object]]:
+def _work(op: str, size_bytes: int, root: int, options: Mapping[str, Any]) -> Callable[[Transport], Awaitable[object]]:
     """Return the body of every rank; single bytes, so that parts are as equal as possible."""
-    root, options = settings.root, {"schedule": schedule, **settings.schedule}
     function = getattr(operations, op)
 
     async def work(node: Transport) -> None:
@@ -102,15 +114,12 @@ def _work(op: str, schedule: str, size_bytes: int, settings: Settings) -> Callab
 
 def _settings(
     run: Callable[..., Any], topology: Topology, size_bytes: int, given: Mapping[str, Any], problems: list[Problem]
-) -> Settings | None:
-    """Return *given*, validated and completed from the *topology*; append to *problems*."""
+) -> tuple[list[int], int, dict[str, Any]]:
+    """Return (order, root, settings of the schedule) from *given* and the *topology*, or append to *problems*."""
     taken = inspect.signature(run).parameters
     known = ["order", *(name for name in ("root", "first", "pieces") if name in taken)]
-    problems += [
-        Problem(f"--set {name}", f"unknown setting {name!r}", nearest(name, known))
-        for name in given
-        if name not in known
-    ]
+    unknown = [name for name in given if name not in known]
+    problems += [Problem(f"--set {name}", f"unknown setting {name!r}", nearest(name, known)) for name in unknown]
     order, first = _order(given.get("order", "ranks"), "first" in taken, topology, size_bytes, problems)
     wanted: dict[str, Any] = {"first": given.get("first", first)} if "first" in taken else {}
     if wanted and wanted["first"] not in ("near", "far"):
@@ -118,8 +127,8 @@ def _settings(
     root = _whole(given, "root", 0, 0, len(topology.workers) - 1, problems)
     if "pieces" in taken and "pieces" in given:
         wanted["pieces"] = _whole(given, "pieces", 1, 1, 2**16, problems)
-    if problems or order is None:
-        return None
+    if problems:
+        return order, root, wanted
     places = {rank: place for place, rank in enumerate(order)}
     if "sites" in taken:
         sites = sites_of(topology, size_bytes)
@@ -127,21 +136,21 @@ def _settings(
     if "weights" in taken:
         weights = weights_of(topology, size_bytes, order)
         wanted["weights"] = [weights[rank] for rank in order]
-    return Settings(order, places[root], wanted)
+    return order, places[root], wanted
 
 
 def _order(
     order: Any, has_distances: bool, topology: Topology, size_bytes: int, problems: list[Problem]
-) -> tuple[list[int] | None, str]:
+) -> tuple[list[int], str]:
     """Return (the ranks in the order of neighbours, "near" or "far" partners first for schedules with distances)."""
     workers = topology.workers
     word = order.replace("_", "-") if isinstance(order, str) else ""
     if word == "ranks":
         return list(range(len(workers))), "near"
     if word == "near-first" or (word == "far-first" and has_distances):
-        return near_order(topology, size_bytes), word.removesuffix("-first")
+        return chain_of(topology, size_bytes, min), word.removesuffix("-first")
     if word == "far-first":
-        return far_order(topology, size_bytes), "far"
+        return chain_of(topology, size_bytes, max), "far"
     names = [part.strip() for part in order.split(",")] if isinstance(order, str) else order
     names = [str(name) for name in names] if isinstance(names, list) else []
     ranks = {name: rank for rank, name in enumerate(workers)} | {str(rank): rank for rank in range(len(workers))}
@@ -149,7 +158,7 @@ def _order(
     if sorted(found) == list(range(len(workers))):
         return found, "near"
     problems.append(Problem("--set order", repr(order), f"{', '.join(ORDERS)}, or a list of all ranks or names"))
-    return None, "near"
+    return [], "near"
 
 
 def _whole(given: Mapping[str, Any], name: str, default: int, least: int, most: int, problems: list[Problem]) -> int:

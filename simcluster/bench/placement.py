@@ -20,14 +20,18 @@ Distance: TypeAlias = tuple[float, int]
 """Seconds for a message, hops."""
 
 
-def near_order(topology: Topology, size_bytes: int) -> list[int]:
-    """Return all ranks from rank 0 on, each followed by the nearest remaining one; ties go to the lowest."""
-    return _walk(topology, size_bytes, min)
+def chain_of(topology: Topology, size_bytes: int, choose: Callable[..., Distance]) -> list[int]:
+    """Return all ranks from rank 0 on, each followed by the remaining one at the distance chosen (min: the nearest).
 
-
-def far_order(topology: Topology, size_bytes: int) -> list[int]:
-    """Return all ranks from rank 0 on, each followed by the farthest remaining one."""
-    return _walk(topology, size_bytes, max)
+    Ties go to the lowest.
+    """
+    order, left = [0], list(range(1, len(topology.workers)))
+    while left:
+        apart = {rank: distance(topology, order[-1], rank, size_bytes) for rank in left}
+        wanted = choose(apart.values())
+        order.append(next(rank for rank in left if apart[rank] == wanted))
+        left.remove(order[-1])
+    return order
 
 
 def sites_of(topology: Topology, size_bytes: int) -> list[list[int]]:
@@ -73,16 +77,6 @@ def distance(topology: Topology, rank: int, other: int, size_bytes: int) -> Dist
     hops = topology.route(topology.workers[rank], topology.workers[other])
     slowest_Bps = min(hop.link.bandwidth_Bps for hop in hops)
     return math.fsum(hop.link.latency_s for hop in hops) + size_bytes / slowest_Bps, len(hops)
-
-
-def _walk(topology: Topology, size_bytes: int, choose: Callable[..., Distance]) -> list[int]:
-    order, left = [0], list(range(1, len(topology.workers)))
-    while left:
-        apart = {rank: distance(topology, order[-1], rank, size_bytes) for rank in left}
-        wanted = choose(apart.values())
-        order.append(next(rank for rank in left if apart[rank] == wanted))
-        left.remove(order[-1])
-    return order
 
 
 def _sending_Bps(topology: Topology, name: str) -> float:

@@ -18,7 +18,6 @@ from simcluster.documents.limits import MOST_BYTES
 from simcluster.errors import Problem, UsageError
 from simcluster.topology import star
 from simcluster.topology.presets.generators import MOST_WORKERS
-from simcluster.transport import Transport
 
 BANDWIDTH_BPS = 125e6
 LATENCY_S = 25e-6
@@ -39,7 +38,8 @@ def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
         raise UsageError(problems)
 
     async def body(node: Any) -> tuple[float, int]:
-        await _all_reduce(node, size_bytes)
+        # Single bytes, so that parts are as equal as possible; without values, since only time counts.
+        await ring_all_reduce(node, torch.empty(size_bytes, dtype=torch.uint8, device="meta"), "bench")
         return asyncio.get_running_loop().time(), node.recorder.record.messages_sent
 
     cluster = star(nodes, bandwidth=BANDWIDTH_BPS, latency=LATENCY_S)
@@ -58,11 +58,6 @@ def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
         "messages": sum(end[1] for end in ends),
         "peak_rss_mb": peak_rss_mb(),
     }
-
-
-async def _all_reduce(node: Transport, size_bytes: int) -> None:
-    # Single bytes, so that parts are as equal as possible; without values, since only time counts.
-    await ring_all_reduce(node, torch.empty(size_bytes, dtype=torch.uint8, device="meta"), "bench")
 
 
 def peak_rss_mb() -> float:

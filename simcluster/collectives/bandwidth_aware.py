@@ -19,6 +19,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
+from simcluster.collectives.flat import summed
 from simcluster.collectives.ring import ring_all_reduce
 from simcluster.transport import Transport
 
@@ -32,7 +33,11 @@ async def bandwidth_aware_all_reduce(
 
     *weights*: the shares by rank, in any scale. *pieces*: the number of pieces per share.
     """
-    _check(weights, pieces, node.size)
+    fine = len(weights) == node.size and all(math.isfinite(weight) and weight >= 0 for weight in weights)
+    if not fine or not any(weights):
+        raise ValueError(f"weights {list(weights)}: expected {node.size} numbers of 0 or above, not all 0")
+    if pieces < 1:
+        raise ValueError(f"{pieces} pieces: expected at least 1")
     if min(weights) == max(weights):
         return await ring_all_reduce(node, vector, tag)
     own, result = _cut(vector, weights, pieces), torch.empty_like(vector)
@@ -49,7 +54,9 @@ async def bandwidth_aware_all_reduce(
 
         # sum and send: each piece as soon as every rank's has arrived
         for number, piece in enumerate(own[node.rank]):
-            total = await _sum(node, piece, f"{tag}/push{number}")
+            ranks, push = range(node.size), f"{tag}/push{number}"
+            parts = [piece if rank == node.rank else (await node.recv(rank, push)).tensor for rank in ranks]
+            total = summed(parts)
             sums[node.rank][number].copy_(total)
             for peer in others:
                 group.create_task(node.send(peer, f"{tag}/sum{number}", total))
@@ -76,14 +83,6 @@ def shares(bandwidths_Bps: Sequence[float]) -> list[float]:
         summing = kept
 
 
-async def _sum(node: Transport, piece: Tensor, tag: str) -> Tensor:
-    parts = [piece if rank == node.rank else (await node.recv(rank, tag)).tensor for rank in range(node.size)]
-    total = parts[0].clone()
-    for part in parts[1:]:
-        total.add_(part)
-    return total
-
-
 async def _take(node: Transport, source: int, tag: str, into: Sequence[Tensor]) -> None:
     for number, piece in enumerate(into):
         piece.copy_((await node.recv(source, f"{tag}/sum{number}")).tensor)
@@ -96,11 +95,3 @@ def _cut(vector: Tensor, weights: Sequence[float], pieces: int) -> list[list[Ten
     bounds[-1] = len(vector)
     parts = [vector[start:stop] for start, stop in pairwise(bounds)]
     return [list(part.tensor_split(min(pieces, len(part)))) if len(part) else [] for part in parts]
-
-
-def _check(weights: Sequence[float], pieces: int, size: int) -> None:
-    fine = len(weights) == size and all(math.isfinite(weight) and weight >= 0 for weight in weights) and any(weights)
-    if not fine:
-        raise ValueError(f"weights {list(weights)}: expected {size} numbers of 0 or above, not all 0")
-    if pieces < 1:
-        raise ValueError(f"{pieces} pieces: expected at least 1")

@@ -1,7 +1,9 @@
-"""Binomial trees: in every round, each rank that has the data passes it to one more rank.
+"""Binomial trees: in every round, each rank that has the data passes it, or half of it, to one more rank.
 
 With p ranks, M bytes, latency a, bandwidth B and c = ceil(lg p), on a full-duplex star: c (a + M/B) down or up, for any
-p; 2 c (a + M/B) up and down, which is the all-reduce; a barrier takes 2 c a. M bytes over each of p-1 edges.
+p; 2 c (a + M/B) up and down, which is the all-reduce; a barrier takes 2 c a. M bytes over each of p-1 edges. A scatter
+or gather, where each rank passes on half of what it has, takes lg p a + (p-1)/p M/B for p = 2^k; for other p slightly
+less than c a + (p-1)/p M/B: with eager sends no tree takes all of it.
 
 The place of a rank in the tree is a number of c bits; its parent's place lacks the highest bit that is set. Every p
 takes c rounds, even if the tree is not full, since the last rank has the last place, at the end of the longest path:
@@ -71,9 +73,13 @@ async def binomial_barrier(node: Transport, tag: str, *, first: First = "near") 
 
 def _family(node: Transport, root: int, first: First) -> tuple[int | None, list[int]]:
     """Return (the parent of this rank, its children in the order of rounds), for a broadcast."""
-    places = places_of(node.size, first)
-    number_at = {place: number for number, place in enumerate(places)}
     bits = (node.size - 1).bit_length()
+    # The places of numbers 0, 1, ... of ranks counted from the root; round k joins places 2^k apart. Near first, places
+    # equal numbers; far first, they are the numbers with bits reversed.
+    places = [*range(node.size - 1), 2**bits - 1]
+    if first == "far":
+        places.sort(key=lambda place: int(f"{place:0{bits or 1}b}"[::-1], 2))
+    number_at = {place: number for number, place in enumerate(places)}
 
     def rank_of(place: int) -> int:
         return (number_at[place] + root) % node.size
@@ -84,12 +90,44 @@ def _family(node: Transport, root: int, first: First) -> tuple[int | None, list[
     return parent, [rank_of(place) for place in below if place in number_at]
 
 
-def places_of(size: int, first: First) -> list[int]:
-    """Return the places of numbers 0, 1, ... of *size* ranks counted from the root.
+async def binomial_scatter(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> Tensor:
+    """Return tensor r of rank *root*'s *tensors* on rank r; the other ranks' *tensors* are ignored."""
+    parent, mine, children = _subtrees(node, root)
+    if parent is None:
+        held = [tensors[(place + root) % node.size] for place in range(node.size)]
+    else:
+        held = list((await node.recv(parent, tag)).tensors)
+    for child in children:
+        part = held[child.start - mine.start : child.stop - mine.start]
+        await node.send((child.start + root) % node.size, tag, pack(*part))
+    return held[0]
 
-    Round k joins places 2^k apart. Near first, places equal numbers; far first, they are the numbers with bits
-    reversed.
-    """
-    bits = (size - 1).bit_length()
-    places = [*range(size - 1), 2**bits - 1]
-    return places if first == "near" else sorted(places, key=lambda place: int(f"{place:0{bits or 1}b}"[::-1], 2))
+
+async def binomial_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> list[Tensor]:
+    """Return every rank's *tensor*, by rank, on rank *root*; an empty list on the others."""
+    parent, _, children = _subtrees(node, root)
+    async with asyncio.TaskGroup() as group:
+        receiving = [group.create_task(node.recv((child.start + root) % node.size, tag)) for child in children]
+    held = [tensor]
+    for part in reversed(receiving):  # the half cut off last is the nearest
+        held += part.result().tensors
+    if parent is not None:
+        await node.send(parent, tag, pack(*held))
+        return []
+    return [held[(rank - root) % node.size] for rank in range(node.size)]
+
+
+def _subtrees(node: Transport, root: int) -> tuple[int | None, range, list[range]]:
+    """Return (parent, this rank's subtree, its children's subtrees, largest first) as places from the root."""
+    place, parent, mine = (node.rank - root) % node.size, None, range(node.size)
+    children: list[range] = []
+    while len(mine) > 1:
+        middle = mine.stop - len(mine) // 2
+        kept, given = range(mine.start, middle), range(middle, mine.stop)  # which is never larger
+        if place in given:
+            parent, mine, children = (mine.start + root) % node.size, given, []
+        else:
+            mine = kept
+            if place == kept.start:
+                children.append(given)
+    return parent, range(place, max((child.stop for child in children), default=place + 1)), children

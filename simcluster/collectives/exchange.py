@@ -16,9 +16,7 @@ def exchange(node: Transport, to: int, source: int, tag: str, content: Sendable)
     Fails as soon as either half does. This is the inner loop of every collective: see simcluster.transport.Accelerated.
     """
     quicker: Callable[..., Coroutine[Any, Any, Message]] | None = getattr(node, "exchange", None)
-    if quicker is not None:
-        return quicker(to, source, tag, content)
-    return _exchange(node, to, source, tag, content)
+    return quicker(to, source, tag, content) if quicker else _exchange(node, to, source, tag, content)
 
 
 async def _exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Message:

@@ -30,3 +30,17 @@ def from_bytes(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     pieces = torch.split(vector, [tensor.nbytes for tensor in like])
     # Copied, since a tensor must start at a multiple of its element size.
     return [piece.clone().view(tensor.dtype).view(tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]
+
+
+def lengths_of(length: int, parts: int) -> list[int]:
+    """Return the lengths of *parts* of a vector of *length*, as tensor_split cuts."""
+    each, longer = divmod(length, parts)
+    return [each + 1] * longer + [each] * (parts - longer)
+
+
+def summed(parts: Sequence[Tensor]) -> Tensor:
+    """Return the sum of *parts* as a new tensor, taken in their order."""
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total.add_(part)
+    return total

@@ -7,31 +7,20 @@ the places 0, 1, ... in rank order.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from torch import Tensor
 
+from simcluster.payload import Message
 from simcluster.transport import Transport
 
 
-@dataclass(frozen=True)
 class Places:
-    """The places of ranks: *size* ranks at *count* = 2^*bits* places."""
+    """The places of *size* ranks: *count* = 2^*bits* places, and *rest* ranks that are folded away."""
 
-    size: int
-
-    @property
-    def bits(self) -> int:
-        return self.size.bit_length() - 1
-
-    @property
-    def count(self) -> int:
-        return 1 << self.bits
-
-    @property
-    def rest(self) -> int:
-        """The number of ranks that are folded away."""
-        return self.size - self.count
+    def __init__(self, size: int) -> None:
+        self.bits = size.bit_length() - 1
+        self.count = 1 << self.bits
+        self.rest = size - self.count
 
     def rank_at(self, place: int) -> int:
         return 2 * place if place < self.rest else place + self.rest
@@ -61,7 +50,7 @@ async def fold_sum(node: Transport, vector: Tensor, tag: str, inner: Inner) -> T
     places = Places(node.size)
     place = places.place_of(node.rank)
     if place is None:
-        return await folded_away(node, vector, tag, places)
+        return (await folded_away(node, vector, tag, places)).tensor
     total = await inner(await folded_in(node, vector, tag, places, place), place, places)
     back = places.folded_into(place)
     if back is not None:
@@ -69,11 +58,17 @@ async def fold_sum(node: Transport, vector: Tensor, tag: str, inner: Inner) -> T
     return total
 
 
-async def folded_away(node: Transport, vector: Tensor, tag: str, places: Places) -> Tensor:
-    """Give *vector* to the rank before this one, and return the result that it sends back."""
+async def folded_away(node: Transport, vector: Tensor, tag: str, places: Places) -> Message:
+    """Give *vector* to the rank before this one, and return the result that it sends back.
+
+    Then tell the ranks that nothing folds into to start. Sends are eager: if they started earlier, their messages to a
+    rank still receiving a fold would compete on its link.
+    """
     await node.send(node.rank - 1, f"{tag}/fold", vector)
-    await let_go(node, tag, places)
-    return (await node.recv(node.rank - 1, f"{tag}/unfold")).tensor
+    for place in range(places.rest, places.count):
+        if place % places.rest == node.rank // 2:
+            await node.send(places.rank_at(place), f"{tag}/go", None)
+    return await node.recv(node.rank - 1, f"{tag}/unfold")
 
 
 async def folded_in(node: Transport, vector: Tensor, tag: str, places: Places, place: int) -> Tensor:
@@ -81,16 +76,6 @@ async def folded_in(node: Transport, vector: Tensor, tag: str, places: Places, p
     total = vector.clone()
     folded = await unfolded_start(node, tag, places, place)
     return total if folded is None else total.add_(folded)
-
-
-async def let_go(node: Transport, tag: str, places: Places) -> None:
-    """Tell the ranks that nothing folds into to start now. Called by a rank that has just folded its vector away.
-
-    Sends are eager: if they started earlier, their messages to a rank still receiving a fold would compete on its link.
-    """
-    for place in range(places.rest, places.count):
-        if place % places.rest == node.rank // 2:
-            await node.send(places.rank_at(place), f"{tag}/go", None)
 
 
 async def unfolded_start(node: Transport, tag: str, places: Places, place: int) -> Tensor | None:

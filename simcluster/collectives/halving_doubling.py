@@ -55,7 +55,7 @@ async def halving_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, f
     places = Places(node.size)
     place = places.place_of(node.rank)
     if place is None:
-        return await folded_away(node, vector, tag, places)
+        return (await folded_away(node, vector, tag, places)).tensor
     total = await folded_in(node, vector, tag, places, place)
     sums = dict(enumerate(total.tensor_split(node.size)))
     held = list(range(places.count))  # the places whose ranks' parts are still summed here

@@ -9,6 +9,7 @@ of every site.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_broadcast, binomial_reduce
+from simcluster.collectives.flat import lengths_of
 from simcluster.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from simcluster.collectives.subgroup import subgroup
 from simcluster.transport import Transport
@@ -35,8 +37,9 @@ async def hierarchical_all_reduce(node: Transport, vector: Tensor, tag: str, *, 
 
     # across: the owners of a piece in each site sum it
     async with asyncio.TaskGroup() as group:
-        for start, stop in _pieces(len(vector), sites):
-            owners = [members[_owner(len(vector), len(members), start)] for members in sites]
+        bounds = [_bounds(len(vector), len(members)) for members in sites]
+        for start, stop in pairwise(sorted({bound for its in bounds for bound in its})):
+            owners = [members[bisect_right(its, start) - 1] for members, its in zip(sites, bounds, strict=True)]
             if node.rank in owners and len(owners) > 1:
                 piece = mine[start - first : stop - first]
                 group.create_task(_sum_into(subgroup(node, owners), piece, f"{tag}/across{start}"))
@@ -87,16 +90,4 @@ async def _sum_into(owners: Transport, piece: Tensor, tag: str) -> None:
 
 def _bounds(length: int, parts: int) -> list[int]:
     """Return where the parts begin, as tensor_split cuts, and the end."""
-    each, longer = divmod(length, parts)
-    return [0, *accumulate([each + 1] * longer + [each] * (parts - longer))]
-
-
-def _pieces(length: int, sites: Sites) -> list[tuple[int, int]]:
-    """Return the pieces between the bounds of all sites, without empty ones."""
-    return list(pairwise(sorted({bound for site in sites for bound in _bounds(length, len(site))})))
-
-
-def _owner(length: int, parts: int, start: int) -> int:
-    """Return the part that holds element *start*."""
-    bounds = _bounds(length, parts)
-    return next(part for part in range(parts) if bounds[part] <= start < bounds[part + 1])
+    return [0, *accumulate(lengths_of(length, parts))]

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from simcluster.collectives.flat import summed
 from simcluster.payload import Sendable, pack
 from simcluster.transport import Transport
 
@@ -46,7 +47,7 @@ async def naive_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> 
 async def naive_reduce(node: Transport, vector: Tensor, tag: str, root: int) -> Tensor | None:
     """Return the sum of every rank's *vector* on rank *root*, None on the others."""
     parts = await naive_gather(node, vector, tag, root)
-    return _sum(parts) if parts else None
+    return summed(parts) if parts else None
 
 
 async def naive_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
@@ -56,7 +57,7 @@ async def naive_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Te
 
 async def naive_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
     """Return part r of the sum of every rank's *vector* on rank r."""
-    return _sum(await naive_all_to_all(node, vector.tensor_split(node.size), tag))
+    return summed(await naive_all_to_all(node, vector.tensor_split(node.size), tag))
 
 
 async def naive_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
@@ -69,7 +70,7 @@ async def naive_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str)
 
 async def naive_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
     """Return the sum of every rank's *vector* (equal shapes), taken in rank order: the same bits on all ranks."""
-    return _sum(await naive_all_gather(node, vector, tag))
+    return summed(await naive_all_gather(node, vector, tag))
 
 
 async def direct_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
@@ -100,11 +101,3 @@ async def _from_all(node: Transport, tag: str, own: Tensor) -> list[Tensor]:
     async with asyncio.TaskGroup() as group:
         receiving = {peer: group.create_task(node.recv(peer, tag)) for peer in _others(node)}
     return [own if rank == node.rank else receiving[rank].result().tensor for rank in range(node.size)]
-
-
-def _sum(parts: Sequence[Tensor]) -> Tensor:
-    """Sum by rank, never by arrival."""
-    result = parts[0].clone()
-    for part in parts[1:]:
-        result.add_(part)
-    return result

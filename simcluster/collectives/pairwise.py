@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from simcluster.collectives.exchange import exchange
+from simcluster.collectives.flat import summed
 from simcluster.transport import Transport
 
 
@@ -25,8 +26,4 @@ async def pairwise_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: s
 
 async def pairwise_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, summed in rank order."""
-    parts = await pairwise_all_to_all(node, vector.tensor_split(node.size), tag)
-    total = parts[0].clone()
-    for part in parts[1:]:
-        total.add_(part)
-    return total
+    return summed(await pairwise_all_to_all(node, vector.tensor_split(node.size), tag))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from simcluster.collectives.binomial import First
 from simcluster.collectives.exchange import exchange
-from simcluster.collectives.fold import Places, fold_sum, let_go, unfolded_start
+from simcluster.collectives.fold import Places, fold_sum, folded_away, unfolded_start
 from simcluster.payload import pack
 from simcluster.transport import Transport
 
@@ -35,9 +35,7 @@ async def doubling_all_gather(node: Transport, tensor: Tensor, tag: str, *, firs
     places = Places(node.size)
     place = places.place_of(node.rank)
     if place is None:
-        await node.send(node.rank - 1, f"{tag}/fold", tensor)
-        await let_go(node, tag, places)
-        others = list((await node.recv(node.rank - 1, f"{tag}/unfold")).tensors)
+        others = (await folded_away(node, tensor, tag, places)).tensors
         return [*others[: node.rank], tensor, *others[node.rank :]]
     found = {node.rank: tensor}
     folded = await unfolded_start(node, tag, places, place)

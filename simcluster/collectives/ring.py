@@ -7,18 +7,20 @@ all-gather (van de Geijn 1994) takes (c+p-1) a + 2 (p-1)/p M/B with c = ceil(lg 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from simcluster.collectives.binomial_scatter import binomial_scatter
+from simcluster.collectives.binomial import binomial_scatter
 from simcluster.collectives.exchange import exchange
-from simcluster.collectives.flat import as_bytes, from_bytes
-from simcluster.collectives.landing import Landings
-from simcluster.payload import lend
+from simcluster.collectives.flat import as_bytes, from_bytes, lengths_of
+from simcluster.payload import Message, lend
 from simcluster.transport import Accelerated, Transport
+
+LEAST_BYTES = 64 * 1024
+"""Below this size, registering a place takes longer than copying."""
 
 
 async def ring_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
@@ -119,8 +121,7 @@ async def _ring_of_nothing(node: Transport, vector: Tensor, tag: str) -> Tensor:
     """Send the same messages without values, for timing only: in both phases round k sends chunk r - k."""
     size, rank = node.size, node.rank
     right, left = (rank + 1) % size, (rank - 1) % size
-    each, longer = divmod(len(vector), size)  # as tensor_split cuts
-    lengths = [each + 1] * longer + [each] * (size - longer)
+    lengths = lengths_of(len(vector), size)
 
     def tag_of(number: int) -> str:
         return f"{tag}/scatter{number}" if number < size - 1 else f"{tag}/gather{number - size + 1}"
@@ -129,3 +130,36 @@ async def _ring_of_nothing(node: Transport, vector: Tensor, tag: str) -> Tensor:
     for number in range(over, 2 * (size - 1)):
         await exchange(node, right, left, tag_of(number), vector.narrow(0, 0, lengths[(rank - number) % size]))
     return vector
+
+
+class Landings:
+    """Places for tensors still to come from rank *source*, so that a transport can receive them there.
+
+    All are released when the `with` block ends. See `Accelerated.land`.
+    """
+
+    def __init__(self, node: Transport, source: int) -> None:
+        self._land = cast(Accelerated, node).land if hasattr(node, "land") else None
+        self._source = source
+        self._given: dict[str, tuple[Tensor, Callable[[], None]]] = {}
+
+    def add(self, tag: str, place: Tensor) -> None:
+        """Receive the next message under *tag* into *place*, if possible."""
+        if self._land is not None and place.nbytes >= LEAST_BYTES:
+            give_back = self._land(self._source, tag, place)
+            if give_back is not None:
+                self._given[tag] = place, give_back
+
+    def received(self, message: Message, place: Tensor | None = None) -> Tensor:
+        """Return the tensor of the received *message*, in *place* if one is given."""
+        named, give_back = self._given.pop(message.tag, (None, None))
+        if give_back is not None and message.tensor is not named:
+            give_back()  # it arrived before its place was registered, or is not as expected
+        return message.tensor if place is None or message.tensor is place else place.copy_(message.tensor)
+
+    def __enter__(self) -> Landings:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for _, give_back in self._given.values():
+            give_back()

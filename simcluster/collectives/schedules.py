@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from simcluster.collectives import binomial, binomial_scatter, bruck, chain, hierarchical, naive, pairwise, ring
+from simcluster.collectives import binomial, bruck, chain, hierarchical, naive, pairwise, ring
 from simcluster.collectives.bandwidth_aware import bandwidth_aware_all_reduce
 from simcluster.collectives.halving_doubling import halving_all_reduce, halving_reduce_scatter
 from simcluster.collectives.recursive_doubling import doubling_all_gather, doubling_all_reduce, doubling_barrier
@@ -49,7 +49,7 @@ SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
         "binomial": binomial.binomial_broadcast,
         "hierarchical": hierarchical.hierarchical_broadcast,
     },
-    "gather": {"naive": naive.naive_gather, "binomial": binomial_scatter.binomial_gather},
+    "gather": {"naive": naive.naive_gather, "binomial": binomial.binomial_gather},
     "reduce": {
         "naive": naive.naive_reduce,
         "binomial": binomial.binomial_reduce,
@@ -62,7 +62,7 @@ SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
         "bruck": bruck.bruck_reduce_scatter,
         "halving_doubling": halving_reduce_scatter,
     },
-    "scatter": {"naive": naive.naive_scatter, "binomial": binomial_scatter.binomial_scatter},
+    "scatter": {"naive": naive.naive_scatter, "binomial": binomial.binomial_scatter},
 }
 """Operation -> schedule -> its function."""
 
@@ -87,16 +87,11 @@ def find(op: str, schedule: str) -> tuple[str, str, Schedule]:
     """
     op_name, name = op.replace("-", "_"), schedule.replace("-", "_")
     if op_name not in SCHEDULES:
-        raise UsageError(Problem("op", repr(op), _expected(op_name, SCHEDULES)))
+        listed, hint = f"one of {', '.join(sorted(SCHEDULES))}", nearest(op_name, SCHEDULES)
+        raise UsageError(Problem("op", repr(op), listed if hint.startswith("one of") else f"{listed}; {hint}"))
     there_are = SCHEDULES[op_name]
     if name not in there_are:
         name = OTHER_NAMES.get(name, name)
     if name not in there_are:
         raise UsageError(Problem("schedule", f"{schedule!r} of {op_name}", f"one of {', '.join(sorted(there_are))}"))
     return op_name, name, there_are[name]
-
-
-def _expected(word: str, names: Mapping[str, object]) -> str:
-    listed = f"one of {', '.join(sorted(names))}"
-    hint = nearest(word, names)
-    return listed if hint.startswith("one of") else f"{listed}; {hint}"

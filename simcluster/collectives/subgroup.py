@@ -11,6 +11,7 @@ from dataclasses import replace
 from simcluster.collectives.exchange import exchange
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable
+from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Any_, Transport
 
 
@@ -68,3 +69,38 @@ class Subgroup(Forwarding):
 
     def _seen_inside(self, message: Message) -> Message:
         return replace(message, source=self._place[message.source])
+
+
+class Group(Subgroup):
+    """*node* as one of *members*, in the order of their ranks, with the group's *name* in the tags of its messages.
+
+    No other group receives them, so it can receive from ANY, unlike a sub-group. A PeerLost keeps the node's rank in
+    the cluster. *rng* is this node's generator in this group.
+    """
+
+    def __init__(self, node: Transport, members: Sequence[int], name: str, rng: NodeRandom | None = None) -> None:
+        self.members = sorted(members)
+        super().__init__(node, self.members)
+        self._prefix = f"{name}:"
+        self._rng = rng
+
+    @property
+    def rng(self) -> NodeRandom:
+        return self._node.rng if self._rng is None else self._rng
+
+    async def send(self, to: int, tag: str, content: Sendable) -> None:
+        await super().send(to, self._prefix + tag, content)
+
+    async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
+        if isinstance(tag, Any_):
+            raise ValueError("a group that was formed again cannot receive under the tag ANY: name the tag")
+        outside = source if isinstance(source, Any_) else self._outside(source)
+        return self._seen_inside(await self._node.recv(outside, self._prefix + tag))
+
+    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        return await super().exchange(to, source, self._prefix + tag, content)
+
+    def _seen_inside(self, message: Message) -> Message:
+        seen = super()._seen_inside(message)
+        seen.tag = seen.tag.removeprefix(self._prefix)
+        return seen

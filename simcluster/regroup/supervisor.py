@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from simcluster.collectives.group import Group
+from simcluster.collectives.subgroup import Group
 from simcluster.errors import ENDED, PeerLost
 from simcluster.regroup.agreement import Council
 from simcluster.regroup.memory import Capture, Memory

@@ -115,8 +115,8 @@ def verdict_of(cluster: Cluster) -> Verdict:
     """
     membership, names = cluster.membership, [member.name for member in cluster.members]
     verdict = Verdict(names, range(len(names)), membership.cut_off, in_order=True)
-    for rank in membership.incarnations():
-        verdict.came(rank, membership.last_reason(rank))
+    for rank, before in membership.before.items():
+        verdict.came(rank, before[-1].reason)
     for rank, reason in cluster.gone.items():
         (verdict.left if rank in cluster.has_left else verdict.died)(rank, reason)
     ends_s = sorted(departure.time_s for departure in membership.departed.values() if departure.reason == ENDED)

@@ -17,7 +17,6 @@ from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.lookahead import Ring
-from simcluster_backends.sim.loop.callbacks import owner_of_task
 from simcluster_backends.sim.loop.clock import collected_rarely
 from simcluster_backends.sim.loop.event_loop import Drained, Endless, SimLoop, SimTask
 from simcluster_backends.sim.member import Member
@@ -166,7 +165,10 @@ class Cluster:
             if self.faults is not None:
                 self.faults.schedule()
             with collected_rarely():
-                self._run_tasks()
+                while left := [future for future in (*self.tasks, *self._returns.values()) if not future.done()]:
+                    # A sys.exit() stops asyncio's loop. It is its task's exception now, raised where that is awaited.
+                    with suppress(SystemExit):
+                        self.loop.run_until_complete(asyncio.wait(left))
             self.streams.check_balance()
             cancelled = asyncio.CancelledError("cancelled")
             return [cancelled if task.cancelled() else task.exception() or task.result() for task in self.tasks]
@@ -186,19 +188,7 @@ class Cluster:
             self._end_all()
 
     def _begin(self, member: Member) -> SimTask[Any]:
-        """Return the task that runs *member* from start to end."""
-        token = owner_of_task.set(member)
-        try:
-            return self.loop.create_task(self._live(member), name=f"rank {member.rank} ({member.name})")
-        finally:
-            owner_of_task.reset(token)
-
-    def _run_tasks(self) -> None:
-        """Run until every body has ended and no node is still to return."""
-        while left := [future for future in (*self.tasks, *self._returns.values()) if not future.done()]:
-            # A sys.exit() stops asyncio's loop. It is its task's exception now, raised where the task is awaited.
-            with suppress(SystemExit):
-                self.loop.run_until_complete(asyncio.wait(left))
+        return self.loop.begin(member, self._live(member), f"rank {member.rank} ({member.name})")
 
     async def _live(self, member: Member) -> Any:
         """Run *member*'s body, then say goodbye; if the body raises, crash."""
@@ -245,8 +235,7 @@ class Cluster:
                 task.cancel()
 
     def _tasks_of(self, member: Member) -> list[SimTask[Any]]:
-        tasks = [task for task in asyncio.all_tasks(self.loop) if isinstance(task, SimTask) and task.owner is member]
-        return sorted(tasks, key=lambda task: task.number)
+        return [task for task in self.loop.unfinished() if task.owner is member]
 
     def _depart(self, member: Member, reason: str) -> None:
         """Record that *member* is gone. Peers learn of it one latency later, after every message that it had sent."""
@@ -257,9 +246,9 @@ class Cluster:
 
     def _end_all(self) -> None:
         """Cancel all remaining tasks, so that none is destroyed while pending."""
-        self._ending, left = True, []
+        self._ending = True
         for _ in range(100):  # a task may refuse once or twice
-            left = sorted((t for t in asyncio.all_tasks(self.loop) if isinstance(t, SimTask)), key=lambda t: t.number)
+            left = self.loop.unfinished()
             if not left:
                 break
             for task in left:

@@ -10,29 +10,7 @@ from dataclasses import replace
 from math import inf, prod
 from typing import TYPE_CHECKING
 
-from simcluster.fault_plans.kinds import (
-    CRASHED,
-    DEAD_S,
-    Bandwidth,
-    Crash,
-    Cut,
-    Fault,
-    Hang,
-    Join,
-    Latency,
-    Leave,
-    LinkFault,
-    Loss,
-    NodeFault,
-    Pairs,
-    Partition,
-    Restart,
-    Slow,
-    cut_off,
-    hung,
-    overdue,
-    severed,
-)
+from simcluster.fault_plans import kinds
 from simcluster.fault_plans.log import FaultLog
 from simcluster_backends.sim.membership import Severance
 from simcluster_backends.sim.network.losses import together
@@ -53,43 +31,42 @@ class Faults:
     _cluster: Cluster
     log: FaultLog
 
-    def __init__(self, plan: Sequence[Fault] = (), dead_s: float = DEAD_S) -> None:
+    def __init__(self, plan: Sequence[kinds.Fault] = (), dead_s: float = kinds.DEAD_S) -> None:
         self._plan, self._dead_s = plan, dead_s
-        self._cuts: dict[int, tuple[Pairs, list[Stream]]] = {}  # active ones, by number in the plan
+        self._cuts: dict[int, tuple[kinds.Pairs, list[Stream]]] = {}  # active ones, by number in the plan
         self._hung: dict[int, Member] = {}
         self._told: dict[int, Member] = {}  # to leave
         self._away: dict[int, int] = {}  # by rank: the number of the fault that ends when it joins or returns
-        self._links: dict[int, LinkFault] = {}
-        self._links_by_name: dict[str, Link] = {}
+        self._links: dict[int, kinds.LinkFault] = {}
 
     def attach(self, cluster: Cluster) -> None:
         """Attach to *cluster* before any node begins."""
         self._cluster = cluster
         self.log = FaultLog(cluster.loop.time, sees_bytes=True)
-        self._links_by_name = {link.name: link for link in cluster.topology.links}
-        cluster.streams.gated = any(not isinstance(fault, (Crash, Slow, Leave)) for fault in self._plan)
+        without_gates = (kinds.Crash, kinds.Slow, kinds.Leave)
+        cluster.streams.gated = not all(isinstance(fault, without_gates) for fault in self._plan)
         cluster.streams.on_stream = self._on_stream
         cluster.streams.on_drop = self._on_drop
 
     def schedule(self) -> None:
         """Set an alarm for every event and tell the devices; call before any node begins."""
-        moments: list[tuple[float, int, int, float]] = []
+        moments: list[tuple[float, int, int]] = []
         for number, fault in enumerate(self._plan):
             for start_s, end_s in fault.spells:
-                moments.append((start_s, _BEGINS, number, end_s))
+                moments.append((start_s, _BEGINS, number))
                 if end_s < inf:
-                    moments.append((end_s, _ENDS, number, end_s))
-                if isinstance(fault, (Hang, Cut, Partition)) and end_s - start_s > self._dead_s:
-                    moments.append((start_s + self._dead_s, _DEAD, number, end_s))
-        act = {_BEGINS: self._begin, _ENDS: self._end, _DEAD: self._lose}
+                    moments.append((end_s, _ENDS, number))
+                if isinstance(fault, (kinds.Hang, kinds.Cut, kinds.Partition)) and end_s - start_s > self._dead_s:
+                    moments.append((start_s + self._dead_s, _DEAD, number))
         self._slow_down()
-        if any(isinstance(fault, (Latency, Bandwidth, Loss)) for fault in self._plan):
+        if any(isinstance(fault, (kinds.Latency, kinds.Bandwidth, kinds.Loss)) for fault in self._plan):
             self._cluster.routes.link_now = self._link_now
-        for time_s, what, number, _ in sorted(moments):
+        for time_s, what, number in sorted(moments):
+            act = (self._end, self._lose, self._begin)[what]
             if time_s:
-                self._cluster.loop.clock.alarm_at(time_s, act[what], number)
+                self._cluster.loop.clock.alarm_at(time_s, act, number)
             else:
-                act[what](number)  # before any node begins
+                act(number)  # before any node begins
 
     def on_left(self, node: Member) -> None:
         """Log that *node* has left as requested."""
@@ -101,31 +78,31 @@ class Faults:
 
     def _begin(self, number: int) -> None:
         fault, cluster = self._plan[number], self._cluster
-        if isinstance(fault, NodeFault) and not cluster.lives(fault.rank):
+        if isinstance(fault, kinds.NodeFault) and not cluster.lives(fault.rank):
             return
         self.log.begins(fault)
         match fault:
-            case Crash():
-                cluster.crash(fault.rank, CRASHED, fault)
-            case Restart():
+            case kinds.Crash():
+                cluster.crash(fault.rank, kinds.CRASHED, fault)
+            case kinds.Restart():
                 self._away[fault.rank] = number
-                cluster.crash(fault.rank, CRASHED, fault, returns=True)
-            case Join() if fault.spells[0][1] > 0:
+                cluster.crash(fault.rank, kinds.CRASHED, fault, returns=True)
+            case kinds.Join() if fault.spells[0][1] > 0:
                 self._away[fault.rank] = number
                 cluster.leave_out(fault.rank, fault)
-            case Leave():
+            case kinds.Leave():
                 self._told[number] = cluster.members[fault.rank]
                 self._told[number].recorder.told_to_leave = True
-            case Hang():
+            case kinds.Hang():
                 self._hung[number] = cluster.members[fault.rank]
                 self._hung[number].freeze()
-            case Cut() | Partition():
-                pairs = severed(fault, cluster.topology)
+            case kinds.Cut() | kinds.Partition():
+                pairs = kinds.severed(fault, cluster.topology)
                 stopped = [s for s in cluster.streams.used() if pairs(s.sender.rank, s.receiver.rank)]
                 self._cuts[number] = (pairs, stopped)
                 for stream in stopped:
                     stream.stop()
-            case LinkFault():
+            case kinds.LinkFault():
                 self._links[number] = fault
                 self._change_link(fault)
 
@@ -133,33 +110,33 @@ class Faults:
         fault = self._plan[number]
         self.log.ends(fault)
         match fault:
-            case Restart() | Join() if self._away.get(fault.rank) == number:
+            case kinds.Restart() | kinds.Join() if self._away.get(fault.rank) == number:
                 del self._away[fault.rank]
                 self._cluster.revive(fault.rank)
                 self._slow_down()
-            case Leave() if number in self._told:
+            case kinds.Leave() if number in self._told:
                 node = self._told.pop(number)
                 if node is self._cluster.members[fault.rank] and self._cluster.lives(fault.rank):
-                    self._cluster.crash(fault.rank, overdue(fault.notice_s), fault)
-            case Hang() if number in self._hung:
+                    self._cluster.crash(fault.rank, kinds.overdue(fault.notice_s), fault)
+            case kinds.Hang() if number in self._hung:
                 self._hung.pop(number).thaw()
-            case Cut() | Partition():
+            case kinds.Cut() | kinds.Partition():
                 for stream in self._cuts.pop(number)[1]:
                     stream.go_on()
-            case LinkFault():
+            case kinds.LinkFault():
                 del self._links[number]
                 self._change_link(fault)
 
     def _lose(self, number: int) -> None:
         """Declare the nodes lost: the fault has lasted for *dead_s*."""
         fault, cluster = self._plan[number], self._cluster
-        if isinstance(fault, Hang) and number in self._hung:
+        if isinstance(fault, kinds.Hang) and number in self._hung:
             node = self._hung.pop(number)
             if node is cluster.members[fault.rank] and cluster.lives(fault.rank):
-                cluster.crash(fault.rank, hung(self._dead_s), fault)
+                cluster.crash(fault.rank, kinds.hung(self._dead_s), fault)
         elif number in self._cuts:
             pairs = self._cuts[number][0]
-            cluster.membership.severs(Severance(cluster.loop.time(), pairs, cut_off(self._dead_s), fault))
+            cluster.membership.severs(Severance(cluster.loop.time(), pairs, kinds.cut_off(self._dead_s), fault))
             for node in cluster.living():
                 node.look_around()
 
@@ -171,7 +148,7 @@ class Faults:
                 stream.stop()
                 stopped.append(stream)
 
-    def _on_drop(self, fault: Fault | None, size_bytes: int) -> None:
+    def _on_drop(self, fault: kinds.Fault | None, size_bytes: int) -> None:
         if fault is not None:
             self.log.drops(fault, size_bytes)
 
@@ -181,20 +158,21 @@ class Faults:
         """Stop devices while their node hangs; a restarted node ignores earlier hangs."""
         for node in self._cluster.members:
             node.device.faults = [
-                (spell, fault.factor if isinstance(fault, Slow) else inf)
+                (spell, fault.factor if isinstance(fault, kinds.Slow) else inf)
                 for fault in self._plan
-                if isinstance(fault, (Slow, Hang)) and fault.rank == node.rank
+                if isinstance(fault, (kinds.Slow, kinds.Hang)) and fault.rank == node.rank
                 for spell in fault.spells
-                if isinstance(fault, Slow) or spell[0] >= node.born_s
+                if isinstance(fault, kinds.Slow) or spell[0] >= node.born_s
             ]
 
     # links
 
-    def _change_link(self, fault: LinkFault) -> None:
+    def _change_link(self, fault: kinds.LinkFault) -> None:
         """Apply the current state to the link of *fault* and to every route over it."""
-        link, cluster = self._links_by_name[fault.link], self._cluster
+        cluster = self._cluster
+        link = next(link for link in cluster.topology.links if link.name == fault.link)
         for end in (link.a, link.b):
-            left = prod(held.factor for held in self._on(link, end) if isinstance(held, Bandwidth))
+            left = prod(held.factor for held in self._on(link, end) if isinstance(held, kinds.Bandwidth))
             for channel in cluster.routes.channels(link, end):
                 cluster.network.limit(channel, left)
         for stream in cluster.streams.used():
@@ -202,7 +180,7 @@ class Faults:
             if any(fault.hits(hop) for hop in cluster.topology.route(*names)):
                 stream.reroute(cluster.routes.way(*names))
 
-    def _on(self, link: Link, end: str) -> list[LinkFault]:
+    def _on(self, link: Link, end: str) -> list[kinds.LinkFault]:
         return [held for held in self._links.values() if held.link == link.name and held.towards in (None, end)]
 
     def _link_now(self, hop: Hop) -> Link:
@@ -210,10 +188,10 @@ class Faults:
         link = hop.link
         for held in self._on(link, hop.target):
             match held:
-                case Latency():
+                case kinds.Latency():
                     link = replace(link, latency_s=link.latency_s + held.extra_s)
-                case Bandwidth():
+                case kinds.Bandwidth():
                     link = replace(link, bandwidth_Bps=link.bandwidth_Bps * held.factor)
-                case Loss():
+                case kinds.Loss():
                     link = replace(link, loss=together([link.loss, held.probability]))
         return link

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -29,12 +28,11 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.loop.event_loop import SimLoop
     from simcluster_backends.sim.member import Member
     from simcluster_backends.sim.membership import Membership
-    from simcluster_backends.sim.stream import Stream
     from simcluster_backends.sim.streams import Streams
 
 
-Starts: TypeAlias = NDArray[np.float64]
-"""When each rank begins a round, in seconds, by rank."""
+Floats: TypeAlias = NDArray[np.float64]
+"""A number for each rank: most often when it begins a round, in seconds."""
 
 
 class Entry(NamedTuple):
@@ -44,13 +42,10 @@ class Entry(NamedTuple):
     lengths: Sequence[int]
     tag_of: Callable[[int], str]
 
-
-@dataclass
-class Wires:
-    """Each rank's path to its right neighbour, by rank."""
-
-    rates_Bps: NDArray[np.float64]
-    latencies_s: NDArray[np.float64]
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Equal for ranks that have entered the same ring."""
+        return self.tag_of(0), self.vector.numel(), self.vector.dtype
 
 
 class Ring:
@@ -71,21 +66,19 @@ class Ring:
         """Decide at the end of this instant, when all nodes have entered."""
         entered, self._entered = self._entered, []
         waiting = [(rank, entry, future) for rank, entry, future in entered if not future.done()]
-        rounds = 0
-        starts_s: Starts = np.empty(0)
+        entries = [entry for _, entry, _ in waiting]
+        rounds, starts_s = 0, np.empty(0)
         # Not if a node enters a second ring at the same instant: the two would share paths.
-        everybody = sorted(rank for rank, _, _ in waiting) == list(range(len(self._members)))
-        if everybody and len(waiting) > 1 and self._all_silent():
-            entries = [entry for _, entry, _ in waiting]
+        all_in = sorted(rank for rank, _, _ in waiting) == list(range(len(self._members)))
+        if all_in and len(waiting) > 1 and self._all_silent() and len({entry.kind for entry in entries}) == 1:
             wires = self._wires()
-            if wires is not None and _alike(entries):
+            if wires is not None:
                 rounds, starts_s = self._look_ahead(entries[0], wires)
                 if rounds:
                     self._count(entries[0], rounds, starts_s)
-        clock = self._loop.clock
         for rank, _, future in waiting:
             if rounds:
-                clock.alarm_at(float(starts_s[rank]), future.set_result, rounds)
+                self._loop.clock.alarm_at(float(starts_s[rank]), future.set_result, rounds)
             else:
                 future.set_result(0)
 
@@ -94,24 +87,32 @@ class Ring:
         silent = all(stream.is_silent for stream in self._streams.used())
         return silent and not self._membership.has_news and all(node.inbox.mailbox.is_idle for node in self._members)
 
-    def _wires(self) -> Wires | None:
-        """Return the paths to the right, or None if two share a channel or one carries other traffic."""
+    def _wires(self) -> tuple[Floats, Floats] | None:
+        """Return (rates, latencies) of the paths to the right, by rank.
+
+        None if two share a channel, or one carries other traffic or does not bound a message.
+        """
         size = len(self._members)
         streams = [self._streams.of(rank, (rank + 1) % size) for rank in range(size)]
         crossed: set[int] = set()
+        rates_Bps = []
         for stream in streams:
             if not stream.is_plain or self._members[stream.sender.rank].buffer is not None:
                 return None
-            for channel, _ in stream.way.route.uses:
+            route = stream.way.route
+            rate_Bps = route.bound_Bps  # of a message alone on its route, as FairShare.join finds it
+            for channel, use in route.uses:
                 if id(channel) in crossed or channel.demands:
                     return None
                 crossed.add(id(channel))  # only for membership tests: ids determine no order
-        rates = [_rate_Bps(stream) for stream in streams]
-        if inf in rates:
+                if channel.capacity_Bps < rate_Bps * use:
+                    rate_Bps = channel.capacity_Bps / use
+            rates_Bps.append(rate_Bps)
+        if inf in rates_Bps:
             return None
-        return Wires(np.array(rates), np.array([stream.way.latency_s for stream in streams]))
+        return np.array(rates_Bps), np.array([stream.way.latency_s for stream in streams])
 
-    def _look_ahead(self, entry: Entry, wires: Wires) -> tuple[int, Starts]:
+    def _look_ahead(self, entry: Entry, wires: tuple[Floats, Floats]) -> tuple[int, Floats]:
         """Return (rounds to skip, when each rank begins the next one)."""
         clock = self._loop.clock
         lengths_B = np.array(entry.lengths, dtype=np.float64) * entry.vector.element_size()
@@ -131,7 +132,7 @@ class Ring:
         *_, starts_s = _rounds(clock.now, lengths_B, wires, left_out)
         return left_out, starts_s
 
-    def _count(self, entry: Entry, rounds: int, starts_s: Starts) -> None:
+    def _count(self, entry: Entry, rounds: int, starts_s: Floats) -> None:
         """Record the traffic of the skipped rounds."""
         size = len(self._members)
         now_s = self._loop.clock.now
@@ -152,30 +153,14 @@ class Ring:
             node.recorder.span("recv", now_s, until_s, left, tag, sent_B[left])
 
 
-def _rounds(now_s: float, lengths_B: NDArray[np.float64], wires: Wires, rounds: int) -> Iterator[Starts]:
+def _rounds(now_s: float, lengths_B: Floats, wires: tuple[Floats, Floats], rounds: int) -> Iterator[Floats]:
     """Yield when each rank begins round 0, 1, ... and when it ends the last; stop early if an inbox might fill up."""
-    ranks = np.arange(len(lengths_B))
+    ranks, (rates_Bps, latencies_s) = np.arange(len(lengths_B)), wires
     starts_s = np.full(len(ranks), now_s)
     yield starts_s
     for number in range(rounds):
-        left_s = starts_s + lengths_B[(ranks - number) % len(ranks)] / wires.rates_Bps
-        before_s, starts_s = starts_s, np.maximum(left_s, np.roll(left_s + wires.latencies_s, 1))
+        left_s = starts_s + lengths_B[(ranks - number) % len(ranks)] / rates_Bps
+        before_s, starts_s = starts_s, np.maximum(left_s, np.roll(left_s + latencies_s, 1))
         if np.any(np.roll(before_s, -1) > starts_s):
             return  # a rank would send the next message before its neighbour has asked for the last
         yield starts_s
-
-
-def _alike(entries: Sequence[Entry]) -> bool:
-    """Return whether all ranks entered the same ring."""
-    first = entries[0]
-    what = (first.tag_of(0), first.vector.numel(), first.vector.dtype)
-    return all((entry.tag_of(0), entry.vector.numel(), entry.vector.dtype) == what for entry in entries[1:])
-
-
-def _rate_Bps(stream: Stream) -> float:
-    """Return the rate of a message alone on its route, as FairShare.join finds it."""
-    rate_Bps = stream.way.route.bound_Bps
-    for channel, use in stream.way.route.uses:
-        if channel.capacity_Bps < rate_Bps * use:
-            rate_Bps = channel.capacity_Bps / use
-    return rate_Bps

@@ -51,7 +51,8 @@ class Member:
         self.on_step: Callable[[int, int], None] | None = None  # (rank, step): for a progress bar
         self.membership, self._registry = membership, streams
         self._streams: dict[int, Stream] = {}  # by the peer's rank
-        self._known = membership.incarnations()  # the incarnation in use of each peer, if not the first
+        # The incarnation in use of each peer, if not the first.
+        self._known = {rank: len(before) for rank, before in membership.before.items()}
         self._back: dict[int, int] = {}  # peers known to be back but not accepted yet
 
     # its life

@@ -40,7 +40,7 @@ class Membership:
     def __init__(self, size: int, latency_s: Callable[[int, int], float]) -> None:
         self._size, self._latency_s = size, latency_s
         self.departed: dict[int, Departure] = {}
-        self._before: dict[int, list[Departure]] = {}  # of ranks that returned, by incarnation
+        self.before: dict[int, list[Departure]] = {}  # of ranks that returned, by incarnation
         self._severed: list[Severance] = []
         self.has_news = False
 
@@ -50,7 +50,7 @@ class Membership:
 
     def returns(self, rank: int) -> None:
         """Give *rank*, which had departed, a new incarnation."""
-        self._before.setdefault(rank, []).append(self.departed.pop(rank))
+        self.before.setdefault(rank, []).append(self.departed.pop(rank))
 
     def severs(self, severance: Severance) -> None:
         self._severed.append(severance)
@@ -58,21 +58,13 @@ class Membership:
 
     def incarnation(self, rank: int) -> int:
         """Return how many times *rank* has returned."""
-        return len(self._before.get(rank, ()))
-
-    def incarnations(self) -> dict[int, int]:
-        """Return the incarnations of the ranks that have returned."""
-        return {rank: len(before) for rank, before in self._before.items()}
-
-    def last_reason(self, rank: int) -> str:
-        """Return why the previous incarnation of *rank* ended."""
-        return self._before[rank][-1].reason
+        return len(self.before.get(rank, ()))
 
     def suspects(self) -> list[int]:
         """Return the ranks that may have ended or been cut off, in a fixed order."""
         if self._severed:
             return list(range(self._size))
-        return list(dict.fromkeys([*self._before, *self.departed]))
+        return list(dict.fromkeys([*self.before, *self.departed]))
 
     def of(self, rank: int, hearer: int, known: int) -> list[Departure]:
         """Return the news for *hearer* about the end of incarnation *known* of *rank*; each may be delayed.
@@ -85,7 +77,7 @@ class Membership:
                 found.append(Departure(severed.time_s, severed.reason, severed.fault))
             elif severed.pairs(hearer, rank):
                 found.append(Departure(severed.time_s + latency_s(rank, hearer), GIVEN_UP, severed.fault))
-        before = self._before.get(rank, ())
+        before = self.before.get(rank, ())
         departure = before[known] if known < len(before) else self.departed.get(rank)
         if departure is not None:
             # The end of a process travels like its messages.

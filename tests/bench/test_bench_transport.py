@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from simcluster.bench.transport import bench_transport
-from simcluster.bench.transport.companion import Companion
-from simcluster.bench.transport.run import rows_of
+from simcluster.bench.transport import bench_transport, rows_of
+from simcluster.bench.transport.measure import Companion
 from simcluster.cli.app import app
 from simcluster.errors import RunError, UsageError
 from simcluster.runs.record import Metric, NodeRecord
@@ -72,6 +71,6 @@ def test_bad_sizes_end_with_exit_code_2(command: Any) -> None:
 
 
 def test_a_companion_that_has_ended_is_an_error_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simcluster.bench.transport.companion.PROGRAM", "json.tool")  # reads no such line
+    monkeypatch.setattr("simcluster.bench.transport.measure.PROGRAM", "json.tool")  # reads no such line
     with pytest.raises(RunError, match="ended with exit code"), Companion(0, 2) as gloo:
         gloo.ask(port=None)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simcluster.bench.counted import Counted
+from simcluster.bench.collective import Counted
 from simcluster.collectives import SCHEDULES, operations
 from simcluster.transport import Transport
 from tests.collectives.schedules import ceil_lg, floor_lg

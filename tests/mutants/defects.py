@@ -96,7 +96,7 @@ ARITHMETIC = [
     ),
     Mutant(
         "10", "all-reduce as x times the world size", NAIVE,
-        "    return _sum(await naive_all_gather(node, vector, tag))", "    return vector * node.size",
+        "    return summed(await naive_all_gather(node, vector, tag))", "    return vector * node.size",
         "all_reduce_dp", "one process", {"schedule": "naive"},
     ),
     Mutant(

@@ -49,7 +49,7 @@ IN_THE_SIMULATOR = [
         6,
         "a node that hangs is never given up",
         FAULTS,
-        "cluster.crash(fault.rank, hung(self._dead_s), fault)",
+        "cluster.crash(fault.rank, kinds.hung(self._dead_s), fault)",
         "pass",
         kinds=("hang",),
     ),

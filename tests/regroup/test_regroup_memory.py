@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from simcluster.collectives.group import Group
+from simcluster.collectives.subgroup import Group
 from simcluster.regroup import state_transfer as handing
 from simcluster.regroup.memory import Capture, Memory, copied, put_back
 from simcluster.regroup.messages import Held

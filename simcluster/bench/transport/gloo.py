@@ -32,8 +32,7 @@ def main(rank: int, size: int) -> None:
     use_one_thread()  # one process per core or more, like the nodes that it is compared with
     _join(rank, size)
     group = _Group(rank, size)
-    for line in sys.stdin:
-        request = json.loads(line)
+    for request in map(json.loads, sys.stdin):
         _say(group.do(request["do"], request["count"]))
 
 
@@ -86,15 +85,12 @@ class _Group:
         workers = [rank for rank in range(self.size) if rank != SERVER]
         pushes = [dist.irecv(other, rank) for other, rank in zip(self._others, workers, strict=True)]
         for push, other in zip(pushes, self._others, strict=True):
-            _wait(push)
+            assert push is not None  # it is None only at ranks outside of the group
+            push.wait()
             self._mine.add_(other)
         for pull in [dist.isend(self._mine, rank) for rank in workers]:
-            _wait(pull)
-
-
-def _wait(work: dist.Work | None) -> None:
-    assert work is not None  # it is None only at ranks outside of the group
-    work.wait()
+            assert pull is not None
+            pull.wait()
 
 
 if __name__ == "__main__":

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from simcluster.bench.transport.companion import Companion
 from simcluster.collectives import ring_all_reduce
 from simcluster.collectives.ring import ring_barrier
 from simcluster.errors import RunError
@@ -23,12 +27,61 @@ from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import FREE, Transport
 
+PROGRAM, END_S = "simcluster.bench.transport.gloo", 5.0
 OURS, GLOO = "ours", "gloo"
 CPU = "_cpu"
 """Suffix of metrics in processor time, which other work on the machine lengthens far less."""
 SERVER = 0
 WARM_UP = 2
 """Unrecorded repetitions: caches fill, TCP finds its window."""
+
+
+class Companion:
+    """A gloo rank next to a node: a process that reads and writes lines of JSON.
+
+    It ends with its `with` block, or with its parent process, when its input ends.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - this Python, and two numbers
+            [sys.executable, "-m", PROGRAM, str(rank), str(size)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Return its answer, blocking. Raises RunError if it has ended instead."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            code = self._process.wait(END_S)
+            raise RunError(f"a process with gloo ended with exit code {code} when asked {request}; it says why above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def __enter__(self) -> Companion:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if kind is not None:
+            self._process.kill()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
 
 
 async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
@@ -79,10 +132,6 @@ def _check(is_right: bool, what: str, size_bytes: int) -> None:
         raise RunError(f"{what} of {size_bytes} bytes has a wrong result")
 
 
-async def _all_reduce(node: Transport, mine: Tensor) -> Tensor:
-    return await ring_all_reduce(node, mine, "bench")
-
-
 async def _push_pull(node: Transport, mine: Tensor) -> Tensor:
     """Send every worker's vector to the server, and the sum, in rank order, to every worker."""
     if node.rank != SERVER:
@@ -99,7 +148,7 @@ async def _push_pull(node: Transport, mine: Tensor) -> Tensor:
 
 
 OPERATIONS: dict[str, Callable[[Transport, Tensor], Awaitable[Tensor]]] = {
-    "all_reduce": _all_reduce,
+    "all_reduce": partial(ring_all_reduce, tag="bench"),
     "push_pull": _push_pull,
 }
 """The operations, by the names that the gloo program uses too."""

@@ -122,6 +122,19 @@ class SimLoop(asyncio.AbstractEventLoop):
         number = next(self._numbers)
         return SimTask(coro, number, loop=self, name=name or f"task-{number}", context=context)
 
+    def begin(self, owner: object, coro: Coroutine[Any, Any, T], name: str) -> SimTask[T]:
+        """Return a new task of *owner*; its child tasks and callbacks are the owner's too."""
+        token = owner_of_task.set(owner)
+        try:
+            return self.create_task(coro, name=name)
+        finally:
+            owner_of_task.reset(token)
+
+    def unfinished(self) -> list[SimTask[Any]]:
+        """Return the tasks that have not ended, by number."""
+        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
+        return sorted(tasks, key=lambda task: task.number)
+
     # running
 
     def progress(self) -> None:

@@ -45,25 +45,25 @@ class Network:
     """The flows in flight. Rates are settled before time advances: shares held for zero time move nothing."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         self._fair = FairShare()
         self._full_Bps: dict[Channel, float] = {}  # capacities before faults, of channels that have changed
         self._left: dict[Channel, float] = {}
 
     def put(self, flow: Flow) -> None:
         """Start *flow* on its route."""
-        flow.since_s = self._clock._now
+        flow.since_s = self.clock._now
         if self._fair.join(flow):
             self._expect(flow)
         else:
-            self._clock.settle = self._settle
+            self.clock.settle = self._settle
 
     def cancel(self, flow: Flow) -> None:
         """Remove *flow* if it is active; the others get its share at this instant."""
         if flow.alarm is not None:
             flow.alarm.cancelled = True
         if not flow.paused and self._fair.leave(flow):
-            self._clock.settle = self._settle
+            self.clock.settle = self._settle
 
     def pause(self, flow: Flow) -> None:
         """Remove *flow* temporarily; it keeps its remaining bytes."""
@@ -81,18 +81,18 @@ class Network:
         """Give *demand* a share alongside the flows until it leaves; it may join again."""
         demand.level, demand.rate_Bps = inf, 0.0
         if not self._fair.join(demand):
-            self._clock.settle = self._settle
+            self.clock.settle = self._settle
 
     def leave(self, demand: Demand) -> None:
         """Remove *demand*; the others get its share at this instant."""
         if self._fair.leave(demand):
-            self._clock.settle = self._settle
+            self.clock.settle = self._settle
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
         """Change the capacity of *channel*, before what faults take of it."""
         self._full_Bps[channel] = capacity_Bps
         self._fair.change(channel, capacity_Bps * self._left.get(channel, 1.0))
-        self._clock.settle = self._settle
+        self.clock.settle = self._settle
 
     def limit(self, channel: Channel, left: float) -> None:
         """Let faults reduce the capacity of *channel* to the share *left*."""
@@ -108,7 +108,7 @@ class Network:
 
     def _note_progress(self, flow: Flow, rate_Bps: float) -> None:
         """Subtract the bytes that *flow* has sent at *rate_Bps* since the last update."""
-        now = self._clock._now
+        now = self.clock._now
         if flow.alarm is not None:
             flow.left_B = max(0.0, flow.left_B - rate_Bps * (now - flow.since_s))
             flow.alarm.cancelled = True
@@ -118,12 +118,12 @@ class Network:
     def _expect(self, flow: Flow) -> None:
         """Set the alarm for the flow's end at its current rate; none if the rate is 0."""
         if flow.rate_Bps > 0:
-            end_s = self._clock._now + flow.left_B / flow.rate_Bps
-            flow.alarm = self._clock.alarm_at(end_s, self._finish, flow)
+            end_s = self.clock._now + flow.left_B / flow.rate_Bps
+            flow.alarm = self.clock.alarm_at(end_s, self._finish, flow)
         elif flow.left_B < ROUNDING_B:
-            flow.alarm = self._clock.alarm_at(self._clock._now, self._finish, flow)
+            flow.alarm = self.clock.alarm_at(self.clock._now, self._finish, flow)
 
     def _finish(self, flow: Flow) -> None:
         if self._fair.leave(flow):
-            self._clock.settle = self._settle
+            self.clock.settle = self._settle
         flow.on_done()

@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.flows import Flow, Network, Route
 
 if TYPE_CHECKING:
@@ -88,20 +87,14 @@ class Losses:
 class StallingFlow(Flow):
     """*size_bytes* over *route*, interrupted by *stalls*; during a pause the other flows have its share."""
 
-    __slots__ = ("_clock", "_network", "_on_end", "_stalls")
+    __slots__ = ("_network", "_on_end", "_stalls")
 
     def __init__(
-        self,
-        network: Network,
-        clock: Clock,
-        route: Route,
-        size_bytes: float,
-        stalls: Sequence[Stall],
-        on_end: Callable[[], None],
+        self, network: Network, route: Route, size_bytes: float, stalls: Sequence[Stall], on_end: Callable[[], None]
     ) -> None:
         ends_B = [stall.before_B for stall in stalls] + [size_bytes]
         super().__init__(*route, left_B=ends_B[0], on_done=self._part_over)
-        self._network, self._clock, self._on_end = network, clock, on_end
+        self._network, self._on_end = network, on_end
         self._stalls = zip(stalls, ends_B[1:], strict=True)  # each with the end of the bytes that follow it
 
     def _part_over(self) -> None:
@@ -112,7 +105,8 @@ class StallingFlow(Flow):
         self.left_B = end_B - stall.before_B
         # As if paused from outside, which may also happen meanwhile.
         self.paused, self.rate_Bps = True, 0.0
-        self.alarm = self._clock.alarm_at(self._clock._now + stall.pause_s, self._go_on)
+        clock = self._network.clock
+        self.alarm = clock.alarm_at(clock._now + stall.pause_s, self._go_on)
 
     def _go_on(self, _: object) -> None:
         self.alarm = None

@@ -49,9 +49,10 @@ class NetworkModel:
         return route, self.latency_factor * latency_s
 
 
-MAXMIN = NetworkModel()
-LV08 = NetworkModel(bandwidth_factor=0.97, latency_factor=13.01, fair_bytes=20537.0, window_bytes=4194304.0)
-MODELS = {"maxmin": MAXMIN, "lv08": LV08}
+MODELS = {
+    "maxmin": NetworkModel(),
+    "lv08": NetworkModel(bandwidth_factor=0.97, latency_factor=13.01, fair_bytes=20537.0, window_bytes=4194304.0),
+}
 
 
 class Channels:

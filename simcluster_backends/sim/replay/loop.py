@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
-from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from simcluster_backends.sim.loop.callbacks import Handle, Timer, owner_of_task
 from simcluster_backends.sim.loop.event_loop import SimLoop, SimTask
+from simcluster_backends.sim.replay.script import Script
 
 T = TypeVar("T")
-
-
-class Owner(ABC):
-    """A node that decides when its callbacks run. *ready* has the runnable ones, first in, first out."""
-
-    ready: deque[Handle | Timer]
-
-    @abstractmethod
-    def next_task(self) -> int:
-        """Return the number of the task just created."""
-
-    @abstractmethod
-    def arm(self, timer: Timer) -> None:
-        """Note the *timer* just set."""
-
-    @abstractmethod
-    def read(self) -> float:
-        """Return the clock as the node's code originally read it."""
-
-    @abstractmethod
-    def advance(self) -> bool:
-        """Advance as far as possible without other nodes; return whether there was progress. Raises ReplayDiverged."""
-
-    @property
-    @abstractmethod
-    def open(self) -> bool:
-        """Whether there is more to do, as far as the record is known."""
 
 
 class ReplayLoop(SimLoop):
@@ -52,7 +23,7 @@ class ReplayLoop(SimLoop):
         context = contextvars.copy_context() if context is None else context
         owner = context.get(owner_of_task)
         handle = Handle(callback, args, context)
-        (owner.ready if isinstance(owner, Owner) else self._ready).append(handle)
+        (owner.ready if isinstance(owner, Script) else self._ready).append(handle)
         return handle
 
     def call_later(  # type: ignore[override]
@@ -64,20 +35,20 @@ class ReplayLoop(SimLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Timer:
         owner = owner_of_task.get()
-        assert isinstance(owner, Owner), "only nodes set timers"
+        assert isinstance(owner, Script), "only nodes set timers"
         timer = Timer(when, callback, args, self, context)
         owner.arm(timer)
         return timer
 
     def time(self) -> float:
         owner = owner_of_task.get()
-        return owner.read() if isinstance(owner, Owner) else super().time()
+        return owner.read() if isinstance(owner, Script) else super().time()
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: contextvars.Context | None = None
     ) -> SimTask[T]:
         owner = owner_of_task.get()
-        number = owner.next_task() if isinstance(owner, Owner) else self.next_number()
+        number = next(owner.numbers) if isinstance(owner, Script) else self.next_number()
         return SimTask(coro, number, loop=self, name=name, context=context)
 
     def play(self, handle: Handle | Timer) -> None:
@@ -85,7 +56,7 @@ class ReplayLoop(SimLoop):
         with suppress(SystemExit):
             handle.run(self)
 
-    def play_all(self, owners: Sequence[Owner]) -> None:
+    def play_all(self, owners: Sequence[Script]) -> None:
         """Play until all have finished or none can advance. Raises ReplayDiverged."""
         with self._as_running_loop():
             went_on = True
@@ -94,12 +65,12 @@ class ReplayLoop(SimLoop):
                 for owner in owners:
                     went_on |= owner.advance()
 
-    def end_all(self, owners: Sequence[Owner]) -> None:
+    def end_all(self, owners: Sequence[Script]) -> None:
         """Cancel all remaining tasks, so that none is destroyed while pending."""
         with self._as_running_loop():
             for _ in range(100):  # a task may resist once or twice; one that always does is left alone
-                left = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
-                for task in sorted(left, key=lambda task: task.number):
+                left = self.unfinished()
+                for task in left:
                     task.cancel()
                 for owner in owners:
                     for _ in range(len(owner.ready)):

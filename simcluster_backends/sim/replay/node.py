@@ -140,8 +140,19 @@ class ReplayedNode(Node[Leaving, Piece]):
         frozen = freeze(payload)
         size_bytes = sum(sizes_of(tag, frozen))
         left = Leaving(size_bytes, self._loop.create_future(), self._now)
-        message = Message(self.rank, tag, frozen, size_bytes)
-        self._leave(to, Sent(message, header, self._script.now_s), left.injected)
+        sent = Sent(Message(self.rank, tag, frozen, size_bytes), header, self._script.now_s)
+        self._sent += 1
+        number = self._sent
+        if number in self._refused:
+            left.injected.set_exception(ConnectionResetError(self._refused[number]))
+            return left
+        if number not in self._withdrawn:
+            self.to(to).streams.setdefault(self.rank, deque()).append(sent)
+            self.recorder.sent(to, size_bytes)
+        if number in self._waited:
+            self.sends[number] = left.injected
+        else:
+            left.injected.set_result(None)
         return left
 
     def _submit(self, work: Callable[[], Any]) -> Piece:
@@ -156,20 +167,6 @@ class ReplayedNode(Node[Leaving, Piece]):
         else:
             self._work_until(piece.number)
             self._over.pop(piece.number, None)
-
-    def _leave(self, to: int, sent: Sent, left: asyncio.Future[None]) -> None:
-        self._sent += 1
-        number = self._sent
-        if number in self._refused:
-            left.set_exception(ConnectionResetError(self._refused[number]))
-            return
-        if number not in self._withdrawn:
-            self.to(to).streams.setdefault(self.rank, deque()).append(sent)
-            self.recorder.sent(to, sent.message.size_bytes)
-        if number in self._waited:
-            self.sends[number] = left
-        else:
-            left.set_result(None)
 
     def _work_until(self, number: int) -> None:
         """Run all work up to *number*: a device works in order."""

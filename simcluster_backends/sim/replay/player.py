@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simcluster.errors import Left, NodeFailed, PeerLost, ReplayDiverged, RunError
 from simcluster.process.intra_op import one_thread
 from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
 from simcluster.runs.recorder import Recorder
-from simcluster_backends.sim.loop.callbacks import owner_of_task
 from simcluster_backends.sim.replay.loop import ReplayLoop
 from simcluster_backends.sim.replay.node import ReplayedChannel, ReplayedNode
 from simcluster_backends.sim.replay.script import Script
@@ -32,56 +32,40 @@ def replay_cluster(job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
     loop = ReplayLoop()  # type: ignore[abstract]
     module, _, function = job.program.partition(":")
     program = getattr(import_module(module), function)
-    scripts = [
-        Script(rank, name, order, loop.play) for rank, (name, order) in enumerate(zip(job.names, orders, strict=True))
-    ]
+    scripts: list[Script] = []
+
+    async def live(script: Script) -> NodeRecord:
+        record: NodeRecord = script.node.recorder.record
+        with suppress(Left):
+            record = await program(script.node, script.node.recorder, job.config_json)
+        return record
+
     try:
-        for script, order in zip(scripts, orders, strict=True):
-            _put_on(loop, script, order, job, program, scripts)
+        for rank, (name, order) in enumerate(zip(job.names, orders, strict=True)):
+            script = Script(rank, name, order, loop.play)
+            scripts.append(script)
+            recorder = Recorder(rank, name, partial(getattr, script, "now_s"), kept_spans(len(job.names)))
+            recorder.losses_are_planned = False
+            recorder.channel = ReplayedChannel(script, loop)
+            script.node = ReplayedNode(script, job.names, job.seed, recorder, loop, order.answers)
+            script.node.to = lambda rank: scripts[rank].node
+            script.node.on_step = job.on_progress
+            script.root = loop.begin(script, live(script), f"rank {rank}")
         loop.play_all(scripts)
-        _check_all_ended(scripts)
+        if (stuck := next((script for script in scripts if script.open), None)) is not None:
+            circle = _circle(stuck, scripts)
+            culprit = _culprit(circle)
+            others = (f"; {script.place} waits for {script.awaited}" for script in circle if script is not culprit)
+            raise culprit.parted(f"the record has {culprit.awaited}, which never comes{''.join(others)}")
     finally:
-        _end(loop, scripts)
+        loop.end_all(scripts)
+        for script in scripts:
+            if script.root.done() and not script.root.cancelled():
+                script.root.exception()  # seen: it is part of the outcome
+        loop.close()
     records = [script.node.recorder.record for script in scripts]
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
     return RunRecord(records, elapsed_s, 0.0, _error(scripts))
-
-
-def _put_on(
-    loop: ReplayLoop, script: Script, order: Order, job: ClusterJob, program: Any, scripts: Sequence[Script]
-) -> None:
-    recorder = Recorder(script.rank, script.name, lambda: script.now_s, kept_spans(len(job.names)))
-    recorder.losses_are_planned = False
-    recorder.channel = ReplayedChannel(script, loop)
-    script.node = ReplayedNode(script, job.names, job.seed, recorder, loop, order.answers)
-    script.node.to = partial(_node, scripts)
-    script.node.on_step = job.on_progress
-    token = owner_of_task.set(script)
-    try:
-        script.root = loop.create_task(_live(program, script, job.config_json), name=f"rank {script.rank}")
-    finally:
-        owner_of_task.reset(token)
-
-
-async def _live(program: Any, script: Script, config_json: str) -> NodeRecord:
-    try:
-        record: NodeRecord = await program(script.node, script.node.recorder, config_json)
-    except Left:
-        return script.node.recorder.record
-    return record
-
-
-def _node(scripts: Sequence[Script], rank: int) -> ReplayedNode:
-    return scripts[rank].node
-
-
-def _check_all_ended(scripts: Sequence[Script]) -> None:
-    stuck = next((script for script in scripts if script.open), None)
-    if stuck is not None:
-        circle = _circle(stuck, scripts)
-        culprit = _culprit(circle)
-        others = (f"; {script.place} waits for {script.awaited}" for script in circle if script is not culprit)
-        raise culprit.parted(f"the record has {culprit.awaited}, which never comes{''.join(others)}")
 
 
 def _circle(script: Script, scripts: Sequence[Script]) -> list[Script]:
@@ -101,15 +85,11 @@ def _culprit(circle: Sequence[Script]) -> Script:
     """
     ahead_s = [0.0]
     for one, other in pairwise(circle):
-        ahead_s.append(ahead_s[-1] + _ahead_s(other, one))
+        there, back = one.node.fastest_s.get(other.rank), other.node.fastest_s.get(one.rank)
+        # How far the other clock is ahead, assuming equal latency in both directions.
+        ahead_s.append(ahead_s[-1] + (0.0 if there is None or back is None else (back - there) / 2))
     due_s = {script.rank: script.due_s - ahead for script, ahead in zip(circle, ahead_s, strict=True)}
     return max(circle, key=lambda script: (bool(script.ready), due_s[script.rank]))
-
-
-def _ahead_s(one: Script, other: Script) -> float:
-    """Return how far the clock of *one* is ahead, assuming equal latency in both directions."""
-    there, back = other.node.fastest_s.get(one.rank), one.node.fastest_s.get(other.rank)
-    return 0.0 if there is None or back is None else (back - there) / 2
 
 
 def _error(scripts: Sequence[Script]) -> RunError | None:
@@ -123,12 +103,3 @@ def _error(scripts: Sequence[Script]) -> RunError | None:
         if not isinstance(error, PeerLost):
             return NodeFailed(script.rank, script.name, "".join(traceback.format_exception(error)))
     return next((error for _, error in found if isinstance(error, PeerLost)), None)
-
-
-def _end(loop: ReplayLoop, scripts: Sequence[Script]) -> None:
-    """Close *loop* with no task destroyed while pending."""
-    loop.end_all(scripts)
-    for script in scripts:
-        if script.root.done() and not script.root.cancelled():
-            script.root.exception()  # seen: it is part of the outcome
-    loop.close()

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import ENDED, ReplayDiverged
 from simcluster.replays.order import WORDS, Kind, Order
 from simcluster_backends.common.inbox import fail
 from simcluster_backends.sim.loop.clock import Alarm
-from simcluster_backends.sim.replay.loop import Owner
 
 if TYPE_CHECKING:
     from simcluster_backends.sim.loop.callbacks import Handle, Timer
@@ -28,35 +28,36 @@ MOST_GUESSED = 1_000_000
 """Maximum callbacks of a node that was lost before it had handed in its whole order."""
 
 
-class Script(Owner):
-    """The *order* of node *rank*; *play* runs a callback immediately. `node` and the `root` task are set later."""
+class Script:
+    """The *order* of node *rank*, which decides when its *ready* callbacks run; *play* runs one immediately.
+
+    `node` and the `root` task are set later; *numbers* are those of its tasks, of which the program is 0.
+    """
 
     node: ReplayedNode
     root: SimTask[Any]
 
     def __init__(self, rank: int, name: str, order: Order, play: Callable[[Handle | Timer], None]) -> None:
         self.rank, self.name = rank, name
-        self.ready: deque[Handle | Timer] = deque()
+        self.ready: deque[Handle | Timer] = deque()  # first in, first out
         self.timers: dict[int, Timer] = {}
         self.asides: dict[int, asyncio.Future[Any]] = {}
         self.executed = 0
         self.now_s = 0.0
         self._broken: ReplayDiverged | None = None
         self._play, self._order = play, order
-        self._position = self._reasons = self._digests = self._reads = self._tasks = self._armed = 0
+        self._position = self._digests = self._reads = 0
+        self._reasons, self.numbers, self._armed = iter(order.answers.reasons), count(), count(1)
 
     # called by the loop
 
-    def next_task(self) -> int:
-        self._tasks += 1
-        return self._tasks - 1  # 0 is the program
-
     def arm(self, timer: Timer) -> None:
-        self._armed += 1
+        """Note the *timer* just set."""
         timer.alarm = Alarm(self.ready.append, timer)  # never called: the order has its turn
-        self.timers[self._armed] = timer
+        self.timers[next(self._armed)] = timer
 
     def read(self) -> float:
+        """Return the clock as the node's code originally read it."""
         reads = self._order.answers.reads
         if self._reads == len(reads) and not self._order.whole:
             return reads[-1] if reads else self.now_s
@@ -69,6 +70,7 @@ class Script(Owner):
     # called by the player of all nodes
 
     def advance(self) -> bool:
+        """Advance as far as possible without other nodes; return whether there was progress. Raises ReplayDiverged."""
         counts, begun, guessed = self._order.events.counts, (self.executed, self._position), False
         while not self.root.done():
             due = counts[self._position] if self._position < len(counts) else None
@@ -89,11 +91,16 @@ class Script(Owner):
                 recorded = f"has {self.awaited} only after {due}" if due is not None else "ends"
                 raise self.parted(f"nothing is left to do after {self.executed} callbacks, but the record {recorded}")
         if self.root.done() and self._order.whole:
-            self._check_end()
+            if self._position < len(self._order.events.kinds):
+                raise self.parted(f"it has ended, but the record continues with {self.awaited}")
+            if self.executed != self._order.callbacks:
+                both = f"{self.executed} callbacks, the record after {self._order.callbacks}"
+                raise self.parted(f"it ended after {both}")
         return guessed or (self.executed, self._position) != begun
 
     @property
     def open(self) -> bool:
+        """Whether there is more to do, as far as the record is known."""
         return self._order.whole and not self.root.done()
 
     @property
@@ -140,12 +147,6 @@ class Script(Owner):
         self.executed += 1
         self._play(self.ready.popleft())
 
-    def _check_end(self) -> None:
-        if self._position < len(self._order.events.kinds):
-            raise self.parted(f"it has ended, but the record continues with {self.awaited}")
-        if self.executed != self._order.callbacks:
-            raise self.parted(f"it ended after {self.executed} callbacks, the record after {self._order.callbacks}")
-
     def _apply(self) -> bool:
         """Apply the next event; return False if what it needs from another node is not here yet."""
         events = self._order.events
@@ -163,11 +164,11 @@ class Script(Owner):
         if kind is Kind.ENDED:
             node.inbox.lose(number, ENDED)
         elif kind is Kind.LOST:
-            node.inbox.lose(number, self._reason())
+            node.inbox.lose(number, next(self._reasons))
         elif kind is Kind.LEFT:
             self._pending(node.sends, number).set_result(None)
         elif kind is Kind.FAILED:
-            fail(self._pending(node.sends, number), ConnectionResetError(self._reason()))
+            fail(self._pending(node.sends, number), ConnectionResetError(next(self._reasons)))
         elif kind is Kind.COMPUTED:
             node.complete(number)
         elif kind is Kind.TIMER:
@@ -205,10 +206,6 @@ class Script(Owner):
     def _passed(self) -> None:
         self.now_s = self._order.events.times_s[self._position]
         self._position += 1
-
-    def _reason(self) -> str:
-        self._reasons += 1
-        return self._order.answers.reasons[self._reasons - 1]
 
     def _pending(self, futures: dict[int, asyncio.Future[Any]], number: int) -> asyncio.Future[Any]:
         future = futures.pop(number, None)

@@ -14,7 +14,7 @@ import simcluster
 from simcluster.algorithms.data_parallel.zero import zero
 from simcluster.algorithms.data_parallel.zero_held import Held
 from simcluster.algorithms.data_parallel.zero_weights import Weights
-from simcluster.bench.counted import Counted
+from simcluster.bench.collective import Counted
 from simcluster.errors import UsageError
 from simcluster.topology import Device
 from simcluster.verify.claims.data_parallel.zero import reference

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives import ring_all_reduce
-from simcluster.collectives.landing import LEAST_BYTES, Landings
+from simcluster.collectives.ring import LEAST_BYTES, Landings
 from simcluster.payload import Message, Payload, lend, pack
 from simcluster.transport import Transport
 from simcluster_backends.sockets.local import run_bodies
