@@ -119,9 +119,10 @@ def conditions_of(
 
 def rates(trace: RateTrace, from_s: float, factor: float = 1.0) -> Iterator[tuple[float, float]]:
     """Yield the steps of *trace*, beginning with the period that contains *from_s*, with rates times *factor*."""
-    periods = (0,) if math.isinf(trace.period_s) else count(math.floor(from_s / trace.period_s))
-    for period in periods:
-        start_s = period and period * trace.period_s
+    starts_s: Iterable[float] = (0.0,)
+    if not math.isinf(trace.period_s):
+        starts_s = (period * trace.period_s for period in count(math.floor(from_s / trace.period_s)))
+    for start_s in starts_s:
         for at_s, rate_Bps in trace.steps:
             yield start_s + at_s, factor * rate_Bps
 

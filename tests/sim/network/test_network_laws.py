@@ -92,12 +92,12 @@ class Watched(Network):
         self.note()
         self.flows.setdefault(flow, 0.0)
         super().put(flow)
-        if self._clock.settle is None:
+        if self.clock.settle is None:
             self.check()  # else it has no rate yet
 
     def note(self) -> None:
         """Counts what has moved since the last time that anything changed."""
-        now_s = self._clock.now
+        now_s = self.clock.now
         for flow in self.flows:
             if flow.alarm is not None and not flow.paused:
                 self.flows[flow] += flow.rate_Bps * (now_s - self._since_s)
