@@ -109,9 +109,10 @@ class Builder:
                 if documents > 1:
                     raise self._refuse(event, "a second document", "one document in a file")
             elif isinstance(event, yaml.ScalarEvent):
-                self._add(event, self._scalar(event))
+                value = self._scalar(event)
+                self._add(event, value)
                 if event.anchor:
-                    self._anchors[event.anchor] = (self._scalar(event), 1, 0)
+                    self._anchors[event.anchor] = (value, 1, 0)
             elif isinstance(event, yaml.AliasEvent):
                 self._alias(event)
             elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):

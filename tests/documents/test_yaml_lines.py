@@ -140,6 +140,10 @@ def test_what_is_not_plain_yaml_is_refused_with_its_place(text: str, place: str)
     assert refused(text).startswith(place)
 
 
+def test_an_alias_of_a_number_is_that_number() -> None:
+    assert yaml_lines.loads("a: &x 1.5\nb: *x\nc: [&y true, *y]\n").data == {"a": 1.5, "b": 1.5, "c": [True, True]}
+
+
 def test_an_alias_is_a_copy() -> None:
     document = yaml_lines.loads("a: &x {k: [1]}\nb: *x\n")
     document.override(("b", "k", 0), 2, "--set b.k")
